@@ -33,6 +33,7 @@ pub mod qos;
 pub mod quantity;
 pub mod reason;
 pub mod registry_credentials;
+pub mod resize;
 pub mod resources;
 pub mod runtime_class;
 pub mod runtime_features;

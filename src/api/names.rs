@@ -7,7 +7,8 @@ use std::rc::Rc;
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+        #[serde(from = "String")]
         pub struct $name(pub Rc<str>);
         impl $name {
             pub fn as_str(&self) -> &str {

@@ -34,7 +34,7 @@ reasons! {
     // Events of a pod.
     BackOff ContainerDied Created Failed FailedCleanup FailedCreatePodSandBox FailedKillPod FailedLogRotation FailedMount FailedPostStartHook
     FailedPreStopHook FailedRecord FailedToRetrieveImagePullSecret FailedUnMount InspectFailed Killing OrphanedPod ProbeWarning Pulled Pulling Removed
-    SandboxChanged Started Undrained Unhealthy
+    ResizeCompleted ResizeDeferred ResizeError ResizeInfeasible ResizeStarted SandboxChanged Started Undrained Unhealthy
     // Events of a pod about its DNS settings.
     DNSConfigForming MissingClusterDNS
     // Events of the node.
@@ -50,7 +50,7 @@ reasons! {
     ImageInspectError ImagePullBackOff InvalidImageName PodInitializing PostStartHookError RegistryUnavailable RunContainerError
     SignatureValidationFailed
     // Conditions and terminated containers.
-    ContainerStatusUnknown ContainersNotInitialized ContainersNotReady PodCompleted PodFailed TerminationByKubelet
+    ContainerStatusUnknown ContainersNotInitialized ContainersNotReady Deferred Error Infeasible PodCompleted PodFailed TerminationByKubelet
 }
 
 impl Reason {

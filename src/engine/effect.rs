@@ -147,6 +147,13 @@ pub enum RuntimeCall {
     RemoveContainer {
         id: ContainerId,
     },
+    /// UpdateContainerResources: the container gets the resources of the pod's spec.
+    UpdateContainer {
+        pod: Rc<Pod>,
+        /// The container's name in the spec.
+        container: String,
+        id: ContainerId,
+    },
     /// The runtime opens the log of a running container again.
     ReopenContainerLog {
         id: ContainerId,

@@ -4,7 +4,7 @@
 //!
 //! Each method returns a description of the violation; `check` knows the rule.
 
-use crate::runtime::{Container, Runtime};
+use crate::runtime::{Container, Runtime, version_of};
 use crate::world::{MS, S};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -252,7 +252,8 @@ impl Bounds {
         let Some(main) = c.pod.containers().iter().find(|m| m.name == c.name) else { return false };
         // A failing probe or hook is a reason.
         let can_fail = main.liveness_probe.is_some() || main.startup_probe.is_some() || main.lifecycle.is_some();
-        let ready = |id: &str| scene.runtime.sandboxes.get(id).is_some_and(|s| s.ready && s.digest == c.pod.digest);
+        let ready =
+            |id: &str| scene.runtime.sandboxes.get(id).is_some_and(|s| s.ready && s.version == version_of(&c.pod));
         // The remaining checks are slow.
         if !c.runs() || can_fail || self.ends.contains_key(&c.sandbox) || !ready(&c.sandbox) {
             return false;

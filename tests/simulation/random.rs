@@ -65,6 +65,11 @@ impl Pool {
             probe("tcpSocket: {port: 80}", ", initialDelaySeconds: 3"),
             probe("exec: {command: [sh]}", ", successThreshold: 2")
         );
+        // Versions that differ only in resources.
+        let limited = |cpu: &str, more: &str| {
+            let resources = format!("resources: {{requests: {{cpu: {REQUESTS}m}}, limits: {{cpu: {cpu}}}}}");
+            format!("terminationGracePeriodSeconds: 2, containers: [{{name: main, {image}, {resources}{more}}}]")
+        };
         let specs = [
             one.to_string(),
             format!("terminationGracePeriodSeconds: 3, priority: 1000, {two}"),
@@ -76,6 +81,10 @@ impl Pool {
             format!("restartPolicy: Never, terminationGracePeriodSeconds: 4, {sidecars}, {one}"),
             format!("{sidecars}, terminationGracePeriodSeconds: 6, {hooked}, volumes: [{{name: v, emptyDir: {{}}}}]"),
             format!("restartPolicy: OnFailure, terminationGracePeriodSeconds: 8, {init}, {probed}"),
+            limited("1", ""),
+            limited("2", ""),
+            limited("3", ", resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}]"),
+            limited("4", ", resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}]"),
         ];
         let files = |specs: &[String]| {
             let versions = |path: &str, name: &str, uid: &str, from: usize, n: usize| {
@@ -86,11 +95,12 @@ impl Pool {
                 versions("/m/a.yaml", "a", "", 0, 10),
                 versions("/m/b.yaml", "b", "", 1, 3),
                 versions("/m/g.yaml", "g", "", 6, 4),
-                versions("/m/c.yaml", "c", "fixed-c", 0, 10),
+                versions("/m/c.yaml", "c", "fixed-c", 0, 14),
                 // Names used by other files, and a UID that another file uses too.
                 versions("/m/d.yaml", "a", "", 2, 2),
                 versions("/m/e.yaml", "e", "fixed-c", 3, 2),
                 versions("/m/f.yaml", "b", "fixed-f", 0, 2),
+                versions("/m/h.yaml", "h", "", 10, 4),
             ]
         };
         let own = format!("priority: {CLASS_PRIORITY},");

@@ -90,8 +90,9 @@ fn as_desired(w: &World) -> Judged {
         if w.engine.pod(&p.uid).is_some_and(|v| preempted(&v)) {
             continue;
         }
+        // A resized pod has the UID of an earlier version.
         let same = |v: &PodView<'_>| v.pod.digest == p.digest && v.pod.source == p.source;
-        let there = w.engine.pod(&p.uid).is_some_and(|v| same(&v));
+        let there = w.engine.pods().iter().any(same);
         let behind = w.engine.conflicts().iter().any(|c| c.source == p.source);
         unless(there != behind, "end: each file's pod is there or behind another", || {
             format!("{} of {}: there {there}, behind another {behind}", p.uid, p.source.path)
@@ -114,6 +115,13 @@ fn runs_as_it_should(w: &World, view: &PodView<'_>) -> Judged {
                 let done = shown.any(|s| s.name == c.name && s.state.as_ref().is_some_and(|s| s.terminated.is_some()));
                 unless(n == 1 || n == 0 && done && !always, RULE, || {
                     format!("{n} of {} of {uid} run: {}", c.name, brief(view.status))
+                })?;
+                let mut instances = w.runtime.of(uid).filter(|r| r.runs() && r.name == c.name);
+                let resources = |c: &Option<_>| c.clone().unwrap_or_default();
+                let resized = instances.all(|r| resources(&r.resources) == resources(&c.resources));
+                // A container of another version under a fixed UID may continue.
+                unless(resized || view.pod.has_own_uid(), "R3: containers have the resources of the spec", || {
+                    format!("{} of {uid}", c.name)
                 })?;
             }
             shows_its_address(w, view)

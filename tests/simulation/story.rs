@@ -155,6 +155,12 @@ impl World {
         view.map(|v| v.status.clone()).unwrap_or_default()
     }
 
+    /// The UID of the published pod; empty if it is not published.
+    pub fn shown_uid(&self, name: &str) -> String {
+        let view = self.engine.pods().into_iter().find(|v| &*v.pod.name.name == name);
+        view.map(|v| v.pod.uid.to_string()).unwrap_or_default()
+    }
+
     /// A short form of phase and container states; empty if the pod is not published.
     pub fn shown(&self, name: &str) -> String {
         let view = self.engine.pods().into_iter().find(|v| &*v.pod.name.name == name);

@@ -100,6 +100,7 @@ impl Runtime {
                 format!("StopContainer {} {}ms", self.title(id.as_str()), grace.as_millis())
             }
             RuntimeCall::RemoveContainer { id } => format!("RemoveContainer {}", self.title(id.as_str())),
+            RuntimeCall::UpdateContainer { id, .. } => format!("UpdateContainer {}", self.title(id.as_str())),
             RuntimeCall::ReopenContainerLog { id } => format!("ReopenContainerLog {}", self.title(id.as_str())),
             RuntimeCall::Exec(exec) => format!("Exec {}", self.title(exec.id.as_str())),
             RuntimeCall::Handler(call) => format!("Handler {}", self.title(call.handler.id().as_str())),

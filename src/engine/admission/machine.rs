@@ -60,7 +60,7 @@ impl NodeAdmission {
 
     /// Runs a pass, if a pod requests room or the room has changed. None if there was no pass.
     pub fn step(&mut self, input: Input<'_>, shutting_down: bool, outbox: &mut Outbox) -> Option<Vec<Decision>> {
-        let requested = input.workers.values().any(|w| w.may_be_admitted());
+        let requested = input.workers.values().any(|w| w.may_be_admitted() || w.has_open_resize());
         if !requested && !std::mem::take(&mut self.room_changed) {
             return None;
         }
@@ -76,6 +76,7 @@ impl NodeAdmission {
                 }
                 Decision::Restart(uid) => self.victims.restarted(uid, input.now),
                 Decision::Admit(_) | Decision::Wait(..) | Decision::Reject(..) => {}
+                Decision::Resize(_) | Decision::PostponeResize(..) => {}
             }
         }
         Some(decisions)

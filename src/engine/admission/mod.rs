@@ -11,6 +11,7 @@ pub mod pass;
 pub mod pod_requests;
 pub mod predicates;
 pub mod preempt;
+mod resize;
 #[cfg(test)]
 mod tests;
 mod victims;

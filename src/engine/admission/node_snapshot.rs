@@ -94,6 +94,18 @@ impl<'a> NodeSnapshot<'a> {
         self.in_use.add(&shared.larger());
     }
 
+    /// R2: an admitted pod holds other resources from now on.
+    pub fn exchange(&mut self, old: &PodRequests, new: &PodRequests) {
+        for sum in [&mut self.taken, &mut self.in_use] {
+            sum.subtract(&old.resources);
+            sum.add(&new.resources);
+        }
+    }
+
+    pub fn allocatable(&self) -> &Resources {
+        &self.node.allocatable
+    }
+
     /// The sum of the requests of all admitted, terminating and waiting pods.
     pub fn in_use(&self) -> &Resources {
         &self.in_use

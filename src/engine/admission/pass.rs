@@ -10,6 +10,7 @@ use super::node_snapshot::{NodeSnapshot, Verdict};
 use super::pod_requests::PodRequests;
 use super::preempt::{self, Candidate, may_preempt};
 use super::rejection;
+use super::resize;
 use super::victims::Victims;
 use crate::api::eviction::Condition;
 use crate::api::names::Uid;
@@ -23,7 +24,7 @@ use crate::engine::eviction::levels::Pressure;
 use crate::engine::pleg::cache::Cache;
 use crate::engine::pod::kill::TerminationSource;
 use crate::engine::pod::status::Cause;
-use crate::engine::pod::worker::{State, Worker};
+use crate::engine::pod::worker::{ResizeVerdict, State, Worker};
 use crate::engine::slots::READ_PATIENCE;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -53,6 +54,10 @@ pub enum Decision {
     Preempt(Vec<Uid>, Rc<str>),
     /// A9: this victim starts again.
     Restart(Uid),
+    /// R3: the pod gets its new resources.
+    Resize(Uid),
+    /// R2: they do not fit.
+    PostponeResize(Uid, ResizeVerdict),
 }
 
 impl Input<'_> {
@@ -150,11 +155,14 @@ pub fn run(input: Input<'_>, victims: &Victims) -> Vec<Decision> {
         uncertain: Vec::new(),
         decisions: Vec::new(),
     };
-    for worker in pods.holding {
+    for worker in &pods.holding {
         pass.hold(Share { worker, requests: &worker.requests });
     }
     for worker in &pass.ending {
         pass.room.add_ending(&worker.name, &worker.requests);
+    }
+    for worker in resize::in_order(&pods.holding) {
+        pass.resize(worker);
     }
     for request in &pods.requesting {
         if !pass.evaluate(request) {
@@ -182,6 +190,23 @@ impl<'a> Pass<'a> {
     fn hold(&mut self, share: Share<'a>) {
         self.room.hold(share.requests);
         self.shares.push(share);
+    }
+
+    /// R2: decides about the new resources of a running pod.
+    fn resize(&mut self, worker: &'a Worker) {
+        let Some(wanted) = worker.wanted_resize().filter(|_| !self.input.is_unread(worker)) else { return };
+        let uid = worker.uid.clone();
+        match resize::obstacle(&self.room, &worker.requests, &wanted.requests) {
+            None => {
+                self.room.exchange(&worker.requests, &wanted.requests);
+                for share in self.shares.iter_mut().filter(|s| s.worker.uid == uid) {
+                    share.requests = &wanted.requests;
+                }
+                self.decisions.push(Decision::Resize(uid));
+            }
+            Some(verdict) if verdict != wanted.verdict => self.decisions.push(Decision::PostponeResize(uid, verdict)),
+            Some(_) => {}
+        }
     }
 
     fn reserve(&mut self, share: Share<'a>) {

@@ -76,6 +76,8 @@ impl Node {
             Decision::Reject(uid, cause) => format!("reject {uid} {}", cause.reason),
             Decision::Preempt(uids, signal) => format!("preempt {uids:?} {signal}"),
             Decision::Restart(uid) => format!("restart {uid}"),
+            Decision::Resize(uid) => format!("resize {uid}"),
+            Decision::PostponeResize(uid, _) => format!("postpone {uid}"),
         });
         short.collect()
     }

@@ -17,6 +17,7 @@ use crate::api::names::Uid;
 use crate::api::objects::Objects;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
+use crate::api::resize;
 use crate::api::runtime_class::RuntimeClasses;
 use crate::engine::context::Owner;
 use crate::engine::effect::{Effect, RecordChange, Severity};
@@ -154,15 +155,18 @@ impl Desired {
 
     /// The manifests have changed. Returns the pods that are desired now, and reports each new conflict. `of_worker`:
     /// the pod as which a desired worker runs or starts again. `is_listed`: the runtime shows a pod of ours with this
-    /// UID that has no worker.
+    /// UID that has no worker. `resized`: the worker's pod that this document
+    /// continues under another UID.
     pub fn update<'w>(
         &mut self,
         objects: Objects,
         of_worker: impl Fn(&Uid) -> Option<&'w Rc<Pod>>,
+        resized: impl Fn(&Pod) -> Option<&'w Rc<Pod>>,
         is_listed: impl Fn(&Uid) -> bool,
         outbox: &mut Outbox,
     ) -> BTreeMap<Uid, Rc<Pod>> {
         self.manifests = self.resolve(objects, outbox);
+        self.continue_resized(resized);
         let recorded = |uid: &Uid| match &self.sources {
             Sources::Unread { recorded, .. } => recorded.get(uid).map(|record| &record.pod),
             Sources::Read => None,
@@ -178,6 +182,24 @@ impl Desired {
         }
         self.conflicts = conflicts;
         chosen
+    }
+
+    /// R1: a version of a pod that has run under another UID, or that differs from a running pod only in resources, keeps that
+    /// UID.
+    fn continue_resized<'w>(&mut self, resized: impl Fn(&Pod) -> Option<&'w Rc<Pod>>) {
+        for pod in self.manifests.iter_mut().filter(|pod| !pod.has_own_uid()) {
+            let current = match &self.sources {
+                Sources::Unread { recorded, .. } if recorded.contains_key(&pod.uid) => None,
+                Sources::Unread { recorded, .. } => {
+                    let mut all = recorded.values().filter(|r| resize::continues(&r.pod, pod, r.goes_on()));
+                    all.next().map(|r| &r.pod)
+                }
+                Sources::Read => resized(pod),
+            };
+            if let Some(current) = current {
+                *pod = Rc::new(resize::continued(current, pod));
+            }
+        }
     }
 
     /// A5: returns the pods in force. Newly accepted pods are stored, so that they keep their priority after a restart.
@@ -244,7 +266,7 @@ mod tests {
         let accepted =
             |pod: &&Rc<Pod>| PodDocument::Accepted(AcceptedPod { pod: (*pod).clone(), given: Given::default() });
         let objects = Objects { pods: pods.iter().map(accepted).collect(), ..Objects::default() };
-        let chosen = desired.update(objects, |_| None, |_| false, &mut outbox);
+        let chosen = desired.update(objects, |_| None, |_| None, |_| false, &mut outbox);
         (chosen, outbox.take().len())
     }
 

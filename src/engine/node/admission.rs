@@ -120,6 +120,15 @@ impl Engine {
                     self.dirty.insert(uid);
                 }
             }
+            Decision::Resize(uid) => {
+                self.with_worker(&uid, |worker, entry, ctx| worker.begin_resize(entry, ctx));
+                self.admission.room_changed();
+                self.dirty.insert(uid);
+            }
+            Decision::PostponeResize(uid, verdict) => {
+                self.with_worker(&uid, |worker, _, ctx| worker.postpone_resize(verdict, ctx));
+                self.dirty.insert(uid);
+            }
             Decision::Restart(uid) => self.release(TerminationSource::Preemption, Some(vec![uid])),
         }
     }

@@ -5,6 +5,7 @@ use super::Engine;
 use crate::api::names::{FullName, Uid};
 use crate::api::objects::Objects;
 use crate::api::pod::Pod;
+use crate::api::resize;
 use crate::engine::desired::precedence;
 use crate::engine::effect::Effect;
 use crate::engine::images::seen;
@@ -35,8 +36,16 @@ impl Engine {
         let of_worker = |uid: &Uid| {
             workers.get(uid).filter(|w| w.demand.desired).and_then(|w| w.demand.successor.as_ref().or(w.pod.as_ref()))
         };
+        let resized = |new: &Pod| {
+            let continues = |w: &&Worker| {
+                let current = w.pod.as_ref();
+                current.is_some_and(|current| resize::continues(current, new, w.can_be_resized()))
+            };
+            let mut all = workers.values().map(|w| &**w).filter(continues);
+            if workers.contains_key(&new.uid) { None } else { all.next().and_then(|w| w.pod.as_ref()) }
+        };
         let is_listed = |uid: &Uid| self.pleg.without_worker.unclaimed.contains_key(uid);
-        let chosen = self.desired.update(objects, of_worker, is_listed, &mut self.outbox);
+        let chosen = self.desired.update(objects, of_worker, resized, is_listed, &mut self.outbox);
         let (recorded, early) = self.desired.sources_read(&chosen);
         self.revive(recorded);
         self.claim(&chosen);
@@ -138,6 +147,14 @@ impl Engine {
             self.admission.room_changed();
         }
         let Some(worker) = self.workers.get_mut(uid) else { return };
+        let wanted_before = worker.is_resize_wanted();
+        worker.want_resize(&pod);
+        if worker.is_resize_wanted() || wanted_before {
+            self.dirty.insert(uid.clone());
+        }
+        if worker.is_resize_wanted() {
+            return;
+        }
         let name = worker.name.clone();
         // It is desired again while it terminates (W6), or it changed under a fixed UID (D3).
         if worker.is_other_than(&pod) {

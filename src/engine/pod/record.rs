@@ -8,6 +8,7 @@ use crate::api::reason::Reason;
 use crate::api::time::{Boot, Wall};
 use crate::engine::pod::kill::TerminationSource;
 use crate::engine::pod::status::Cause;
+use crate::engine::pod::worker::Outdated;
 use crate::engine::record_error::{self, RecordError};
 use k8s_openapi::api::core::v1 as core;
 use serde::{Deserialize as _, Serialize};
@@ -42,6 +43,8 @@ pub struct Record {
     /// E5: the last eviction.
     pub evicted: Option<Evicted>,
     pub termination: Option<Termination>,
+    /// R3: a resize is in progress; the containers that still have their old resources.
+    pub resizing: Option<Outdated>,
     /// The terminal status that the pod showed (W7).
     pub terminal: Option<core::PodStatus>,
     /// Containers whose preStop hook has started (W4: it runs once).
@@ -64,6 +67,13 @@ impl Record {
     pub fn age(&self, now: Boot, boot_id: &str) -> Option<Duration> {
         let kept = self.kept.as_ref().filter(|k| !boot_id.is_empty() && k.boot_id == boot_id)?;
         Some(now.since(kept.boot))
+    }
+}
+
+impl Record {
+    /// The pod had started, and nothing ended it.
+    pub fn goes_on(&self) -> bool {
+        !self.waiting && !self.again && self.rejected.is_none() && self.termination.is_none() && self.terminal.is_none()
     }
 }
 
@@ -137,6 +147,9 @@ pub fn write(record: &Record) -> String {
     if let Some(of) = &record.evicted {
         value["evicted"] = json!({ "at": of.at.0, "times": of.times });
     }
+    if let Some(outdated) = &record.resizing {
+        value["resizing"] = json!(outdated);
+    }
     if !record.pre_stopped.is_empty() {
         value["preStopped"] = record.pre_stopped.iter().map(ContainerId::as_str).collect();
     }
@@ -199,6 +212,8 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
     });
     let pre_stopped = value.get("preStopped").and_then(Value::as_array).into_iter().flatten();
     let pre_stopped = pre_stopped.filter_map(Value::as_str).map(ContainerId::from).collect();
+    let resizing = value.get_mut("resizing").map(Value::take).map(serde_json::from_value).transpose();
+    let resizing = resizing.map_err(|e| Invalid { field: "resizing", why: e.to_string() })?;
     let object = value.get_mut("pod").map(Value::take).ok_or(Missing("pod"))?;
     let mut object = crate::api::document::pod_from_value(&object).map_err(RecordError::NotAPod)?;
     let terminal = object.status.take();
@@ -223,6 +238,7 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
         preempted,
         evicted,
         termination,
+        resizing,
         terminal,
         pre_stopped,
     })
@@ -232,6 +248,8 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
 mod tests {
     use super::*;
     use crate::api::document;
+    use crate::api::resize::How;
+    use crate::engine::pod::worker::Before;
 
     fn pod() -> Rc<Pod> {
         let text =
@@ -253,6 +271,7 @@ mod tests {
             preempted: None,
             evicted: None,
             termination: None,
+            resizing: None,
             terminal: None,
             pre_stopped: BTreeSet::new(),
         }
@@ -266,6 +285,7 @@ mod tests {
 
         let by = Some(TerminationSource::Preemption);
         let cause = Cause { reason: Reason::Preempting, message: "room".into(), by };
+        let before = Before { name: "m".into(), how: How::Restart, resources: core::ResourceRequirements::default() };
         let full = Record {
             kept: Some(Kept { boot_id: "b1".into(), boot: Boot(7), wall: Wall(8) }),
             active: Duration::from_millis(1500),
@@ -277,6 +297,7 @@ mod tests {
             preempted: Some(Preempted { at: Wall(6), signal: "cpu".into() }),
             evicted: Some(Evicted { at: Wall(7), times: 3 }),
             termination: Some(Termination { began: Wall(6), grace_deadline: Wall(9), cause: Some(cause) }),
+            resizing: Some([("c1".into(), before)].into()),
             terminal: Some(core::PodStatus { phase: Some("Failed".into()), ..Default::default() }),
             ..plain
         };

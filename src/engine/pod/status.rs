@@ -8,6 +8,7 @@ use crate::api::reason::Reason;
 use crate::api::time::Wall;
 use crate::engine::pod::kill::TerminationSource;
 use crate::engine::pod::plan;
+use crate::engine::pod::worker::Resize;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Serialize;
@@ -55,6 +56,8 @@ pub struct View<'a> {
     pub cause: Option<&'a Cause>,
     /// Why nothing of the pod can be started: reason and message.
     pub waits: Option<(Reason, String)>,
+    /// The in-place resize of the pod.
+    pub resize: &'a Resize,
     /// No container runs or can still start, so the status may show a terminal phase (W3).
     pub over: bool,
     /// The runtime's name, for container ids (`containerd://...`).
@@ -192,6 +195,8 @@ fn container(view: &View<'_>, spec: &core::Container, main: bool) -> core::Conta
         last_state: Some(core::ContainerState::default()),
         started: Some(false),
         volume_mounts: volume_mounts(spec, view.recursive_read_only),
+        allocated_resources: spec.resources.as_ref().and_then(|r| r.requests.clone()),
+        resources: spec.resources.clone(),
         ..Default::default()
     };
     let creating = || (view.waiting)(&spec.name).unwrap_or_else(|| (waiting_at_first(view.pod), String::new()));
@@ -208,6 +213,9 @@ fn container(view: &View<'_>, spec: &core::Container, main: bool) -> core::Conta
         return status;
     };
     status.restart_count = i32::try_from(newest.attempt).unwrap_or(i32::MAX);
+    if let Some(before) = view.resize.before(&newest.id) {
+        status.resources = Some(before.clone());
+    }
     let starting = if newest.state == ContainerState::Running { (view.starting)(&newest.id) } else { None };
     status.container_id = starting.is_none().then(|| id(view, newest));
     status.image = newest.image.clone();
@@ -400,6 +408,9 @@ fn conditions(
     if let Some(cause) = view.cause.filter(|c| c.by.is_some_and(TerminationSource::disrupts)) {
         let (reason, message) = (Some(Reason::TerminationByKubelet), Some(cause.message.clone()));
         conditions.push(condition(view, "DisruptionTarget", true, reason, message));
+    }
+    for (kind, reason, message) in view.resize.conditions().filter(|_| !view.over) {
+        conditions.push(condition(view, kind, true, reason, message));
     }
     conditions
 }

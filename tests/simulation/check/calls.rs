@@ -2,7 +2,7 @@
 
 use super::Checks;
 use crate::bounds::Scene;
-use crate::runtime::{Container, Runtime};
+use crate::runtime::{Container, Runtime, version_of};
 use std::time::Duration;
 use wherry::api::facts::ContainerState;
 use wherry::api::time::Wall;
@@ -147,7 +147,7 @@ impl Checks {
             }
             if let RuntimeCall::CreateContainer(c) = call
                 && let Some(s) = runtime.sandboxes.get(c.sandbox.as_str())
-                && s.digest != c.pod.digest
+                && s.version != version_of(&c.pod)
                 && !self.known_since.contains(&s.id)
             {
                 self.fail(

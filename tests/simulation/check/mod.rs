@@ -5,7 +5,7 @@ mod ends;
 mod pods;
 
 use crate::bounds::Bounds;
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, version_of};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -243,11 +243,11 @@ impl Checks {
         for s in runtime.ours() {
             let key = format!("pods/{}", s.uid);
             let record = records.get(&key).and_then(|value| record::read(&key, value).ok());
-            let edited = files.values().any(|p| p.uid == s.uid && p.digest != s.digest);
+            let edited = files.values().any(|p| p.uid == s.uid && version_of(p) != s.version);
             if edited {
                 self.ending.insert(s.uid.clone());
             }
-            if edited || record.is_none_or(|r| r.pod.digest != s.digest) {
+            if edited || record.is_none_or(|r| version_of(&r.pod) != s.version) {
                 self.bounds.may_end(&s.id);
             }
         }

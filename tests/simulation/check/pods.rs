@@ -1,7 +1,7 @@
 //! The rules for the containers of a pod, and for its published status.
 
 use super::Checks;
-use crate::runtime::{Container, Runtime};
+use crate::runtime::{Container, Runtime, version_of};
 use crate::world::S;
 use k8s_openapi::api::core::v1::PodStatus;
 use std::collections::BTreeMap;
@@ -53,7 +53,7 @@ impl Checks {
     pub fn started(&mut self, started: &Container, runtime: &Runtime) {
         let pod = &started.pod;
         // The engine takes an earlier version's containers under the same UID for the pod's own if no record shows otherwise.
-        if runtime.sandboxes.get(&started.sandbox).is_some_and(|s| s.digest != pod.digest) {
+        if runtime.sandboxes.get(&started.sandbox).is_some_and(|s| s.version != version_of(pod)) {
             return;
         }
         // With a fixed UID only the dead containers show a new engine which steps are completed, and a start that an earlier

@@ -6,7 +6,7 @@ mod objects;
 mod twins;
 
 pub use images::ImageStore;
-pub use objects::{Container, Life, Sandbox, end};
+pub use objects::{Container, Life, Sandbox, end, version_of};
 use objects::{container_fact, pre_stop_of, sandbox_fact};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -156,6 +156,14 @@ impl Runtime {
             RuntimeCall::ListImages => ok(Answer::Images(self.list_images())),
             RuntimeCall::ImageFs => ok(Answer::ImageFs(self.store.file_systems())),
             RuntimeCall::RemoveImage { id } => self.remove_image(id),
+            RuntimeCall::UpdateContainer { pod, container, id } => match self.containers.get_mut(id.as_str()) {
+                Some(c) if matches!(c.state, ContainerState::Running | ContainerState::Created) => {
+                    c.resources = pod.container(container).and_then(|spec| spec.resources.clone());
+                    ok(Answer::Ok)
+                }
+                Some(_) => failed(format!("container {id} is not running")),
+                None => not_found(id.as_str()),
+            },
             // `control` answers the calls of users.
             RuntimeCall::Exec(_)
             | RuntimeCall::Handler(_)
@@ -221,7 +229,7 @@ impl Runtime {
             },
             owner: Some(self.owner.clone()),
             grace_seconds: Some(pod.grace_period().as_secs()),
-            digest: pod.digest.clone(),
+            version: version_of(pod),
             pid: 500_000 + self.last_id,
             empty_network: false,
         };
@@ -319,6 +327,7 @@ impl Runtime {
             grace_seconds: Some(call.pod.grace_period().as_secs()),
             pre_stop: pre_stop_of(call),
             pod: call.pod.clone(),
+            resources: call.pod.container(&call.container).and_then(|spec| spec.resources.clone()),
             owner: Some(self.owner.clone()),
             life: Life::FOREVER,
             pid,

@@ -1,6 +1,7 @@
 //! Sandboxes and containers of the runtime model, the behaviour of processes, and the facts that the runtime reports.
 
 use super::Runtime;
+use k8s_openapi::api::core::v1::ResourceRequirements;
 use std::rc::Rc;
 use std::time::Duration;
 use wherry::api::facts::{
@@ -41,6 +42,26 @@ impl Life {
     }
 }
 
+/// Equal for versions of a pod that differ only in resources that a running pod can change. This model of R1 does not use the
+/// engine's code.
+pub fn version_of(pod: &Pod) -> String {
+    let mut spec = serde_json::json!(pod.spec());
+    for list in ["containers", "initContainers"] {
+        for container in spec[list].as_array_mut().into_iter().flatten() {
+            if list == "containers" || container["restartPolicy"] == "Always" {
+                for (kind, resource) in
+                    [("requests", "cpu"), ("requests", "memory"), ("limits", "cpu"), ("limits", "memory")]
+                {
+                    if let Some(amounts) = container["resources"][kind].as_object_mut() {
+                        amounts.remove(resource);
+                    }
+                }
+            }
+        }
+    }
+    wherry::api::uid::digest(&spec)
+}
+
 #[derive(Clone, Debug)]
 pub struct Sandbox {
     pub id: String,
@@ -52,8 +73,8 @@ pub struct Sandbox {
     pub ip: String,
     pub owner: Option<String>,
     pub grace_seconds: Option<u64>,
-    /// The digest of the pod for which it was created.
-    pub digest: String,
+    /// The version of the pod for which it was created (`version_of`).
+    pub version: String,
     pub pid: u32,
     /// Its network result is an empty file.
     pub empty_network: bool,
@@ -81,6 +102,8 @@ pub struct Container {
     pub pre_stop: Option<String>,
     /// The pod for which it was created.
     pub pod: Rc<Pod>,
+    /// Those with which it was created or to which it was resized.
+    pub resources: Option<ResourceRequirements>,
     pub owner: Option<String>,
     pub life: Life,
     pub pid: u32,

@@ -70,6 +70,7 @@ impl Runtime {
             RuntimeCall::StopContainer { id, .. }
             | RuntimeCall::RemoveContainer { id }
             | RuntimeCall::StartContainer { id }
+            | RuntimeCall::UpdateContainer { id, .. }
             | RuntimeCall::ReopenContainerLog { id }
             | RuntimeCall::DeleteTask { id } => self.containers.get(id.as_str()).is_some_and(|c| other(&c.owner)),
             RuntimeCall::StopSandbox { id } | RuntimeCall::RemoveSandbox { id } => {

@@ -23,6 +23,7 @@ mod pleg;
 mod probes;
 mod questions;
 mod requests;
+mod resize;
 mod restarts;
 mod room;
 mod sandboxes;

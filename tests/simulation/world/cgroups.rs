@@ -3,6 +3,7 @@
 use super::{Item, MS, World};
 use std::collections::BTreeSet;
 use wherry::api::names::Uid;
+use wherry::api::resources;
 use wherry::engine::effect::CgroupCall;
 use wherry::engine::event::Answer;
 use wherry::engine::op::{Code, OpError, OpId};
@@ -35,6 +36,10 @@ impl World {
             }
             CgroupCall::Remove { uid, .. } if self.volumes.mounted.contains(uid) => {
                 self.checks.fail("W2", format!("{uid} is taken away while its volumes are mounted"));
+            }
+            CgroupCall::Make { pod } => {
+                let cpu = resources::requested_by(pod).get(resources::CPU);
+                self.observed.resizes.push(format!("cgroup {cpu}m"));
             }
             _ => {}
         }

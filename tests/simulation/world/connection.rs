@@ -89,6 +89,7 @@ impl World {
         match call {
             RuntimeCall::List => self.observed.lists += 1,
             RuntimeCall::ReadPod { .. } => self.observed.reads += 1,
+            RuntimeCall::UpdateContainer { .. } => self.observed.resizes.push("container".into()),
             _ => {}
         }
         let text = self.runtime.text_of(&call);

@@ -8,6 +8,8 @@ use wherry::engine::pod::kill::KillId;
 pub struct Observed {
     /// The changing calls as the engine requested them: (time, text).
     pub calls: Vec<(u64, String)>,
+    /// The steps of resizes: `container`, and `cgroup` with the sum of the pod's requests of cpu.
+    pub resizes: Vec<String>,
     pub notices: Vec<(u64, Notice)>,
     pub measures: Vec<Measure>,
     /// The ends of containers that this engine has reported, with the number of notices before each.

@@ -68,6 +68,15 @@ impl Client {
                 let request = proto::RemoveContainerRequest { container_id: id.to_string(), ..Default::default() };
                 self.call(op, Step::Change, method::REMOVE_CONTAINER, &request, now)
             }
+            RuntimeCall::UpdateContainer { pod, container, id } => {
+                let resources = requests::container_resources(&pod, &container, &self.config).map_err(invalid)?;
+                let request = proto::UpdateContainerResourcesRequest {
+                    container_id: id.to_string(),
+                    linux: MessageField::some(resources),
+                    ..Default::default()
+                };
+                self.call(op, Step::Change, method::UPDATE_CONTAINER_RESOURCES, &request, now)
+            }
             RuntimeCall::ReopenContainerLog { id } => {
                 let request = proto::ReopenContainerLogRequest { container_id: id.to_string(), ..Default::default() };
                 self.call(op, Step::Change, method::REOPEN_CONTAINER_LOG, &request, now)

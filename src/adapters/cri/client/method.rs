@@ -31,6 +31,8 @@ pub const CONTAINER_STATUS: Method = method("/runtime.v1.RuntimeService/Containe
 pub const CREATE_CONTAINER: Method = method("/runtime.v1.RuntimeService/CreateContainer", "create_container");
 pub const START_CONTAINER: Method = method("/runtime.v1.RuntimeService/StartContainer", "start_container");
 pub const STOP_CONTAINER: Method = method("/runtime.v1.RuntimeService/StopContainer", "stop_container");
+pub const UPDATE_CONTAINER_RESOURCES: Method =
+    method("/runtime.v1.RuntimeService/UpdateContainerResources", "update_container");
 pub const REOPEN_CONTAINER_LOG: Method =
     method("/runtime.v1.RuntimeService/ReopenContainerLog", "reopen_container_log");
 pub const REMOVE_CONTAINER: Method = method("/runtime.v1.RuntimeService/RemoveContainer", "remove_container");

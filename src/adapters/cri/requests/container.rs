@@ -1,10 +1,12 @@
 //! The config of one container, for CreateContainer.
 
-use super::{RequestConfig, annotations, init_containers, resources, security};
+use super::{RequestConfig, annotations, resources, security};
 use crate::adapters::cri::proto;
 use crate::api::layout::Layout;
 use crate::api::mount::{Access, Mount, Propagation};
+use crate::api::pod::Pod;
 use crate::engine::effect::CreateContainer;
+use k8s_openapi::api::core::v1::Container;
 use protobuf::{EnumOrUnknown, MessageField};
 
 /// Builds the config of a container. Environment, command, arguments and mounts are those of `create`; all other fields
@@ -14,13 +16,7 @@ use protobuf::{EnumOrUnknown, MessageField};
 /// A field cannot be represented in the CRI. The error names the container and the field.
 pub fn container_config(create: &CreateContainer, cfg: &RequestConfig) -> Result<proto::ContainerConfig, String> {
     let pod = &create.pod;
-    let spec = pod.spec();
-    let container = spec
-        .containers
-        .iter()
-        .chain(init_containers(spec))
-        .find(|c| c.name == create.container)
-        .ok_or_else(|| format!("pod {} has no container {}", pod.name, create.container))?;
+    let container = named(pod, &create.container)?;
     Ok(proto::ContainerConfig {
         metadata: MessageField::some(proto::ContainerMetadata {
             name: container.name.clone(),
@@ -50,6 +46,22 @@ pub fn container_config(create: &CreateContainer, cfg: &RequestConfig) -> Result
         }),
         ..Default::default()
     })
+}
+
+/// The resources of a container, for an in-place resize.
+///
+/// # Errors
+/// The pod has no such container.
+pub fn container_resources(
+    pod: &Pod,
+    container: &str,
+    cfg: &RequestConfig,
+) -> Result<proto::LinuxContainerResources, String> {
+    Ok(resources::container(pod, named(pod, container)?, cfg))
+}
+
+fn named<'p>(pod: &'p Pod, container: &str) -> Result<&'p Container, String> {
+    pod.container(container).ok_or_else(|| format!("pod {} has no container {container}", pod.name))
 }
 
 fn env((key, value): &(String, String)) -> proto::KeyValue {

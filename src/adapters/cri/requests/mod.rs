@@ -14,7 +14,7 @@ mod security;
 #[cfg(test)]
 pub(super) mod tests;
 
-pub use container::container_config;
+pub use container::{container_config, container_resources};
 pub use dns::{HostDns, dns_notices};
 pub use sandbox::sandbox_config;
 

@@ -158,6 +158,10 @@ impl Worker {
             // The results below do not matter to a pod that is being stopped.
             _ if !self.state.is_sync() => {}
             (ActiveOp::MountVolumes, result) => self.volumes_mounted(result.map(drop), ctx),
+            (ActiveOp::RaiseCgroup, result) => self.cgroup_raised(result.map(drop), ctx),
+            (ActiveOp::SettleCgroup, result) => self.cgroup_settled(result.map(drop), ctx),
+            (ActiveOp::MeasureMemory { id, limit }, result) => self.memory_measured(id, limit, result, ctx),
+            (ActiveOp::UpdateContainer { id }, result) => self.container_updated(&id, result.map(drop), entry, ctx),
             (ActiveOp::PostStart { index, id, .. }, result) => self.post_start_done(index, id, result, ctx),
             (ActiveOp::PreparePod { attempt }, Ok(_)) => self.prepared(Preparation::Directories { attempt }),
             (ActiveOp::MakeCgroup { attempt }, Ok(_)) => self.prepared(Preparation::Cgroup { attempt }),

@@ -230,6 +230,7 @@ impl Worker {
             preempted: self.preempted.clone(),
             evicted: self.evicted.clone(),
             pre_stopped: self.stops.pre_stopped().clone(),
+            resizing: self.resize.outdated().cloned(),
             termination,
             terminal,
         });

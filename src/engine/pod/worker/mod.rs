@@ -8,7 +8,7 @@
 //! is idempotent.
 //!
 //! Each state in `state` carries its own data. Each concern that outlives a state is a small machine with its own tests: `ops`
-//! (operations in flight), `sandbox`, `container_start`, `pull`, `container_backoff`, `stops`, `volumes`, `demand`, `pod_record`, `deadline`,
+//! (operations in flight), `sandbox`, `container_start`, `pull`, `container_backoff`, `stops`, `volumes`, `resize`, `demand`, `pod_record`, `deadline`,
 //! `sharing`, `retry`, `timer`, and `engine::probe`. The worker composes them: `admission` keeps the node's decision, `sync`
 //! plans, `starts` carries out the steps that start something and `pulling` those of a pull, `killing` and `terminate` end the pod, `cleanup` removes the
 //! rest, `completions` records the results of operations.
@@ -28,6 +28,7 @@ mod pod_record;
 mod probing;
 mod pull;
 mod pulling;
+mod resize;
 mod retry;
 mod sandbox;
 mod sharing;
@@ -61,6 +62,7 @@ use k8s_openapi::api::core::v1 as core;
 use measure::Measured;
 use ops::{ActiveOp, Operations};
 use pod_record::PodRecord;
+pub use resize::{Before, Outdated, Resize, Verdict as ResizeVerdict};
 use retry::Retry;
 pub use sandbox::LATE;
 use sandbox::Sandbox;
@@ -132,6 +134,7 @@ pub struct Worker {
     probes: Probes,
     stops: Stops,
     volumes: Volumes,
+    resize: Resize,
     sharing: Sharing,
     /// The retry of a failed removal of containers, sandboxes, directories or the record.
     cleanup: Retry,
@@ -170,6 +173,7 @@ impl Worker {
         worker.demand.waits_for = record.waits_for;
         worker.preempted = record.preempted;
         worker.evicted = record.evicted;
+        worker.resize = Resize::resumed(record.resizing);
         worker.stops = Stops::with_pre_stopped(record.pre_stopped);
         if let Some(cause) = record.rejected {
             worker.admission = Admission::Rejected(cause);
@@ -246,6 +250,7 @@ impl Worker {
             probes: Probes::default(),
             stops: Stops::default(),
             volumes: Volumes::default(),
+            resize: Resize::default(),
             sharing: Sharing::default(),
             cleanup: Retry::default(),
             measured: Measured::new(now.boot),
@@ -435,6 +440,7 @@ impl Worker {
             messages: &self.messages,
             cause: self.cause.as_ref(),
             waits: self.waits_for_strangers(entry),
+            resize: &self.resize,
             over,
             runtime: ctx.runtime_name,
             recursive_read_only: ctx.handler_features(pod).recursive_read_only_mounts,

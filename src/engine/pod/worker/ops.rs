@@ -71,6 +71,18 @@ pub enum ActiveOp {
         cancelled: bool,
     },
     MountVolumes,
+    /// R3: the pod's cgroup gets the larger of the old and the new limits.
+    RaiseCgroup,
+    /// R3: the pod's cgroup gets the new limits.
+    SettleCgroup,
+    /// R4: the memory of a container whose limit decreases to `limit` bytes.
+    MeasureMemory {
+        id: ContainerId,
+        limit: u64,
+    },
+    UpdateContainer {
+        id: ContainerId,
+    },
     /// `log_path`: the log of a dead container, removed together with it.
     RemoveContainer {
         id: ContainerId,
@@ -93,6 +105,8 @@ enum Nature {
     /// Creates or starts a sandbox or a container.
     Start,
     Hook,
+    /// Changes the resources of a running container.
+    Resize,
     /// Stops a sandbox.
     Stop,
     /// Removes a dead container or sandbox.
@@ -106,11 +120,14 @@ impl ActiveOp {
             | ActiveOp::MakeCgroup { .. }
             | ActiveOp::PrepareContainer { .. }
             | ActiveOp::MountInContainer { .. }
+            | ActiveOp::RaiseCgroup
+            | ActiveOp::SettleCgroup
             | ActiveOp::MountVolumes => Nature::Preparation,
             ActiveOp::ImageStatus { .. } => Nature::Read,
             ActiveOp::DockerConfig { .. } | ActiveOp::AskProvider { .. } | ActiveOp::Pull { .. } => Nature::Pull,
             ActiveOp::RunSandbox { .. } | ActiveOp::Create { .. } | ActiveOp::Start { .. } => Nature::Start,
             ActiveOp::PostStart { .. } => Nature::Hook,
+            ActiveOp::MeasureMemory { .. } | ActiveOp::UpdateContainer { .. } => Nature::Resize,
             ActiveOp::StopSandbox { .. } => Nature::Stop,
             ActiveOp::RemoveContainer { .. } | ActiveOp::RemoveSandbox { .. } => Nature::Removal,
         }
@@ -125,7 +142,7 @@ impl ActiveOp {
     pub fn is_cancelled_by_kill(&self) -> bool {
         match self {
             ActiveOp::PostStart { cancelled, .. } => !cancelled,
-            _ => matches!(self.nature(), Nature::Start | Nature::Pull),
+            _ => matches!(self.nature(), Nature::Start | Nature::Pull | Nature::Resize),
         }
     }
 
@@ -133,7 +150,7 @@ impl ActiveOp {
     /// for it.
     pub fn lets_others_stop(&self) -> bool {
         matches!(self, ActiveOp::MountVolumes | ActiveOp::MountInContainer { .. })
-            || matches!(self.nature(), Nature::Pull | Nature::Hook)
+            || matches!(self.nature(), Nature::Pull | Nature::Hook | Nature::Resize)
     }
 
     /// The operation brings the pod closer to its spec. A removal only tidies up and does not count as a sync.
@@ -157,6 +174,10 @@ impl ActiveOp {
             | ActiveOp::AskProvider { .. }
             | ActiveOp::PostStart { .. }
             | ActiveOp::MountVolumes
+            | ActiveOp::RaiseCgroup
+            | ActiveOp::SettleCgroup
+            | ActiveOp::MeasureMemory { .. }
+            | ActiveOp::UpdateContainer { .. }
             | ActiveOp::StopSandbox { .. }
             | ActiveOp::RemoveContainer { .. }
             | ActiveOp::RemoveSandbox { .. } => None,

@@ -42,6 +42,7 @@ impl Worker {
         if let Next::RunSandbox { .. } = next {
             // A2: the pod started in a previous run and nothing of it runs any more, so it must be admitted again.
             if !self.is_admitted() {
+                self.resize_before_start(ctx);
                 return self.want_room();
             }
             // W21: two pods with the same UID would share cgroup and logs.

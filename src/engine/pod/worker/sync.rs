@@ -46,6 +46,7 @@ impl Worker {
         }
         self.hold_the_ended(&pod, entry, ctx);
         self.update_volumes(&pod, entry.running().next().is_some(), ctx);
+        self.continue_resize(&pod, entry, ctx);
         // The stop of a doomed container does not wait for a long pull or hook of another container.
         let busy = self.ops.active().is_some_and(|active| !active.lets_others_stop());
         let dooming = !busy && ctx.up && self.stop_doomed(entry, ctx);

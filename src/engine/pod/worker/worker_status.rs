@@ -161,6 +161,9 @@ impl Worker {
             ActiveOp::MountInContainer { index, .. } => format!("mounting the volumes of {}", container(*index)),
             ActiveOp::PostStart { index, .. } => format!("waiting for the postStart hook of {}", container(*index)),
             ActiveOp::MountVolumes => "mounting its volumes".into(),
+            ActiveOp::RaiseCgroup | ActiveOp::SettleCgroup => "resizing its cgroup".into(),
+            ActiveOp::MeasureMemory { .. } => "measuring its memory, to resize it".into(),
+            ActiveOp::UpdateContainer { .. } => "resizing a container".into(),
             ActiveOp::RemoveContainer { .. } => "removing a dead container".into(),
             ActiveOp::RemoveSandbox { .. } => "removing a dead sandbox".into(),
         })

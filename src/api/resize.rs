@@ -1,0 +1,265 @@
+//! In-place resize (KEP-1287): whether two versions of a pod differ only in the cpu and memory of containers, and how each
+//! container gets its new amounts.
+//!
+//! Main containers and sidecars can be resized. As in Kubernetes 1.33, a resize must not remove a request or a limit and must
+//! not change the QoS class, and pods with resources of their own cannot be resized. In these cases the pod is replaced.
+
+use crate::api::names::annotation;
+use crate::api::pod::{Pod, is_sidecar};
+use crate::api::pod_resources;
+use crate::api::qos::Qos;
+use crate::api::quantity::amount;
+use crate::api::resources::{CPU, MEMORY};
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+type Quantities = BTreeMap<String, Written>;
+
+const RESIZABLE: [&str; 2] = [CPU, MEMORY];
+
+/// How a running container gets its new resources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum How {
+    Update,
+    /// `resizePolicy` requires a restart for a resource that changes.
+    Restart,
+}
+
+/// True if `new` differs from `current` only in resources that can change while the pod runs.
+pub fn is_resize(current: &Pod, new: &Pod) -> bool {
+    let (old, wanted) = (current.spec(), new.spec());
+    current.name == new.name
+        && !pod_resources::is_set(old)
+        && !pod_resources::is_set(wanted)
+        && without_amounts(current) == without_amounts(new)
+        && pairs(current, new).any(|(a, b)| a.resources != b.resources)
+        && pairs(current, new).all(|(a, b)| keeps_all(a, b))
+        && Qos::of(old) == Qos::of(wanted)
+}
+
+/// True if the document `new` defines the pod `current`, whose UID is another one: it is the same version, or `current` runs and
+/// can be resized to it.
+pub fn continues(current: &Pod, new: &Pod, can_be_resized: bool) -> bool {
+    let same_document = current.name == new.name && current.source == new.source;
+    same_document && (current.digest == new.digest || can_be_resized && is_resize(current, new))
+}
+
+/// The new version under the identity of the current one.
+pub fn continued(current: &Pod, new: &Pod) -> Pod {
+    let mut pod = new.clone();
+    pod.uid = current.uid.clone();
+    let (metadata, old) = (&mut pod.object.metadata, &current.object.metadata);
+    metadata.uid = old.uid.clone();
+    for key in IDENTITY {
+        let value = old.annotations.as_ref().and_then(|all| all.get(key)).cloned();
+        if let Some(value) = value {
+            metadata.annotations.get_or_insert_default().insert(key.into(), value);
+        }
+    }
+    pod
+}
+
+/// How the container gets the amounts of `new`; None if it has them already.
+pub fn how(current: &core::Container, new: &core::Container) -> Option<How> {
+    let changed = RESIZABLE.into_iter().filter(|resource| {
+        let both = [requests, limits].map(|list| (amount(list(current), resource), amount(list(new), resource)));
+        both.iter().any(|(a, b)| a != b)
+    });
+    let policy = |resource: &str| {
+        let mut all = new.resize_policy.iter().flatten();
+        match all.any(|p| p.resource_name == resource && p.restart_policy == "RestartContainer") {
+            true => How::Restart,
+            false => How::Update,
+        }
+    };
+    changed.map(policy).max()
+}
+
+/// The bytes to which the memory limit decreases.
+pub fn lower_memory_limit(before: Option<&core::ResourceRequirements>, new: &core::Container) -> Option<u64> {
+    let wanted = amount(limits(new), MEMORY)?;
+    let before = amount(before.and_then(|r| r.limits.as_ref()), MEMORY);
+    before.is_none_or(|before| wanted < before).then(|| u64::try_from(wanted.value()).unwrap_or(0))
+}
+
+/// The pod with the larger of the amounts before and after a resize. `before` contains the containers that still have their old
+/// amounts, by name.
+pub fn raised(pod: &Pod, before: &BTreeMap<&str, &core::ResourceRequirements>) -> Pod {
+    let mut pod = pod.clone();
+    let Some(spec) = &mut pod.object.spec else { return pod };
+    let containers = spec.init_containers.iter_mut().flatten().chain(&mut spec.containers);
+    for container in containers {
+        let Some(before) = before.get(container.name.as_str()) else { continue };
+        let now = container.resources.get_or_insert_default();
+        raise(&mut now.requests, before.requests.as_ref());
+        raise(&mut now.limits, before.limits.as_ref());
+    }
+    pod
+}
+
+const IDENTITY: [&str; 3] = [annotation::CONFIG_HASH, annotation::CONFIG_SEEN, annotation::CONFIG_SOURCE];
+
+fn requests(c: &core::Container) -> Option<&Quantities> {
+    c.resources.as_ref()?.requests.as_ref()
+}
+
+fn limits(c: &core::Container) -> Option<&Quantities> {
+    c.resources.as_ref()?.limits.as_ref()
+}
+
+/// The containers of both versions that can be resized.
+fn pairs<'p>(a: &'p Pod, b: &'p Pod) -> impl Iterator<Item = (&'p core::Container, &'p core::Container)> {
+    let of = |pod: &'p Pod| pod.init_containers().iter().filter(|c| is_sidecar(c)).chain(pod.containers());
+    of(a).zip(of(b))
+}
+
+/// No request and no limit is removed.
+fn keeps_all(current: &core::Container, new: &core::Container) -> bool {
+    let kept = |list: fn(&core::Container) -> Option<&Quantities>| {
+        let has = |c: &core::Container, resource| list(c).is_some_and(|all| all.contains_key(resource));
+        RESIZABLE.into_iter().all(|resource| !has(current, resource) || has(new, resource))
+    };
+    kept(requests) && kept(limits)
+}
+
+/// The pod without its identity and without the amounts that can be resized.
+fn without_amounts(pod: &Pod) -> core::Pod {
+    let mut object = pod.object.clone();
+    object.metadata.uid = None;
+    if let Some(annotations) = &mut object.metadata.annotations {
+        annotations.retain(|key, _| !IDENTITY.contains(&key.as_str()));
+    }
+    let Some(spec) = &mut object.spec else { return object };
+    let sidecars = spec.init_containers.iter_mut().flatten().filter(|c| is_sidecar(c));
+    for container in sidecars.chain(&mut spec.containers) {
+        let Some(resources) = &mut container.resources else { continue };
+        for list in [&mut resources.requests, &mut resources.limits] {
+            if let Some(amounts) = list {
+                amounts.retain(|name, _| !RESIZABLE.contains(&name.as_str()));
+            }
+            list.take_if(|amounts| amounts.is_empty());
+        }
+        container.resources.take_if(|resources| *resources == core::ResourceRequirements::default());
+    }
+    object
+}
+
+fn raise(now: &mut Option<Quantities>, before: Option<&Quantities>) {
+    for resource in RESIZABLE {
+        let (Some(old), Some(new)) = (amount(before, resource), amount(now.as_ref(), resource)) else {
+            // Without a limit before, there was none.
+            if amount(before, resource).is_none()
+                && let Some(now) = now
+            {
+                now.remove(resource);
+            }
+            continue;
+        };
+        if old > new
+            && let (Some(now), Some(written)) = (now.as_mut(), before.and_then(|b| b.get(resource)))
+        {
+            now.insert(resource.into(), written.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::document::{self, Context};
+
+    fn pod(uid: &str, spec: &str) -> Pod {
+        let text = format!("{{apiVersion: v1, kind: Pod, metadata: {{name: a{uid}}}, spec: {{{spec}}}}}");
+        let context = Context { node_name: "lab", seen: "2027-01-15T08:00:00Z" };
+        let (mut pods, problems) = document::read(text.as_bytes(), "/m/a.yaml", context);
+        assert_eq!(problems, []);
+        pods.remove(0)
+    }
+
+    fn one(resources: &str) -> Pod {
+        pod("", &format!("containers: [{{name: m, image: 'i:1', resources: {resources}}}]"))
+    }
+
+    #[test]
+    fn only_cpu_and_memory_can_change() {
+        let current = one("{requests: {cpu: 100m, memory: 10Mi, ephemeral-storage: 1Gi}, limits: {memory: 20Mi}}");
+        for (resources, is) in [
+            ("{requests: {cpu: 200m, memory: 10Mi, ephemeral-storage: 1Gi}, limits: {memory: 20Mi}}", true),
+            ("{requests: {cpu: 100m, memory: 10Mi, ephemeral-storage: 1Gi}, limits: {memory: 30Mi}}", true),
+            // A limit is added.
+            ("{requests: {cpu: 100m, memory: 10Mi, ephemeral-storage: 1Gi}, limits: {memory: 20Mi, cpu: 1}}", true),
+            // The same amounts in other words.
+            ("{requests: {cpu: '0.1', memory: 10Mi, ephemeral-storage: 1Gi}, limits: {memory: 20Mi}}", true),
+            // Nothing changes.
+            ("{requests: {cpu: 100m, memory: 10Mi, ephemeral-storage: 1Gi}, limits: {memory: 20Mi}}", false),
+            // An amount is removed.
+            ("{requests: {cpu: 100m, memory: 10Mi, ephemeral-storage: 1Gi}}", false),
+            // Another resource.
+            ("{requests: {cpu: 200m, memory: 10Mi, ephemeral-storage: 2Gi}, limits: {memory: 20Mi}}", false),
+            // The class becomes Guaranteed.
+            ("{requests: {cpu: 1, memory: 20Mi, ephemeral-storage: 1Gi}, limits: {memory: 20Mi, cpu: 1}}", false),
+        ] {
+            assert_eq!(is_resize(&current, &one(resources)), is, "{resources}");
+        }
+    }
+
+    #[test]
+    fn any_other_change_is_no_resize() {
+        let current = one("{requests: {cpu: 100m}}");
+        let other = |spec: &str| is_resize(&current, &pod("", spec));
+        assert!(other("containers: [{name: m, image: 'i:1', resources: {requests: {cpu: 1}}}]"));
+        assert!(!other("containers: [{name: m, image: 'i:2', resources: {requests: {cpu: 1}}}]"));
+        assert!(!other("hostNetwork: true, containers: [{name: m, image: 'i:1', resources: {requests: {cpu: 1}}}]"));
+        let labelled =
+            pod(", labels: {a: b}", "containers: [{name: m, image: 'i:1', resources: {requests: {cpu: 1}}}]");
+        assert!(!is_resize(&current, &labelled));
+        let init = |cpu: &str, policy: &str| {
+            let init = format!("{{name: i, image: 'i:1', resources: {{requests: {{cpu: {cpu}}}}}{policy}}}");
+            pod("", &format!("initContainers: [{init}], containers: [{{name: m, image: 'i:1'}}]"))
+        };
+        assert!(!is_resize(&init("100m", ""), &init("200m", "")), "an init container runs once");
+        assert!(is_resize(&init("100m", ", restartPolicy: Always"), &init("200m", ", restartPolicy: Always")));
+    }
+
+    #[test]
+    fn a_continued_pod_has_its_identity_and_the_new_spec() {
+        let (current, new) = (one("{requests: {cpu: 100m}}"), one("{requests: {cpu: 200m}}"));
+        assert_ne!(current.uid, new.uid);
+        let continued = continued(&current, &new);
+        assert_eq!((&continued.uid, &continued.digest), (&current.uid, &new.digest));
+        assert_eq!(continued.object.metadata, current.object.metadata);
+        assert_eq!(continued.object.spec, new.object.spec);
+    }
+
+    #[test]
+    fn the_policy_of_each_changed_resource_counts() {
+        let policies = "resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}]";
+        let with = |resources: &str| {
+            pod("", &format!("containers: [{{name: m, image: 'i:1', resources: {resources}, {policies}}}]"))
+        };
+        let current = with("{requests: {cpu: 100m, memory: 1Mi}}");
+        for (resources, wanted) in [
+            ("{requests: {cpu: 200m, memory: 1Mi}}", Some(How::Update)),
+            ("{requests: {cpu: 100m, memory: 2Mi}}", Some(How::Restart)),
+            ("{requests: {cpu: 200m, memory: 2Mi}}", Some(How::Restart)),
+            ("{requests: {cpu: '0.1', memory: 1Mi}}", None),
+        ] {
+            assert_eq!(how(current.at(0), with(resources).at(0)), wanted, "{resources}");
+        }
+    }
+
+    #[test]
+    fn the_raised_pod_has_the_larger_amounts() {
+        let before = one("{requests: {cpu: 200m, memory: 1Mi}, limits: {memory: 4Mi}}");
+        let after = one("{requests: {cpu: 100m, memory: 2Mi}, limits: {memory: 3Mi, cpu: 1}}");
+        let old = before.at(0).resources.clone().unwrap();
+        let raised = raised(&after, &[("m", &old)].into());
+        // Without a limit before the resize, the pod has no limit until the container has one.
+        let wanted = one("{requests: {cpu: 200m, memory: 2Mi}, limits: {memory: 4Mi}}");
+        assert_eq!(raised.at(0).resources, wanted.at(0).resources);
+        assert_eq!(lower_memory_limit(Some(&old), after.at(0)), Some(3 << 20));
+        assert_eq!(lower_memory_limit(after.at(0).resources.as_ref(), before.at(0)), None);
+    }
+}

@@ -1,0 +1,39 @@
+//! R2: whether the new resources of a running pod fit.
+//!
+//! As in Kubernetes, only amounts that grow have to fit, a resize never preempts another pod, and resizes come before pods that
+//! have not started: by priority, then by QoS class, then in the order of the pods.
+
+use super::fit::insufficient;
+use super::node_snapshot::NodeSnapshot;
+use super::pod_requests::PodRequests;
+use crate::api::resources::{CPU, MEMORY, Resources};
+use crate::engine::pod::worker::{ResizeVerdict, Worker};
+use std::cmp::Reverse;
+
+/// The order in which the resizes of these pods are evaluated.
+pub fn in_order<'a>(workers: &[&'a Worker]) -> Vec<&'a Worker> {
+    let mut all: Vec<&Worker> = workers.iter().copied().filter(|w| w.wanted_resize().is_some()).collect();
+    all.sort_by_key(|w| (Reverse(w.requests.priority), w.requests.qos, w.place));
+    all
+}
+
+/// None: the new resources fit.
+pub fn obstacle(room: &NodeSnapshot<'_>, old: &PodRequests, new: &PodRequests) -> Option<ResizeVerdict> {
+    let mut grown = Resources::default();
+    for resource in [CPU, MEMORY].into_iter().filter(|r| new.resources.get(r) > old.resources.get(r)) {
+        grown.set(resource, new.resources.get(resource));
+    }
+    let never = insufficient(&grown, &Resources::default(), room.allocatable());
+    if !never.is_empty() {
+        let one = |i: &super::fit::Insufficient| {
+            let (resource, requested, capacity) = (&i.resource, i.requested, i.capacity);
+            format!("Node didn't have enough capacity: {resource}, requested: {requested}, capacity: {capacity}")
+        };
+        return Some(ResizeVerdict::Infeasible(never.iter().map(one).collect::<Vec<_>>().join("; ")));
+    }
+    let mut others = room.in_use().clone();
+    others.subtract(&old.resources);
+    let now = insufficient(&grown, &others, room.allocatable());
+    let why = || now.iter().map(super::fit::Insufficient::message).collect::<Vec<_>>().join("; ");
+    (!now.is_empty()).then(|| ResizeVerdict::Deferred(why()))
+}

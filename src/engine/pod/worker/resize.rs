@@ -1,0 +1,360 @@
+//! The in-place resize of a running pod (R): the new resources that wait for room, and the containers that do not have theirs yet.
+//!
+//! The pod's cgroup gets the larger of the old and the new limits first, then one container after another is updated or
+//! restarted, and then the cgroup gets the new limits. Each step can be repeated, so a kill of Wherry in between does no harm.
+
+use super::ops::ActiveOp;
+use super::retry::Retry;
+use super::stops::Doomed;
+use super::{State, Worker};
+use crate::api::facts::{ContainerFact, ContainerState, UsageFact};
+use crate::api::names::ContainerId;
+use crate::api::pod::Pod;
+use crate::api::reason::Reason;
+use crate::api::resize::{self, How};
+use crate::engine::admission::pod_requests::PodRequests;
+use crate::engine::context::Context;
+use crate::engine::effect::{CgroupCall, RuntimeCall};
+use crate::engine::event::Answer;
+use crate::engine::op::OpError;
+use crate::engine::pleg::cache::Entry;
+use k8s_openapi::api::core::v1 as core;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// The types of the conditions.
+const PENDING: &str = "PodResizePending";
+const IN_PROGRESS: &str = "PodResizeInProgress";
+
+#[derive(Debug, Default, Serialize)]
+pub struct Resize {
+    wanted: Option<Wanted>,
+    applying: Option<Applying>,
+}
+
+/// The manifest has new resources, which the pod does not have yet.
+#[derive(Debug, Serialize)]
+pub struct Wanted {
+    pub pod: Rc<Pod>,
+    pub requests: Rc<PodRequests>,
+    pub verdict: Verdict,
+}
+
+/// The node's decision about new resources. The text is the message of the condition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub enum Verdict {
+    Open,
+    /// R2: they do not fit now.
+    Deferred(String),
+    /// R2: they never fit.
+    Infeasible(String),
+}
+
+/// The containers that still have the resources from before a resize. The record of the pod contains them.
+pub type Outdated = BTreeMap<ContainerId, Before>;
+
+/// A container with the resources from before a resize.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Before {
+    pub name: String,
+    pub how: How,
+    pub resources: core::ResourceRequirements,
+}
+
+/// The pod's spec has new resources, and its cgroups get them now.
+#[derive(Debug, Serialize)]
+struct Applying {
+    outdated: Outdated,
+    cgroup: Cgroup,
+    /// The last error.
+    error: Option<String>,
+    retry: Retry,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+enum Cgroup {
+    NotRaised,
+    /// It has the larger of the old and the new limits.
+    Raised,
+}
+
+impl Applying {
+    fn new(outdated: Outdated) -> Applying {
+        Applying { outdated, cgroup: Cgroup::NotRaised, error: None, retry: Retry::default() }
+    }
+}
+
+/// The condition of a resize: its type, reason and message.
+pub type Condition = (&'static str, Option<Reason>, Option<String>);
+
+impl Resize {
+    /// A resize that a previous run has not completed.
+    pub fn resumed(outdated: Option<Outdated>) -> Resize {
+        Resize { wanted: None, applying: outdated.map(Applying::new) }
+    }
+
+    /// For the record; None if no resize is in progress.
+    pub fn outdated(&self) -> Option<&Outdated> {
+        self.applying.as_ref().map(|applying| &applying.outdated)
+    }
+
+    /// The resources that this container has, if they are not those of the spec.
+    pub fn before(&self, id: &ContainerId) -> Option<&core::ResourceRequirements> {
+        self.outdated()?.get(id).map(|before| &before.resources)
+    }
+
+    /// The conditions of Kubernetes 1.33. They exist only while they are true.
+    pub fn conditions(&self) -> impl Iterator<Item = Condition> {
+        let pending = self.wanted.as_ref().and_then(|wanted| match &wanted.verdict {
+            Verdict::Open => None,
+            Verdict::Deferred(why) => Some((PENDING, Some(Reason::Deferred), Some(why.clone()))),
+            Verdict::Infeasible(why) => Some((PENDING, Some(Reason::Infeasible), Some(why.clone()))),
+        });
+        let in_progress = self.applying.as_ref().map(|applying| match &applying.error {
+            None => (IN_PROGRESS, None, None),
+            Some(error) => (IN_PROGRESS, Some(Reason::Error), Some(error.clone())),
+        });
+        pending.into_iter().chain(in_progress)
+    }
+}
+
+impl Worker {
+    /// A change of cpu and memory keeps the pod: it is desired, and nothing else ends it.
+    pub fn can_be_resized(&self) -> bool {
+        let demand = &self.demand;
+        matches!(&self.state, State::Sync(sync) if sync.outdated.is_none())
+            && demand.desired
+            && !demand.replaced
+            && demand.successor.is_none()
+    }
+
+    /// R1: the manifest is `pod`. If that is a resize of the running pod, it waits for the node's decision now. Any other resize
+    /// that waited is dropped.
+    pub fn want_resize(&mut self, pod: &Rc<Pod>) {
+        if self.resize.wanted.as_ref().is_some_and(|wanted| wanted.pod.digest == pod.digest) {
+            return;
+        }
+        let is_resize = |current: &Rc<Pod>| resize::is_resize(current, pod);
+        let resizes = self.can_be_resized() && self.pod.as_ref().is_some_and(is_resize);
+        self.resize.wanted = resizes.then(|| Wanted {
+            pod: pod.clone(),
+            requests: Rc::new(PodRequests::of(pod)),
+            verdict: Verdict::Open,
+        });
+    }
+
+    /// The manifest has resources that the pod does not have yet.
+    pub fn is_resize_wanted(&self) -> bool {
+        self.resize.wanted.is_some() && self.can_be_resized()
+    }
+
+    /// The new resources that wait for room. A container that is being created gets the old ones, so its creation ends first.
+    pub fn wanted_resize(&self) -> Option<&Wanted> {
+        let creating = matches!(self.ops.active(), Some(ActiveOp::Create { .. }));
+        self.resize.wanted.as_ref().filter(|_| self.can_be_resized() && self.is_admitted() && !creating)
+    }
+
+    /// The node has not decided yet.
+    pub fn has_open_resize(&self) -> bool {
+        self.wanted_resize().is_some_and(|wanted| wanted.verdict == Verdict::Open)
+    }
+
+    /// R2: the new resources do not fit.
+    pub fn postpone_resize(&mut self, verdict: Verdict, ctx: &mut Context<'_>) {
+        let Some(wanted) = &mut self.resize.wanted else { return };
+        match &verdict {
+            Verdict::Deferred(why) => {
+                ctx.emit_warning(
+                    self.pod.as_ref(),
+                    None,
+                    Reason::ResizeDeferred,
+                    format!("Pod resize Deferred: {why}"),
+                );
+            }
+            Verdict::Infeasible(why) => {
+                ctx.emit_warning(
+                    self.pod.as_ref(),
+                    None,
+                    Reason::ResizeInfeasible,
+                    format!("Pod resize Infeasible: {why}"),
+                );
+            }
+            Verdict::Open => {}
+        }
+        wanted.verdict = verdict;
+    }
+
+    /// R3: the new resources fit: they are those of the pod from now on.
+    pub fn begin_resize(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
+        let (Some(Wanted { pod, requests, .. }), Some(current)) = (self.resize.wanted.take(), self.pod.take()) else {
+            return;
+        };
+        let mut outdated = self.resize.applying.take().map(|applying| applying.outdated).unwrap_or_default();
+        for c in entry.facts().containers.iter().filter(|c| may_run(c)) {
+            let (Some(old), Some(new)) = (current.container(&c.name), pod.container(&c.name)) else { continue };
+            let Some(how) = resize::how(old, new) else { continue };
+            let resources = old.resources.clone().unwrap_or_default();
+            let before = outdated.entry(c.id.clone()).or_insert(Before { name: c.name.clone(), how, resources });
+            before.how = before.how.max(how);
+        }
+        self.resize.applying = Some(Applying::new(outdated));
+        self.requests = requests;
+        let message = "Pod resize started".to_owned();
+        ctx.emit_normal(Some(&pod), None, Reason::ResizeStarted, message);
+        self.pod = Some(pod);
+        self.record.wait_for_write();
+        self.put_record(ctx);
+    }
+
+    /// Nothing of the pod runs: it starts with the new resources.
+    pub(super) fn resize_before_start(&mut self, ctx: &mut Context<'_>) {
+        let Some(Wanted { pod, requests, .. }) = self.resize.wanted.take() else { return };
+        (self.pod, self.requests, self.resize.applying) = (Some(pod), requests, None);
+        self.record.wait_for_write();
+        self.put_record(ctx);
+    }
+
+    /// R3: requests the next step of a resize in progress.
+    pub(super) fn continue_resize(&mut self, pod: &Rc<Pod>, entry: &Entry, ctx: &mut Context<'_>) {
+        let Some(applying) = &mut self.resize.applying else { return };
+        let facts = &entry.facts().containers;
+        applying.outdated.retain(|id, _| facts.iter().any(|c| c.id == *id && may_run(c)));
+        if !ctx.up || self.ops.is_active() || !self.record.is_durable() {
+            return;
+        }
+        if let Some(at) = applying.retry.waits_until(ctx.now.boot) {
+            return self.timer.wake_at(at);
+        }
+        if applying.cgroup == Cgroup::NotRaised {
+            let before = applying.outdated.values().map(|before| (before.name.as_str(), &before.resources)).collect();
+            let raised = Rc::new(resize::raised(pod, &before));
+            let op = ctx.cgroup(&self.uid, CgroupCall::Make { pod: raised });
+            return self.ops.start(op, ActiveOp::RaiseCgroup);
+        }
+        if applying.outdated.is_empty() {
+            let op = ctx.cgroup(&self.uid, CgroupCall::Make { pod: pod.clone() });
+            return self.ops.start(op, ActiveOp::SettleCgroup);
+        }
+        let running = applying.outdated.iter().filter(|(id, _)| entry.running().any(|c| c.id == **id));
+        let mut update = None;
+        for (id, before) in running {
+            match before.how {
+                How::Restart if !self.stops.is_doomed(id) => {
+                    let message = format!("Container {} resize requires restart", before.name);
+                    let grace_deadline = ctx.now.boot + pod.grace_period();
+                    self.stops.doom(id.clone(), Doomed { message, grace_deadline });
+                }
+                How::Restart => {}
+                How::Update => update = update.or(Some((id.clone(), before.clone()))),
+            }
+        }
+        if let Some((id, before)) = update {
+            self.update_container(pod, id, &before, ctx);
+        }
+    }
+
+    /// As in a kubelet, a memory limit below the current use is not set: the kernel could kill the container.
+    fn update_container(&mut self, pod: &Rc<Pod>, id: ContainerId, before: &Before, ctx: &mut Context<'_>) {
+        let Some(spec) = pod.container(&before.name) else { return };
+        match resize::lower_memory_limit(Some(&before.resources), spec) {
+            Some(limit) => {
+                let op = ctx.runtime(&self.uid, RuntimeCall::Usage);
+                self.ops.start(op, ActiveOp::MeasureMemory { id, limit });
+            }
+            None => self.set_resources(pod, id, &before.name, ctx),
+        }
+    }
+
+    fn set_resources(&mut self, pod: &Rc<Pod>, id: ContainerId, container: &str, ctx: &mut Context<'_>) {
+        let call = RuntimeCall::UpdateContainer { pod: pod.clone(), container: container.into(), id: id.clone() };
+        let op = ctx.runtime(&self.uid, call);
+        self.ops.start(op, ActiveOp::UpdateContainer { id });
+    }
+
+    pub(super) fn cgroup_raised(&mut self, result: Result<(), OpError>, ctx: &mut Context<'_>) {
+        match result {
+            Ok(()) => {
+                if let Some(applying) = &mut self.resize.applying {
+                    applying.cgroup = Cgroup::Raised;
+                }
+            }
+            Err(e) => self.resize_failed(e.message().to_owned(), ctx),
+        }
+    }
+
+    pub(super) fn cgroup_settled(&mut self, result: Result<(), OpError>, ctx: &mut Context<'_>) {
+        match result {
+            Ok(()) => {
+                self.resize.applying = None;
+                let message = "Pod resize completed".to_owned();
+                ctx.emit_normal(self.pod.as_ref(), None, Reason::ResizeCompleted, message);
+                self.record.rewrite();
+                self.put_record(ctx);
+            }
+            Err(e) => self.resize_failed(e.message().to_owned(), ctx),
+        }
+    }
+
+    pub(super) fn memory_measured(
+        &mut self,
+        id: ContainerId,
+        limit: u64,
+        result: Result<Answer, OpError>,
+        ctx: &mut Context<'_>,
+    ) {
+        let used = match result {
+            Ok(Answer::Usage(usage)) => usage.iter().find(|u| u.id == id).and_then(|u: &UsageFact| u.memory_bytes),
+            Ok(_) => None,
+            Err(e) => return self.resize_failed(e.message().to_owned(), ctx),
+        };
+        let name = self.resize.outdated().and_then(|all| all.get(&id)).map(|before| before.name.clone());
+        let (Some(pod), Some(name)) = (self.pod.clone(), name) else { return };
+        match used {
+            Some(used) if used >= limit => {
+                let message = format!(
+                    "attempting to set the memory limit of container {name} ({limit} bytes) below its current usage ({used} bytes)"
+                );
+                self.resize_failed(message, ctx);
+            }
+            _ => self.set_resources(&pod, id, &name, ctx),
+        }
+    }
+
+    pub(super) fn container_updated(
+        &mut self,
+        id: &ContainerId,
+        result: Result<(), OpError>,
+        entry: &mut Entry,
+        ctx: &mut Context<'_>,
+    ) {
+        match result {
+            Ok(()) => {
+                if let Some(applying) = &mut self.resize.applying {
+                    applying.outdated.remove(id);
+                    applying.error = None;
+                    applying.retry.succeeded();
+                }
+            }
+            Err(e) => {
+                entry.changed_somehow(ctx.generation);
+                self.resize_failed(e.message().to_owned(), ctx);
+            }
+        }
+    }
+
+    /// R4: the step is tried again after a delay.
+    fn resize_failed(&mut self, message: String, ctx: &mut Context<'_>) {
+        let Some(applying) = &mut self.resize.applying else { return };
+        applying.retry.failed(ctx);
+        if applying.error.as_ref() != Some(&message) {
+            ctx.emit_warning(self.pod.as_ref(), None, Reason::ResizeError, format!("Pod resize error: {message}"));
+            applying.error = Some(message);
+        }
+    }
+}
+
+/// The container has its cgroup, or gets it when it starts.
+fn may_run(c: &ContainerFact) -> bool {
+    matches!(c.state, ContainerState::Running | ContainerState::Created | ContainerState::Unknown)
+}
