@@ -58,24 +58,34 @@ impl Engine {
             return Err(RequestError::GraceTooLong);
         }
         let kill = Kill { by: TerminationSource::Drain, message: None, grace };
-        self.change_each(id, uids, |engine, uid, name| {
-            engine.kill(KillId::Drain(name.clone()), uid.clone(), kill.clone());
+        // The slots of the first pods must not go to the last ones.
+        let kill_all = |engine: &mut Engine| {
+            for uid in uids {
+                if let Some(name) = engine.pod(uid).map(|view| view.pod.name.clone()) {
+                    engine.kill(KillId::Drain(name), uid.clone(), kill.clone());
+                }
+            }
             engine.settle_all();
-            engine.drain_outcome(uid)
-        })
+        };
+        self.change_each(id, uids, kill_all, |engine, uid| engine.drain_outcome(uid))
     }
 
     fn undrain(&mut self, id: RequestId, uids: &[Uid]) -> Result<Option<Reply>, RequestError> {
         self.check_pods(uids)?;
-        self.change_each(id, uids, |engine, uid, _| {
-            if !engine.is_drained(uid) {
-                return DrainOutcome::NotDrained;
-            }
-            engine.release(TerminationSource::Drain, Some(vec![uid.clone()]));
-            engine.settle_all();
-            let held = engine.shutting_down() || engine.is_held_back(uid);
-            if held { DrainOutcome::Waits } else { DrainOutcome::Starts }
-        })
+        self.change_each(
+            id,
+            uids,
+            |_| {},
+            |engine, uid| {
+                if !engine.is_drained(uid) {
+                    return DrainOutcome::NotDrained;
+                }
+                engine.release(TerminationSource::Drain, Some(vec![uid.clone()]));
+                engine.settle_all();
+                let held = engine.shutting_down() || engine.is_held_back(uid);
+                if held { DrainOutcome::Waits } else { DrainOutcome::Starts }
+            },
+        )
     }
 
     fn check_pods(&self, uids: &[Uid]) -> Result<(), RequestError> {
@@ -92,20 +102,24 @@ impl Engine {
         &mut self,
         id: RequestId,
         uids: &[Uid],
-        mut change: impl FnMut(&mut Engine, &Uid, &FullName) -> DrainOutcome,
+        change_all: impl FnOnce(&mut Engine),
+        mut change: impl FnMut(&mut Engine, &Uid) -> DrainOutcome,
     ) -> Result<Option<Reply>, RequestError> {
         let before = self.outbox.effects.len();
-        let mut one = |uid: &Uid| {
-            // A pod that is not desired may be forgotten with the change.
-            let Some(name) = self.pod(uid).map(|view| view.pod.name.clone()) else {
+        // A pod that is not desired may be forgotten with the change.
+        let names: Vec<Option<FullName>> =
+            uids.iter().map(|uid| self.pod(uid).map(|view| view.pod.name.clone())).collect();
+        change_all(self);
+        let mut one = |(uid, name): (&Uid, Option<FullName>)| {
+            let Some(name) = name else {
                 let (namespace, name) = Default::default();
                 return DrainedPod { uid: uid.to_string(), namespace, name, outcome: DrainOutcome::NotFound };
             };
-            let outcome = change(self, uid, &name);
+            let outcome = change(self, uid);
             let (namespace, name) = (name.namespace.to_string(), name.name.to_string());
             DrainedPod { uid: uid.to_string(), namespace, name, outcome }
         };
-        let drained = Drained { pods: uids.iter().map(&mut one).collect() };
+        let drained = Drained { pods: uids.iter().zip(names).map(&mut one).collect() };
         let depends = |pod: &&DrainedPod| {
             use DrainOutcome::{Completed, Down, Ending, NotDrained, NotFound, Starts, Undesired, Waits};
             match pod.outcome {

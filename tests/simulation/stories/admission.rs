@@ -23,9 +23,13 @@ fn of(cpu: u64, pods: u64) -> EngineConfig {
     EngineConfig { node: NodeFacts { name: "lab".into(), allocatable, ..NodeFacts::default() }, ..config() }
 }
 
-/// The spec of a pod with one container that requests `milli` milli-CPU.
+/// The spec of a pod with one container that requests `milli` milli-CPU. The variable makes another amount another version of
+/// the pod, which is no resize.
 pub fn cpu_requests(milli: u64) -> String {
-    format!("containers: [{{name: main, image: 'busybox:1.35', resources: {{requests: {{cpu: {milli}m}}}}}}]")
+    format!(
+        "containers: [{{name: main, image: 'busybox:1.35', env: [{{name: CPU, value: '{milli}'}}], \
+         resources: {{requests: {{cpu: {milli}m}}}}}}]"
+    )
 }
 
 pub fn critical(milli: u64) -> String {

@@ -92,6 +92,22 @@ impl World {
 }
 
 #[test]
+fn w27_a_drain_of_two_pods_does_not_start_the_second_in_the_slot_of_the_first() {
+    let mut config = config();
+    config.parallel_containers = 1;
+    let mut w = node_with(config);
+    w.runtime.images.insert("other:1".into());
+    w.hang("ImageStatus other:1");
+    w.file("a", &ONE.replace("busybox:1.35", "other:1"));
+    w.run_ms(100);
+    w.file("b", ONE);
+    w.run_ms(100);
+    w.drain(&["a", "b"]);
+    w.run(20);
+    assert!(w.trace().contains("ImageStatus other:1") && !w.trace().contains("ImageStatus busybox"), "{}", w.trace());
+}
+
+#[test]
 fn w27_a_drain_is_answered_for_each_pod_when_its_records_are_durable() {
     let mut w = running("a");
     w.file("b", ONE);

@@ -4,6 +4,7 @@ use crate::runtime::Life;
 use crate::story::*;
 use crate::world::{Fault, World};
 use std::time::Duration;
+use wherry::engine::pod::kill::TerminationSource;
 
 /// A pod with these resources of its containers; `more` follows the resources.
 fn with(resources: &[&str], more: &str) -> String {
@@ -317,4 +318,21 @@ fn r2_the_weight_of_the_class_and_admission_count_the_new_amounts() {
     w.file("other", &cpu(200));
     w.run(5);
     assert_eq!(w.status("other").reason.as_deref(), Some("OutOfcpu"));
+}
+
+#[test]
+fn r1_a_pod_that_is_killed_before_the_decision_starts_again_with_the_new_resources() {
+    let mut w = node_of(500);
+    w.file("web", &cpu(200));
+    w.file("other", &cpu(200));
+    w.run(5);
+    w.file("web", &cpu(400));
+    w.run(2);
+    assert_eq!(w.condition("web", "PodResizePending").1, "Deferred");
+    w.remove("other");
+    w.kill("web", TerminationSource::Drain, None);
+    w.run(10);
+    w.release(TerminationSource::Drain);
+    w.run(10);
+    assert_eq!(amounts(&w, "web/c0"), "cpu=400m/");
 }

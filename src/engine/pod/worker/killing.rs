@@ -101,6 +101,7 @@ impl Worker {
     /// true if the record is being written for this kill.
     pub fn kill(&mut self, grace: Duration, cause: Option<Cause>, entry: &mut Entry, ctx: &mut Context<'_>) -> bool {
         let before = (self.termination(ctx), self.record.says_again());
+        self.end_resize();
         let had_directory = self.had_directory();
         if matches!(self.state, State::Waiting) {
             self.withdraw_rejection();

@@ -215,6 +215,14 @@ impl Worker {
         self.put_record(ctx);
     }
 
+    /// R1: the pod ends before the new resources were decided. They are those of the pod that starts after it.
+    pub(super) fn end_resize(&mut self) {
+        let wanted = self.resize.wanted.take();
+        if self.state.is_sync() && self.demand.desired {
+            self.demand.successor = self.demand.successor.take().or(wanted.map(|wanted| wanted.pod));
+        }
+    }
+
     /// R3: requests the next step of a resize in progress.
     pub(super) fn continue_resize(&mut self, pod: &Rc<Pod>, entry: &Entry, ctx: &mut Context<'_>) {
         let Some(applying) = &mut self.resize.applying else { return };

@@ -85,6 +85,7 @@ impl Worker {
         match next {
             Next::Ended => {
                 self.end = End::Ended;
+                self.end_resize();
                 self.state = State::Terminating(Terminating::new(now, pod.grace_period()));
                 return;
             }
