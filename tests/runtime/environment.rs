@@ -1,6 +1,7 @@
 //! The environment of a container: users, capabilities, variables, network, names, limits.
 
 use crate::support::agent::Agent;
+use crate::support::cgroups;
 use crate::support::http;
 use crate::support::yaml::script;
 
@@ -216,24 +217,8 @@ fn limits_are_in_the_cgroup() {
     assert_eq!(pod["status"]["qosClass"], "Burstable");
     let id = agent.running("limited", "main").expect("runs");
     let pid = agent.cri().container_pid(&id);
-    let read = |controller: &str, v1: &str, v2: &str| -> String {
-        let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("cgroup");
-        let find = |wanted: &str| {
-            groups.lines().find_map(|l| {
-                let mut parts = l.splitn(3, ':').skip(1);
-                let (controllers, path) = (parts.next()?, parts.next()?);
-                controllers.split(',').any(|c| c == wanted).then(|| path.trim_start_matches('/').to_string())
-            })
-        };
-        let root = std::path::Path::new("/sys/fs/cgroup");
-        let file = match find(controller) {
-            Some(path) => root.join(controller).join(path).join(v1),
-            None => root.join(find("").expect("a cgroup")).join(v2),
-        };
-        std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display())).trim().to_string()
-    };
-    assert_eq!(read("memory", "memory.limit_in_bytes", "memory.max"), (64 << 20).to_string());
-    assert!(["25000", "25000 100000"].contains(&read("cpu", "cpu.cfs_quota_us", "cpu.max").as_str()));
+    assert_eq!(cgroups::memory_limit(pid), (64 << 20).to_string());
+    assert_eq!(cgroups::cpu_quota(pid), "25000");
     let path = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("cgroup");
     assert!(path.contains("/kubepods/burstable/pod"), "{path}");
     assert!(path.contains(&agent.cgroup), "{path}");

@@ -35,6 +35,7 @@ mod purge;
 mod recorded;
 mod reference;
 mod registry;
+mod resize;
 mod restarts;
 mod service;
 mod shared_uid;

@@ -6,6 +6,7 @@
 #![allow(dead_code)]
 
 pub mod agent;
+pub mod cgroups;
 pub mod cri;
 pub mod docker_registry;
 pub mod exposition;
