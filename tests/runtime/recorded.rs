@@ -209,6 +209,17 @@ fn ours(agent: &Agent, uid: &str, ip: &str, value: &Value) -> Value {
     value
 }
 
+/// R3: the recorded kubelet, 1.32, does not show the resources of containers; from 1.33 on a kubelet does.
+fn without_resources(mut status: Value) -> Value {
+    for list in ["initContainerStatuses", "containerStatuses"] {
+        for container in status[list].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+            container.remove("resources");
+            container.remove("allocatedResources");
+        }
+    }
+    status
+}
+
 /// Removes Wherry's own annotations.
 fn without_own(mut config: Value) -> Value {
     let annotations = config["annotations"].as_object_mut().expect("annotations");
@@ -273,7 +284,7 @@ impl Seen {
         for object in self.of(pod).iter().filter(|o| !o.is_null()) {
             let uid = object["metadata"]["uid"].as_str().expect("a uid");
             let ip = object["status"]["podIP"].as_str().unwrap_or_default();
-            let state = ours(agent, uid, ip, &object["status"]);
+            let state = without_resources(ours(agent, uid, ip, &object["status"]));
             if states.last() != Some(&state) {
                 states.push(state);
             }

@@ -296,11 +296,13 @@ fn containers(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
         }
     };
     let grace = spec.termination_grace_period_seconds.unwrap_or(30);
+    let restarts = spec.restart_policy.as_deref() != Some("Never");
     let mut host_ports = Vec::new();
     for (i, each) in spec.containers.iter().enumerate() {
         let at = at_containers.item(i);
         unique(each, at, faults);
         container(each, grace, at, faults);
+        resources::resize_policy(each, restarts, at, faults);
         if each.restart_policy.is_some() {
             faults.forbidden(at.field("restartPolicy"), "may not be set for non-init containers");
         }
@@ -313,6 +315,7 @@ fn containers(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
         let at = at_init.item(i);
         unique(each, at, faults);
         container(each, grace, at, faults);
+        resources::resize_policy(each, restarts, at, faults);
         init_container(each, at, faults);
         volumes::mounts(each, spec, at, faults);
         let ports = each.ports.as_deref().unwrap_or_default();
@@ -333,6 +336,7 @@ fn init_container(container: &Container, at: At<'_>, faults: &mut Faults) {
         (container.liveness_probe.is_some(), "livenessProbe"),
         (container.readiness_probe.is_some(), "readinessProbe"),
         (container.startup_probe.is_some(), "startupProbe"),
+        (container.resize_policy.is_some(), "resizePolicy"),
     ] {
         if used {
             faults.forbidden(at.field(field), "may not be set for init containers without restartPolicy=Always");

@@ -5,9 +5,9 @@ use crate::api::problem::{At, Faults};
 use crate::api::quantity::Quantity;
 use crate::api::resources::{Resources, of_containers};
 use crate::api::validate::syntax;
-use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 type List = BTreeMap<String, Written>;
 
@@ -49,6 +49,30 @@ pub(super) fn resources(resources: &ResourceRequirements, at: At<'_>, faults: &m
     }
     for name in requests.keys().filter(|n| is_never_shared(n) && !limits.contains_key(*n)) {
         faults.required(at_limits.key(name), "Limit must be set for non overcommitable resources");
+    }
+}
+
+/// Validates `resizePolicy`.
+pub(super) fn resize_policy(container: &Container, pod_restarts: bool, at: At<'_>, faults: &mut Faults) {
+    let mut seen = BTreeSet::new();
+    let at_policies = at.field("resizePolicy");
+    for (i, policy) in container.resize_policy.iter().flatten().enumerate() {
+        let at = at_policies.item(i);
+        if !matches!(policy.resource_name.as_str(), "cpu" | "memory") {
+            faults.unsupported_value(at.field("resourceName"), &policy.resource_name, &["cpu", "memory"]);
+        }
+        if !seen.insert(&policy.resource_name) {
+            faults.duplicate(at.field("resourceName"), &policy.resource_name);
+        }
+        match policy.restart_policy.as_str() {
+            "NotRequired" => {}
+            "RestartContainer" if pod_restarts => {}
+            "RestartContainer" => {
+                let detail = "must be NotRequired when the pod's restartPolicy is Never";
+                faults.invalid(at.field("restartPolicy"), "RestartContainer", detail);
+            }
+            other => faults.unsupported_value(at.field("restartPolicy"), other, &["NotRequired", "RestartContainer"]),
+        }
     }
 }
 

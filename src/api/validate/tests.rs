@@ -670,3 +670,40 @@ fn a2_a_malformed_placement_is_refused_in_kubernetes_words() {
         assert!(found.len() == 1 && found[0].starts_with(&format!("spec.{expected}")), "{found:?} {expected}");
     }
 }
+
+#[test]
+fn a_resize_policy_is_checked() {
+    let of = |policies: Value, pod: &str| {
+        let container = json!({"name": "main", "image": "img:1", "resizePolicy": policies});
+        with_spec(json!({"restartPolicy": pod, "containers": [container]}))
+    };
+    let cpu = |policy: &str| json!({"resourceName": "cpu", "restartPolicy": policy});
+    let at = "spec.containers[0].resizePolicy";
+    for (policies, pod, expected) in [
+        (json!([cpu("RestartContainer")]), "Always", None),
+        (json!([cpu("NotRequired")]), "Never", None),
+        (
+            json!([cpu("RestartContainer")]),
+            "Never",
+            Some(
+                "[0].restartPolicy: Invalid value: \"RestartContainer\": must be NotRequired when the pod's restartPolicy is Never",
+            ),
+        ),
+        (
+            json!([cpu("Restart")]),
+            "Always",
+            Some(
+                "[0].restartPolicy: Unsupported value: \"Restart\": supported values: \"NotRequired\", \"RestartContainer\"",
+            ),
+        ),
+        (json!([cpu("NotRequired"), cpu("NotRequired")]), "Always", Some("[1].resourceName: Duplicate value: \"cpu\"")),
+        (
+            json!([{"resourceName": "disk", "restartPolicy": "NotRequired"}]),
+            "Always",
+            Some("[0].resourceName: Unsupported value: \"disk\": supported values: \"cpu\", \"memory\""),
+        ),
+    ] {
+        let wanted: Vec<String> = expected.into_iter().map(|e| format!("{at}{e}")).collect();
+        assert_eq!(of(policies.clone(), pod), wanted, "{policies}");
+    }
+}

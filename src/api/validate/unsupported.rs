@@ -2,7 +2,7 @@
 //!
 //! Fields that have no effect without a scheduler and an API server are allowed: tolerations, schedulerName, podAffinity,
 //! podAntiAffinity, topologySpreadConstraints, preferred node affinity, serviceAccountName, automountServiceAccountToken,
-//! enableServiceLinks, resizePolicy.
+//! enableServiceLinks.
 
 use crate::api::problem::{At, Faults};
 use k8s_openapi::api::core::v1::{Container, PodSpec};

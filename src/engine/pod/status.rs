@@ -196,7 +196,7 @@ fn container(view: &View<'_>, spec: &core::Container, main: bool) -> core::Conta
         started: Some(false),
         volume_mounts: volume_mounts(spec, view.recursive_read_only),
         allocated_resources: spec.resources.as_ref().and_then(|r| r.requests.clone()),
-        resources: spec.resources.clone(),
+        resources: spec.resources.clone().filter(|r| *r != core::ResourceRequirements::default()),
         ..Default::default()
     };
     let creating = || (view.waiting)(&spec.name).unwrap_or_else(|| (waiting_at_first(view.pod), String::new()));

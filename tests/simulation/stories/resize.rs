@@ -4,7 +4,9 @@ use crate::runtime::Life;
 use crate::story::*;
 use crate::world::{Fault, World};
 use std::time::Duration;
-use wherry::engine::pod::kill::TerminationSource;
+use wherry::api::names::Uid;
+use wherry::engine::event::Event;
+use wherry::engine::pod::kill::{Kill, KillId, TerminationSource};
 
 /// A pod with these resources of its containers; `more` follows the resources.
 fn with(resources: &[&str], more: &str) -> String {
@@ -94,6 +96,16 @@ fn r1_any_other_change_replaces_the_pod() {
     w.run(10);
     assert_ne!(w.shown_uid("web"), uid);
     assert!(w.runs("web/c0"));
+}
+
+#[test]
+fn r1_a_change_of_the_class_replaces_the_pod() {
+    let mut w = running(&with(&["{requests: {cpu: 100m, memory: 1Mi}, limits: {memory: 2Mi}}"], ""));
+    let uid = w.shown_uid("web");
+    w.file("web", &with(&["{limits: {cpu: 100m, memory: 2Mi}}"], ""));
+    w.run(10);
+    assert_ne!(w.shown_uid("web"), uid);
+    assert_eq!(w.status("web").qos_class.as_deref(), Some("Guaranteed"));
 }
 
 #[test]
@@ -329,10 +341,25 @@ fn r1_a_pod_that_is_killed_before_the_decision_starts_again_with_the_new_resourc
     w.file("web", &cpu(400));
     w.run(2);
     assert_eq!(w.condition("web", "PodResizePending").1, "Deferred");
+    let uid = Uid::from(w.shown_uid("web"));
     w.remove("other");
-    w.kill("web", TerminationSource::Drain, None);
+    let kill = Kill { by: TerminationSource::Drain, message: None, grace: None };
+    w.step(Event::Kill { id: KillId::Event(1), uid, kill });
     w.run(10);
+    assert!(!w.runs("web/c0"));
     w.release(TerminationSource::Drain);
     w.run(10);
     assert_eq!(amounts(&w, "web/c0"), "cpu=400m/");
+}
+
+#[test]
+fn r2_only_amounts_that_grow_have_to_fit() {
+    let mut w = node_of(500);
+    w.file("web", &cpu(400));
+    w.run(5);
+    w.config.node.allocatable.set("cpu", 200);
+    w.step(Event::Configure(Box::new(w.config.clone())));
+    w.file("web", &cpu(300));
+    w.run(5);
+    assert_eq!(amounts(&w, "web/c0"), "cpu=300m/");
 }
