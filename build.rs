@@ -7,6 +7,7 @@ fn main() {
     println!("cargo:rerun-if-changed=proto");
     generate("cri", &["proto/cri.proto", "proto/containerd.proto"]);
     generate("health", &["proto/health.proto"]);
+    generate("deviceplugin", &["proto/deviceplugin.proto"]);
 }
 
 /// Generates the modules of these files, with a `mod.rs`, in a directory of OUT_DIR.

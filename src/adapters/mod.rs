@@ -5,6 +5,7 @@ pub mod bus;
 pub mod cgroups;
 pub mod credentials;
 pub mod cri;
+pub mod devices;
 mod durable;
 pub mod handlers;
 pub mod host;

@@ -66,6 +66,7 @@ impl Agent {
             pidfds: &self.pidfds,
             memory_pressure: self.memory_pressure.as_ref(),
             log_writes: &self.log_writes,
+            devices: self.devices.as_ref(),
             client: &self.runtime.client,
             connections: self.server.connections(),
             event_loop: &self.event_loop,

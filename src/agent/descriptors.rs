@@ -124,7 +124,10 @@ fn watched(
                 None if beside.memory_pressure.is_some_and(|m| m.owns(token)) => {
                     ("pressure", "the kernel's reports of a lack of memory".to_owned())
                 }
-                None => ("unknown", format!("token {}", token.0)),
+                None => match beside.devices.and_then(|devices| devices.purpose(token)) {
+                    Some(purpose) => (if is_inotify(file) { "inotify" } else { "devices" }, purpose),
+                    None => ("unknown", format!("token {}", token.0)),
+                },
             },
         },
     }

@@ -6,6 +6,7 @@ use super::event_cache::EventCache;
 use super::logind::HeldLock;
 use crate::adapters::cgroups::PodCgroups;
 use crate::adapters::cri::client::Client;
+use crate::adapters::devices::Devices;
 use crate::adapters::host::memory_pressure::MemoryPressure;
 use crate::adapters::logs::writes::LogWrites;
 use crate::adapters::pidfds::Pidfds;
@@ -30,6 +31,7 @@ pub(super) struct AgentParts<'a> {
     pub pidfds: &'a Pidfds,
     pub memory_pressure: Option<&'a MemoryPressure>,
     pub log_writes: &'a LogWrites,
+    pub devices: Option<&'a Devices>,
     pub client: &'a Client,
     /// Before this turn: listener kind, state, bytes queued, lines lost.
     pub connections: Vec<(ListenerKind, &'static str, usize, u64)>,
@@ -62,6 +64,7 @@ pub(super) fn dump(
         pidfds,
         memory_pressure: _,
         log_writes: _,
+        devices: _,
         client,
         connections,
         events_waiting,

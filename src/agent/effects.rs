@@ -148,6 +148,7 @@ impl Agent {
         match effect {
             Effect::Runtime { op, call, timeout } => return self.call_runtime(op, call, timeout, now),
             Effect::Cancel { op } if self.handlers.cancel(op) => self.take_handled(),
+            Effect::Cancel { op } if self.cancel_device_call(op) => {}
             Effect::Cancel { op } => return self.cancel(op),
             Effect::Files { op, call } => self.use_files(op, call, now),
             Effect::Cgroup { op, call } => {
@@ -184,6 +185,9 @@ impl Agent {
                 let token = self.event_loop.token();
                 self.handlers.probe(op, &call, timeout, now.boot, self.event_loop.registry(), token);
             }
+            Effect::AnswerRegistration { id, result } => self.answer_registration(id, result),
+            Effect::WatchDevices { resource, endpoint } => self.watch_devices(&resource, &endpoint, now),
+            Effect::Device { op, call, timeout } => self.call_device_plugin(op, call, timeout, now),
             Effect::Logind { op, call, timeout } => self.call_logind(op, call, timeout, now),
             Effect::ReleaseLock => self.release_lock(),
             Effect::StoreLock { op } => self.store_lock(op),

@@ -2,7 +2,7 @@
 //!
 //! `Agent::run` is the loop. `start` builds the agent. `effects` carries effects out, and `events` brings events in; `logind`
 //! does both for graceful shutdown. `paths` starts and cancels the runtime calls, and lets helpers read files that Wherry
-//! does not own, `credentials` those for image pulls. `control` passes users' requests to the engine, and its answers to the server. `content` has the data that
+//! does not own, `credentials` those for image pulls, `devices` calls device plugins. `control` passes users' requests to the engine, and its answers to the server. `content` has the data that
 //! the server shows, `views` the form in which it shows pods, `descriptors` and `dump` the internal state. `event_recorder`
 //! writes the log lines and events of pods, `event_cache` keeps the events, `logging` formats the log, and `service`
 //! notifies systemd. `system_check` checks the machine, and `purge` is the command of that name; it does not use the engine.
@@ -11,6 +11,7 @@ mod content;
 mod control;
 mod credentials;
 mod descriptors;
+mod devices;
 mod dump;
 mod effects;
 mod event_cache;
@@ -31,6 +32,7 @@ use crate::adapters::cgroups::PodCgroups;
 use crate::adapters::cri::client::Client;
 use crate::adapters::cri::client::ClientEvent;
 use crate::adapters::cri::events::ContainerEvents;
+use crate::adapters::devices::Devices;
 use crate::adapters::handlers::Handlers;
 use crate::adapters::host::memory_pressure::MemoryPressure;
 use crate::adapters::logs::writes::LogWrites;
@@ -64,6 +66,7 @@ const EVENTS: Token = Token(4);
 const LOGIND: Token = Token(5);
 const SLICES: Token = Token(6);
 const MOUNTS: Token = Token(7);
+const DEVICES: Token = Token(8);
 /// Tokens from here on belong to the server.
 const SERVER: usize = 1024;
 
@@ -85,6 +88,8 @@ pub struct Agent {
     log_writes: LogWrites,
     /// Probes and hooks that do not need the runtime.
     handlers: Handlers,
+    /// None: device plugins are turned off.
+    devices: Option<Devices>,
     files: PodFiles,
     records: RecordQueue,
     server: Server,
@@ -162,6 +167,7 @@ impl Agent {
         self.drive_runtime(now);
         self.drive_logind(now);
         self.drive_server(now);
+        self.drive_devices(now);
         self.settle(now);
         self.notify_service(now);
         loop {
@@ -187,6 +193,7 @@ impl Agent {
                     token if self.memory_pressure.as_ref().is_some_and(|m| m.owns(token)) => {
                         self.events.push_back(Event::MemoryIsShort);
                     }
+                    token if self.devices.as_ref().is_some_and(|d| d.owns(token)) => self.device_ready(token, now),
                     token if self.handlers.owns(token) => self.handlers.ready(token, self.event_loop.registry()),
                     token => log::debug!("ignoring an event of a removed source token={}", token.0),
                 }
@@ -209,6 +216,7 @@ impl Agent {
             self.server.next_deadline(),
             self.sources.helpers.next_deadline(),
             self.handlers.next_deadline(),
+            self.devices.as_ref().and_then(Devices::next_deadline),
             self.service.next_deadline(),
         ];
         deadlines.into_iter().flatten().min()
@@ -233,6 +241,9 @@ impl Agent {
         }
         if due(self.sources.helpers.next_deadline()) {
             self.helpers_done(now);
+        }
+        if due(self.devices.as_ref().and_then(Devices::next_deadline)) {
+            self.drive_devices(now);
         }
         self.handlers.expire(now.boot);
         self.take_handled();

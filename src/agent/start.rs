@@ -5,12 +5,15 @@ use super::event_cache::EventCache;
 use super::event_recorder::EventRecorder;
 use super::logind::{self, HeldLock};
 use super::service::Service;
-use super::{Agent, HELPERS, MANIFESTS, MOUNTS, RUNTIME, SERVER, SIGNALS, SLICES, descriptors, logging, system_check};
+use super::{
+    Agent, DEVICES, HELPERS, MANIFESTS, MOUNTS, RUNTIME, SERVER, SIGNALS, SLICES, descriptors, logging, system_check,
+};
 use super::{Process, Reporting, Runtime, Sources};
 use crate::adapters::cgroups::{self, Cgroups, PodCgroups};
 use crate::adapters::cri::client::Client;
 use crate::adapters::cri::events::ContainerEvents;
 use crate::adapters::cri::requests::{HostDns, RequestConfig};
+use crate::adapters::devices::Devices;
 use crate::adapters::handlers::Handlers;
 use crate::adapters::host::checks::is_stuck as stuck;
 use crate::adapters::host::{capacity, machine};
@@ -112,6 +115,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         memory_pressure: None,
         log_writes: LogWrites::default(),
         handlers: Handlers::default(),
+        devices: config.device_plugin_socket.as_deref().map(|socket| Devices::new(socket, DEVICES)),
         files,
         records: RecordQueue::new(records),
         server: Server::new(listener_kinds, SERVER),

@@ -7,6 +7,7 @@ pub mod control;
 pub mod credential_provider;
 pub mod data_object;
 pub mod defaults;
+pub mod devices;
 pub mod document;
 pub mod duration;
 pub mod environment;

@@ -38,7 +38,7 @@ reasons! {
     // Events of a pod about its DNS settings.
     DNSConfigForming MissingClusterDNS
     // Events of the node.
-    BadManifest BadRecord Conflict EvictionThresholdMet FailedCgroup FailedStore FreeDiskSpaceFailed ImageGCFailed InvalidDiskCapacity LeftoverDirectory LogindConnected LogindDisconnected NetworkNotReady
+    BadManifest BadRecord Conflict DevicePlugin EvictionThresholdMet FailedCgroup FailedStore FreeDiskSpaceFailed ImageGCFailed InvalidDiskCapacity LeftoverDirectory LogindConnected LogindDisconnected NetworkNotReady
     NodeHasDiskPressure NodeHasInsufficientMemory NodeHasInsufficientPID NodeHasNoDiskPressure NodeHasSufficientMemory NodeHasSufficientPID
     RuntimeConnected RuntimeDisconnected RuntimeNotReady RuntimeReady ShutdownArmed ShutdownNotArmed Starting
     // Why a pod ends or is killed.

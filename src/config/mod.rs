@@ -133,6 +133,8 @@ pub struct Config {
     pub max_parallel_image_pulls: Option<u32>,
     /// None: `adapters::credentials` has the default paths.
     pub docker_config: Option<PathBuf>,
+    /// The socket on which device plugins register; None: there is none.
+    pub device_plugin_socket: Option<PathBuf>,
     pub image_credential_provider_config: Option<PathBuf>,
     pub image_credential_provider_bin_dir: Option<PathBuf>,
     /// The content of `image_credential_provider_config`.
@@ -195,6 +197,7 @@ impl Default for Config {
             serialize_image_pulls: None,
             max_parallel_image_pulls: None,
             docker_config: None,
+            device_plugin_socket: Some("/var/lib/kubelet/device-plugins/kubelet.sock".into()),
             image_credential_provider_config: None,
             image_credential_provider_bin_dir: None,
             credential_providers: Vec::new(),

@@ -12,6 +12,14 @@ pub const KIND: &str = "WherryConfiguration";
 /// In alphabetical order.
 pub static FIELDS: &[Field] = &[
     set("containerLogsDir", Kind::Text, |c, v| absolute(v.text()).map(|p| c.container_logs_dir = p)),
+    set("devicePluginSocket", Kind::Text, |c, v| {
+        if v.text().is_empty() {
+            c.device_plugin_socket = None;
+            return Ok(());
+        }
+        super::check_socket(v.text())?;
+        absolute(v.text()).map(|p| c.device_plugin_socket = Some(p))
+    }),
     set("dockerConfig", Kind::Text, |c, v| absolute(v.text()).map(|p| c.docker_config = Some(p))),
     parts("extendedResources", Kind::MapOf(&INT64), node_size::extended),
     set("imageCredentialProviderBinDir", Kind::Text, |c, v| {

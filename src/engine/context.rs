@@ -10,8 +10,9 @@ use crate::api::runtime_features::{HandlerFeatures, RuntimeFeatures};
 use crate::api::time::Now;
 use crate::engine::config::EngineConfig;
 use crate::engine::control::exec;
+use crate::engine::devices::Devices;
 use crate::engine::effect::{
-    CgroupCall, Effect, FilesCall, HookCall, ProbeCall, RecordChange, RuntimeCall, Severity, VolumesCall,
+    CgroupCall, DeviceCall, Effect, FilesCall, HookCall, ProbeCall, RecordChange, RuntimeCall, Severity, VolumesCall,
 };
 use crate::engine::handler::{Handler, HandlerCall};
 use crate::engine::op::OpId;
@@ -29,6 +30,8 @@ use std::time::Duration;
 const VOLUMES_TIMEOUT: Duration = Duration::from_secs(123);
 /// A file system that does not answer for this long is treated as hung.
 const FILE_TIMEOUT: Duration = Duration::from_secs(5);
+/// A kubelet's limit for PreStartContainer.
+const DEVICE_TIMEOUT: Duration = Duration::from_secs(30);
 /// A kubelet's limit for a credential provider.
 const PROVIDER_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -90,6 +93,7 @@ pub struct Context<'a> {
     pub rng: &'a mut Rng,
     pub slots: &'a mut StartSlots,
     pub provider_cache: &'a mut ProviderCache,
+    pub devices: &'a mut Devices,
     pub outbox: &'a mut Outbox,
     /// The runtime is connected.
     pub up: bool,
@@ -160,6 +164,10 @@ impl Context<'_> {
     fn handler(&mut self, uid: &Uid, handler: Handler, timeout: Duration) -> OpId {
         let call = RuntimeCall::Handler(Box::new(HandlerCall { handler, timeout }));
         self.begin(uid, |op| Effect::Runtime { op, call, timeout: timeout.saturating_add(exec::AFTER_TIMEOUT) })
+    }
+
+    pub fn device(&mut self, uid: &Uid, call: DeviceCall) -> OpId {
+        self.begin(uid, |op| Effect::Device { op, call, timeout: DEVICE_TIMEOUT })
     }
 
     pub fn record(&mut self, uid: &Uid, change: RecordChange) -> OpId {

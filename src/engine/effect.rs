@@ -1,6 +1,7 @@
 //! The engine's output: requests to the outside. They are plain values, so that a test can print and compare them.
 
 use crate::api::credential_provider::Provider;
+use crate::api::devices::Allocated;
 use crate::api::expand::Expanded;
 use crate::api::facts::{ImageFact, MeasuredPod};
 use crate::api::mount::Mount;
@@ -62,6 +63,13 @@ pub enum Effect {
     Hook { op: OpId, call: Box<HookCall>, timeout: Duration },
     /// Probe a container without an exec handler. Answer: `Probe`. A probe fails if it has not ended after `timeout`.
     Probe { op: OpId, call: ProbeCall, timeout: Duration },
+    /// Answer a device plugin that registers. The error is a text for it.
+    AnswerRegistration { id: u64, result: Result<(), String> },
+    /// Connect to a device plugin and watch its list of devices. It replaces the connection for the same resource. `endpoint`: the name
+    /// of its socket.
+    WatchDevices { resource: String, endpoint: String },
+    /// Call a device plugin. Answer: `Allocated` for Allocate, otherwise `Ok`. `timeout` as for `Runtime`.
+    Device { op: OpId, call: DeviceCall, timeout: Duration },
     /// Call logind or systemd. A call without an answer ends after `timeout` with `OpError::Unknown`.
     Logind { op: OpId, call: LogindCall, timeout: Duration },
     /// S4: close the inhibitor lock, if Wherry holds one. A `StoreLock` has to follow: systemd's copy counts too.
@@ -197,8 +205,10 @@ pub struct CreateContainer {
     pub ips: Vec<String>,
     /// Environment, command and arguments.
     pub process: Expanded,
-    /// The answer to `PrepareContainer`.
+    /// The answer to `PrepareContainer`, the volumes, and the mounts of device plugins.
     pub mounts: Vec<Mount>,
+    /// The device nodes, annotations and CDI devices of device plugins. `process` has their variables.
+    pub devices: Allocated,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -311,6 +321,23 @@ pub struct ProbeCall {
     pub id: ContainerId,
     /// The pod's IP addresses, for a handler without a host.
     pub ips: Vec<String>,
+}
+
+/// Calls to the device plugin of a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeviceCall {
+    /// A container gets these devices.
+    Allocate { resource: String, ids: Vec<String> },
+    /// A container with these devices starts.
+    PreStart { resource: String, ids: Vec<String> },
+}
+
+impl DeviceCall {
+    pub fn resource(&self) -> &str {
+        match self {
+            DeviceCall::Allocate { resource, .. } | DeviceCall::PreStart { resource, .. } => resource,
+        }
+    }
 }
 
 /// Calls for graceful shutdown (S2, S3). The answer is `Ok` unless documented otherwise.

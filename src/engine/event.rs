@@ -1,6 +1,7 @@
 //! The engine's input: changes outside, and the answers to its effects.
 
 use crate::api::credential_provider::Provided;
+use crate::api::devices::{Allocated, Device, Registration};
 use crate::api::facts::{
     ContainerFact, ExecOutput, FileSystemFact, ImageFact, ImageFsFact, ImageList, Listed, MachineFact, PodDiskFact,
     PodFacts, RuntimeFact, SandboxFact, UsageFact,
@@ -76,6 +77,8 @@ pub enum Event {
     RequestGone {
         id: RequestId,
     },
+    /// From device plugins.
+    Device(DeviceEvent),
     /// From logind.
     Logind(LogindEvent),
     /// The answer to `Watch`. If the watch failed, relists cover the process.
@@ -105,6 +108,17 @@ pub enum LogindEvent {
     Down { why: String },
     /// The signal PrepareForShutdown.
     Preparing(bool),
+}
+
+/// Device plugins (V).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeviceEvent {
+    /// A plugin registers, and waits for `AnswerRegistration`.
+    Register { id: u64, registration: Registration },
+    /// The plugin has sent its complete list.
+    Listed { resource: String, devices: Vec<Device> },
+    /// There is no connection to the plugin any more.
+    Lost { resource: String, why: String },
 }
 
 /// A pod's directory below the root directory.
@@ -150,6 +164,8 @@ pub enum Answer {
     LogSize(Option<u64>),
     /// The new path of the log.
     Rotated(String),
+    /// A container gets devices.
+    Allocated(Box<Allocated>),
     Prepared(Prepared),
     /// The volume mounts of a container.
     Mounts(Vec<Mount>),

@@ -4,6 +4,7 @@
 //! - `desired`, `pod`, `admission`, `shutdown`, `pleg`, `runtime`, `control`: docs/architecture.md describes them;
 //! - `eviction`: node-pressure eviction;
 //! - `log_rotation`: the rotation of container logs;
+//! - `devices`: the devices of device plugins;
 //! - `probe`: container probes; `handler`: exec handlers of probes and hooks;
 //! - `container_ends`: reports the end of each container once;
 //! - `orphaned_directories`: directories without a known pod; `slots`: limits on calls in flight;
@@ -16,6 +17,7 @@ pub mod container_ends;
 pub mod context;
 pub mod control;
 pub mod desired;
+pub mod devices;
 pub mod effect;
 pub mod event;
 pub mod eviction;

@@ -110,6 +110,7 @@ pub fn container(cri: &mut Cri, direct: &Direct, attempt: u32) -> String {
         ips: Vec::new(),
         process,
         mounts,
+        devices: Default::default(),
     };
     let container = container_config(&call, &direct.node).expect("a config");
     let id = cri.create_container(&direct.sandbox, &container, &direct.config);

@@ -18,8 +18,10 @@ use crate::api::node_facts::NodeFacts;
 use crate::api::pod::Pod;
 use crate::api::priority::CRITICAL;
 use crate::api::qos::Qos;
+use crate::api::resources::Resources;
 use crate::api::time::Boot;
 use crate::engine::desired::names::Names;
+use crate::engine::devices::Devices;
 use crate::engine::eviction::levels::Pressure;
 use crate::engine::pleg::cache::Cache;
 use crate::engine::pod::kill::TerminationSource;
@@ -41,6 +43,9 @@ pub struct Input<'a> {
     pub names: &'a Names,
     pub cache: &'a Cache,
     pub pressure: &'a Pressure,
+    pub devices: &'a Devices,
+    /// Without the devices of plugins.
+    pub configured: &'a Resources,
 }
 
 /// A result of a pass. The node carries it out after the pass.
@@ -244,6 +249,12 @@ impl<'a> Pass<'a> {
             self.reserve(share);
             return true;
         };
+        if let Some(why) = self.input.devices.missing(&share.requests.resources, self.input.configured) {
+            if self.input.has_its_name(worker) && !worker.waits_because(&why) {
+                self.decisions.push(Decision::Wait(worker.uid.clone(), why));
+            }
+            return true;
+        }
         if let Some(condition) = not_tolerated(pod, share.requests, self.input.pressure) {
             let why = format!("waiting for the end of the node's {}", condition.name());
             if self.input.has_its_name(worker) && !worker.waits_because(&why) {

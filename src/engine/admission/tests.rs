@@ -8,6 +8,7 @@ use crate::api::node_facts::NodeFacts;
 use crate::api::resources::{CPU, PODS, Resources};
 use crate::api::time::{Boot, Now};
 use crate::engine::desired::names::Names;
+use crate::engine::devices::Devices;
 use crate::engine::effect::{CgroupCall, Effect};
 use crate::engine::eviction::levels::Pressure;
 use crate::engine::op::OpError;
@@ -63,6 +64,8 @@ impl Node {
             names: &self.names,
             cache: &self.cache,
             pressure: &Pressure::default(),
+            devices: &Devices::default(),
+            configured: &facts.allocatable,
         };
         self.admission.step(input, shutting_down, &mut self.outbox)
     }
@@ -148,6 +151,8 @@ fn a2_only_pods_beyond_max_pods_are_rejected_before_the_first_list() {
         names: &node.names,
         cache: &node.cache,
         pressure: &Pressure::default(),
+        devices: &Devices::default(),
+        configured: &facts.allocatable,
     };
     let decisions = node.admission.reject_before_first_list(input, false);
     let uids = decisions.iter().map(|d| if let Decision::Reject(uid, _) = d { uid.as_str() } else { "" });

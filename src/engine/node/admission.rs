@@ -63,13 +63,16 @@ impl Engine {
         if !self.desired.is_known() {
             return false;
         }
+        let node = self.devices.with_devices(&self.config.node);
         let input = Input {
             now: self.now.boot,
-            node: &self.config.node,
+            node: &node,
             workers: &self.workers,
             names: self.desired.names(),
             cache: &self.pleg.cache,
             pressure: self.eviction.pressure(),
+            devices: &self.devices,
+            configured: &self.config.node.allocatable,
         };
         let shutting_down = self.shutdown.is_on();
         if !self.pleg.was_compared() {

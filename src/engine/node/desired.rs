@@ -74,6 +74,7 @@ impl Engine {
             let (uid, name) = (record.pod.uid.clone(), record.pod.name.clone());
             if !self.workers.contains_key(&uid) {
                 self.admission.victims.restore(&record, self.now);
+                self.devices.restore(&uid, &record.devices);
                 self.insert_worker(&uid, Entry::default(), Worker::revive(record, self.now, &self.config.boot_id));
                 self.queue_for_name(&uid, name);
             }

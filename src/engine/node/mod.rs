@@ -5,12 +5,13 @@
 //! desired pods with the workers, `replace` replaces edited pods, `kills` handles kills by other parts, `requests`
 //! carries out the requests of users, `host_cleanup` removes what earlier runs left on the host, `images`
 //! connects the garbage collection of images with the pods, `eviction` does so for node-pressure eviction, `logs` for
-//! the rotation of logs, `pleg` adopts the pods
+//! the rotation of logs, `devices` for device plugins, `pleg` adopts the pods
 //! that a list shows, `admission` and `shutdown` carry out the decisions of admission and the orders of the node
 //! shutdown, `view` and `worker_status` provide the data for the API, and `dump` shows the whole state.
 
 mod admission;
 mod desired;
+mod devices;
 mod dump;
 mod eviction;
 mod host_cleanup;
@@ -37,6 +38,7 @@ use crate::engine::container_ends::{ContainerEnds, Published};
 use crate::engine::context::{Context, Owner};
 use crate::engine::control::Requests;
 use crate::engine::desired::Desired;
+use crate::engine::devices::Devices;
 use crate::engine::effect::{Effect, Measure, TimerKey};
 use crate::engine::event::{Answer, Event};
 use crate::engine::eviction::Eviction;
@@ -66,6 +68,7 @@ pub struct Engine {
     rng: Rng,
     slots: StartSlots,
     provider_cache: ProviderCache,
+    devices: Devices,
     runtime: Runtime,
     pleg: Pleg,
     host_cleanup: HostCleanup,
@@ -93,6 +96,7 @@ impl Engine {
             rng: Rng::new(config.seed),
             slots: StartSlots::new(&config),
             provider_cache: ProviderCache::default(),
+            devices: Devices::default(),
             runtime: Runtime::default(),
             pleg: Pleg::new(config.parallel_reads),
             host_cleanup: HostCleanup::default(),
@@ -158,6 +162,7 @@ impl Engine {
             Event::LogNotWatched { id } => self.with_logs(|logs, inputs| logs.not_watched(&id, inputs)),
             Event::Request { id, request } => self.request(id, request),
             Event::RequestGone { id } => self.request_gone(id),
+            Event::Device(event) => self.device_event(event),
             Event::Logind(event) => {
                 self.with_shutdown(|shutdown, _, ctx| shutdown.logind(event, ctx));
             }
@@ -328,6 +333,7 @@ impl Engine {
             rng: &mut self.rng,
             slots: &mut self.slots,
             provider_cache: &mut self.provider_cache,
+            devices: &mut self.devices,
             outbox: &mut self.outbox,
             up: self.runtime.is_up(),
             may_start,
@@ -352,6 +358,9 @@ impl Engine {
         let (finished, worker_is_over, name) = (worker.is_finished(), worker.is_over(), worker.name.clone());
         if worker_is_over {
             self.admission.room_changed();
+            if worker.take_devices_after_end() && self.devices.release(uid) {
+                self.devices_changed();
+            }
         }
         if finished {
             self.free_name(&name, uid);

@@ -2,6 +2,7 @@
 //! termination (W4, W7), and the conditions for its restart (W6). Each pod has one JSON object. The status of a terminal pod is
 //! in the usual place inside the pod object.
 
+use crate::api::devices::PodDevices;
 use crate::api::names::{ContainerId, FullName, Uid};
 use crate::api::pod::{Pod, Source};
 use crate::api::reason::Reason;
@@ -45,6 +46,8 @@ pub struct Record {
     pub termination: Option<Termination>,
     /// R3: a resize is in progress; the containers that still have their old resources.
     pub resizing: Option<Outdated>,
+    /// V3: the devices of each container.
+    pub devices: PodDevices,
     /// The terminal status that the pod showed (W7).
     pub terminal: Option<core::PodStatus>,
     /// Containers whose preStop hook has started (W4: it runs once).
@@ -150,6 +153,9 @@ pub fn write(record: &Record) -> String {
     if let Some(outdated) = &record.resizing {
         value["resizing"] = json!(outdated);
     }
+    if !record.devices.is_empty() {
+        value["devices"] = json!(record.devices);
+    }
     if !record.pre_stopped.is_empty() {
         value["preStopped"] = record.pre_stopped.iter().map(ContainerId::as_str).collect();
     }
@@ -214,6 +220,8 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
     let pre_stopped = pre_stopped.filter_map(Value::as_str).map(ContainerId::from).collect();
     let resizing = value.get_mut("resizing").map(Value::take).map(serde_json::from_value).transpose();
     let resizing = resizing.map_err(|e| Invalid { field: "resizing", why: e.to_string() })?;
+    let devices = value.get_mut("devices").map(Value::take).map(serde_json::from_value).transpose();
+    let devices = devices.map_err(|e| Invalid { field: "devices", why: e.to_string() })?.unwrap_or_default();
     let object = value.get_mut("pod").map(Value::take).ok_or(Missing("pod"))?;
     let mut object = crate::api::document::pod_from_value(&object).map_err(RecordError::NotAPod)?;
     let terminal = object.status.take();
@@ -239,6 +247,7 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
         evicted,
         termination,
         resizing,
+        devices,
         terminal,
         pre_stopped,
     })
@@ -247,6 +256,7 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::devices::{Allocated, Granted};
     use crate::api::document;
     use crate::api::resize::How;
     use crate::engine::pod::worker::Before;
@@ -272,6 +282,7 @@ mod tests {
             evicted: None,
             termination: None,
             resizing: None,
+            devices: PodDevices::default(),
             terminal: None,
             pre_stopped: BTreeSet::new(),
         }
@@ -286,6 +297,8 @@ mod tests {
         let by = Some(TerminationSource::Preemption);
         let cause = Cause { reason: Reason::Preempting, message: "room".into(), by };
         let before = Before { name: "m".into(), how: How::Restart, resources: core::ResourceRequirements::default() };
+        let allocated = Allocated { cdi: vec!["v.io/cam=a".into()], ..Allocated::default() };
+        let granted = Granted { ids: vec!["a".into()], allocated };
         let full = Record {
             kept: Some(Kept { boot_id: "b1".into(), boot: Boot(7), wall: Wall(8) }),
             active: Duration::from_millis(1500),
@@ -298,6 +311,7 @@ mod tests {
             evicted: Some(Evicted { at: Wall(7), times: 3 }),
             termination: Some(Termination { began: Wall(6), grace_deadline: Wall(9), cause: Some(cause) }),
             resizing: Some([("c1".into(), before)].into()),
+            devices: [("m".into(), [("v.io/cam".into(), granted)].into())].into(),
             terminal: Some(core::PodStatus { phase: Some("Failed".into()), ..Default::default() }),
             ..plain
         };

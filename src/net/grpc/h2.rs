@@ -12,7 +12,7 @@
 
 mod call;
 pub(super) mod connection;
-mod socket;
+pub(super) mod socket;
 mod wake;
 
 use super::wire;

@@ -8,6 +8,7 @@ pub mod grpcio;
 pub mod h2;
 pub mod health;
 pub mod once;
+pub mod server;
 mod wire;
 
 use crate::api::time::Boot;

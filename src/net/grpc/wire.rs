@@ -140,6 +140,15 @@ pub fn percent_decode(text: &[u8]) -> String {
     String::from_utf8_lossy(&decoded).into_owned()
 }
 
+/// Encodes a status message: printable ASCII stays, except for `%`.
+pub fn percent_encode(text: &str) -> String {
+    let one = |byte: u8| match byte {
+        b' '..=b'~' if byte != b'%' => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    text.bytes().map(one).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

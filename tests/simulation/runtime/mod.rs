@@ -327,6 +327,7 @@ impl Runtime {
             grace_seconds: Some(call.pod.grace_period().as_secs()),
             pre_stop: pre_stop_of(call),
             pod: call.pod.clone(),
+            devices: call.process.env.iter().find(|(name, _)| name == "DEVICES").map(|(_, ids)| ids.clone()),
             resources: call.pod.container(&call.container).and_then(|spec| spec.resources.clone()),
             owner: Some(self.owner.clone()),
             life: Life::FOREVER,

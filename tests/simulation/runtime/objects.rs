@@ -104,6 +104,8 @@ pub struct Container {
     pub pod: Rc<Pod>,
     /// Those with which it was created or to which it was resized.
     pub resources: Option<ResourceRequirements>,
+    /// The devices that a plugin gave to it.
+    pub devices: Option<String>,
     pub owner: Option<String>,
     pub life: Life,
     pub pid: u32,

@@ -39,6 +39,7 @@ impl Runtime {
             ips: Vec::new(),
             process: Expanded::default(),
             mounts: Vec::new(),
+            devices: Default::default(),
         };
         let Outcome::Answer(Ok(Answer::Created(id))) = self.create(&call, now) else { return };
         if let Some(c) = self.containers.get_mut(id.as_str()) {

@@ -7,6 +7,7 @@ mod credentials;
 mod data;
 mod deadlines;
 mod desired;
+mod devices;
 mod drains;
 mod eviction;
 mod finished;

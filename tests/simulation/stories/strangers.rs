@@ -33,6 +33,7 @@ pub(super) fn stranger(w: &mut World, name: &str, uid: &str, attempt: u32, owner
         ips: Vec::new(),
         process: Expanded::default(),
         mounts: Vec::new(),
+        devices: Default::default(),
     };
     let container = call(w, RuntimeCall::CreateContainer(Box::new(create))).unwrap();
     call(w, RuntimeCall::StartContainer { id: container.as_str().into() });

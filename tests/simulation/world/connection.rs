@@ -143,6 +143,15 @@ impl World {
         {
             self.checks.stopped(id.as_str(), *grace, &self.runtime);
         }
+        if let RuntimeCall::CreateContainer(c) = call {
+            self.check_devices(c);
+        }
+        if let RuntimeCall::UpdateContainer { pod, .. } = call
+            && self.chaos.is_none()
+            && !self.disk.records.get(&format!("pods/{}", pod.uid)).is_some_and(|record| record.contains(&pod.digest))
+        {
+            self.checks.fail("R3", format!("{} is resized before that is recorded", pod.uid));
+        }
         if let RuntimeCall::CreateContainer(c) = call
             && c.pod.spec().volumes.is_some()
             && !self.volumes.mounted.contains(&c.pod.uid)

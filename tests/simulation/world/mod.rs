@@ -5,6 +5,7 @@
 mod cgroups;
 mod clock;
 mod connection;
+pub mod devices;
 mod disk;
 mod driver;
 mod engine_process;
@@ -32,6 +33,7 @@ use crate::stream::Stream;
 use cgroups::Cgroups;
 use clock::{Clock, Timers};
 use connection::Connection;
+use devices::DevicePlugins;
 use disk::Disk;
 use engine_process::EngineProcess;
 pub use faults::Fault;
@@ -83,6 +85,7 @@ pub struct World {
     pub networks: Networks,
     pub volumes: Volumes,
     pub handlers: Handlers,
+    pub devices: DevicePlugins,
     pub host: Host,
     pub logs: Logs,
     pub registry: Registry,
@@ -127,6 +130,7 @@ impl World {
             networks: Networks::default(),
             volumes: Volumes::default(),
             handlers: Handlers::default(),
+            devices: DevicePlugins::default(),
             host: Host::default(),
             logs: Logs::default(),
             registry: Registry::default(),

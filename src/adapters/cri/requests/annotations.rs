@@ -59,6 +59,7 @@ pub fn container_annotations(create: &CreateContainer, container: &core::Contain
     if let Some(ports) = container.ports.as_deref().filter(|p| !p.is_empty()) {
         a.insert(annotation::CONTAINER_PORTS.into(), ports_json(ports));
     }
+    a.extend(create.devices.annotations.clone());
     a.insert(annotation::OWNER.into(), cfg.owner.clone());
     a.insert(annotation::BACKOFF_LEVEL.into(), create.backoff_level.to_string());
     a

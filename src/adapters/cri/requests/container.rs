@@ -2,6 +2,7 @@
 
 use super::{RequestConfig, annotations, resources, security};
 use crate::adapters::cri::proto;
+use crate::api::devices::DeviceNode;
 use crate::api::layout::Layout;
 use crate::api::mount::{Access, Mount, Propagation};
 use crate::api::pod::Pod;
@@ -33,6 +34,8 @@ pub fn container_config(create: &CreateContainer, cfg: &RequestConfig) -> Result
         working_dir: container.working_dir.clone().unwrap_or_default(),
         envs: create.process.env.iter().map(env).collect(),
         mounts: create.mounts.iter().map(|m| mount(m, cfg)).collect(),
+        devices: create.devices.nodes.iter().map(device).collect(),
+        CDI_devices: create.devices.cdi.iter().map(|name| cdi_device(name)).collect(),
         labels: annotations::container_labels(pod, &container.name),
         annotations: annotations::container_annotations(create, container, cfg),
         log_path: Layout::log_path(&container.name, create.attempt),
@@ -66,6 +69,19 @@ fn named<'p>(pod: &'p Pod, container: &str) -> Result<&'p Container, String> {
 
 fn env((key, value): &(String, String)) -> proto::KeyValue {
     proto::KeyValue { key: key.clone(), value: value.clone(), ..Default::default() }
+}
+
+fn device(node: &DeviceNode) -> proto::Device {
+    proto::Device {
+        container_path: node.container_path.clone(),
+        host_path: node.host_path.clone(),
+        permissions: node.permissions.clone(),
+        ..Default::default()
+    }
+}
+
+fn cdi_device(name: &str) -> proto::CDIDevice {
+    proto::CDIDevice { name: name.to_owned(), ..Default::default() }
 }
 
 pub(super) fn mount(mount: &Mount, cfg: &RequestConfig) -> proto::Mount {

@@ -76,6 +76,7 @@ fn create(pod: Rc<Pod>, container: &str, attempt: u32) -> CreateContainer {
         ips: Vec::new(),
         process,
         mounts: Vec::new(),
+        devices: Default::default(),
     }
 }
 

@@ -155,6 +155,12 @@ impl Worker {
                 self.created(Instance { index, attempt }, level, id, entry, ctx);
             }
             (ActiveOp::Start { index, id }, Ok(Answer::Container(fact))) => self.started(index, id, fact, entry, ctx),
+            (ActiveOp::Allocate { index, attempt, resource, ids }, result) => {
+                self.devices_allocated(Instance { index, attempt }, resource, ids, result, ctx);
+            }
+            (ActiveOp::PreStartDevices { index, attempt, resource }, result) => {
+                self.pre_start_done(Instance { index, attempt }, resource, result, ctx);
+            }
             // The results below do not matter to a pod that is being stopped.
             _ if !self.state.is_sync() => {}
             (ActiveOp::MountVolumes, result) => self.volumes_mounted(result.map(drop), ctx),

@@ -11,7 +11,7 @@ use crate::api::time::Boot;
 use crate::engine::event::Prepared;
 use crate::engine::pod::backoff;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A container of the pod (`index` of `Pod::all_containers`) and the attempt to create it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -27,8 +27,8 @@ pub enum Starting {
     Nothing,
     /// The image is missing.
     Pulling { of: Instance, pull: Pull },
-    /// The image is present.
-    Image { of: Instance, image: ImageFact },
+    /// The image is present. `prepared`: the resources whose device plugins need no further call before this start.
+    Image { of: Instance, image: ImageFact, prepared: BTreeSet<String> },
     /// The container's files exist too.
     Files { of: Instance, image: ImageFact, prepared: Prepared },
     /// The volumes are mounted for the container too. `prepared` contains their mounts.
@@ -40,17 +40,31 @@ pub enum Starting {
 pub enum Step {
     CheckImage,
     ContinuePull,
+    /// A device plugin has to be called, or its devices are still to be chosen.
+    PrepareDevices {
+        resource: String,
+    },
     PrepareFiles(ImageFact),
-    MountVolumes { prepared: Prepared },
-    Create { image: ImageFact, prepared: Prepared },
+    MountVolumes {
+        prepared: Prepared,
+    },
+    Create {
+        image: ImageFact,
+        prepared: Prepared,
+    },
 }
 
 impl Starting {
-    /// `has_volumes`: the container has volume mounts.
-    pub fn next(&self, instance: Instance, has_volumes: bool) -> Step {
+    /// `has_volumes`: the container has volume mounts. `resources`: it requests devices of these.
+    pub fn next(&self, instance: Instance, has_volumes: bool, resources: &[String]) -> Step {
         match self {
             Starting::Pulling { of, .. } if *of == instance => Step::ContinuePull,
-            Starting::Image { of, image } if *of == instance => Step::PrepareFiles(image.clone()),
+            Starting::Image { of, image, prepared } if *of == instance => {
+                match resources.iter().find(|resource| !prepared.contains(*resource)) {
+                    Some(resource) => Step::PrepareDevices { resource: resource.clone() },
+                    None => Step::PrepareFiles(image.clone()),
+                }
+            }
             Starting::Files { of, prepared, .. } if *of == instance && has_volumes => {
                 Step::MountVolumes { prepared: prepared.clone() }
             }
@@ -61,10 +75,23 @@ impl Starting {
         }
     }
 
+    pub fn image(of: Instance, image: ImageFact) -> Starting {
+        Starting::Image { of, image, prepared: BTreeSet::new() }
+    }
+
+    /// The device plugin of the resource needs no further call before this start.
+    pub fn devices_prepared(&mut self, instance: Instance, resource: String) {
+        if let Starting::Image { of, prepared, .. } = self
+            && *of == instance
+        {
+            prepared.insert(resource);
+        }
+    }
+
     /// The files of this container were created. They count only if its image is still the one that was checked.
     pub fn files_created(&mut self, instance: Instance, prepared: Prepared) {
         *self = match std::mem::take(self) {
-            Starting::Image { of, image } if of == instance => Starting::Files { of, image, prepared },
+            Starting::Image { of, image, .. } if of == instance => Starting::Files { of, image, prepared },
             other => other,
         };
     }
@@ -86,7 +113,7 @@ impl Starting {
     pub fn forget_files(&mut self) {
         *self = match std::mem::take(self) {
             Starting::Pulling { .. } => Starting::Nothing,
-            Starting::Files { of, image, .. } | Starting::Mounted { of, image, .. } => Starting::Image { of, image },
+            Starting::Files { of, image, .. } | Starting::Mounted { of, image, .. } => Starting::image(of, image),
             other => other,
         };
     }
@@ -206,28 +233,31 @@ mod tests {
     fn a_start_goes_from_the_image_to_the_files_to_the_create_of_one_instance() {
         let (this, other) = (Instance { index: 0, attempt: 1 }, Instance { index: 0, attempt: 2 });
         let mut starting = Starting::Nothing;
-        assert_eq!(starting.next(this, false), Step::CheckImage);
+        assert_eq!(starting.next(this, false, &[]), Step::CheckImage);
         let pull = Pull::new("i:1".into(), "docker.io/library/i".into(), at(3));
         starting = Starting::Pulling { of: this, pull };
-        assert!(starting.next(this, false) == Step::ContinuePull && starting.next(other, false) == Step::CheckImage);
+        assert!(
+            starting.next(this, false, &[]) == Step::ContinuePull
+                && starting.next(other, false, &[]) == Step::CheckImage
+        );
         starting.forget_files();
-        assert_eq!(starting.next(this, false), Step::CheckImage);
-        starting = Starting::Image { of: this, image: image() };
-        assert_eq!(starting.next(this, false), Step::PrepareFiles(image()));
+        assert_eq!(starting.next(this, false, &[]), Step::CheckImage);
+        starting = Starting::image(this, image());
+        assert_eq!(starting.next(this, false, &[]), Step::PrepareFiles(image()));
         starting.files_created(other, prepared("/x"));
-        assert_eq!(starting.next(this, false), Step::PrepareFiles(image()), "the files of another instance");
+        assert_eq!(starting.next(this, false, &[]), Step::PrepareFiles(image()), "the files of another instance");
         starting.files_created(this, prepared("/t"));
-        assert_eq!(starting.next(this, false), Step::Create { image: image(), prepared: prepared("/t") });
-        assert_eq!(starting.next(other, false), Step::CheckImage);
-        assert_eq!(starting.next(this, true), Step::MountVolumes { prepared: prepared("/t") });
+        assert_eq!(starting.next(this, false, &[]), Step::Create { image: image(), prepared: prepared("/t") });
+        assert_eq!(starting.next(other, false, &[]), Step::CheckImage);
+        assert_eq!(starting.next(this, true, &[]), Step::MountVolumes { prepared: prepared("/t") });
         let volume = Mount::writable("/data", "/v");
         starting.volumes_mounted(other, vec![volume.clone()]);
-        assert_eq!(starting.next(this, true), Step::MountVolumes { prepared: prepared("/t") });
+        assert_eq!(starting.next(this, true, &[]), Step::MountVolumes { prepared: prepared("/t") });
         starting.volumes_mounted(this, vec![volume.clone(), Mount::writable("/dev/termination-log", "/own")]);
-        let Step::Create { prepared: mounted, .. } = starting.next(this, true) else { panic!("a create") };
+        let Step::Create { prepared: mounted, .. } = starting.next(this, true, &[]) else { panic!("a create") };
         assert_eq!(mounted.mounts, [volume, Mount::writable("/dev/termination-log", "/own")]);
         starting.forget_files();
-        assert_eq!(starting.next(this, false), Step::PrepareFiles(image()));
+        assert_eq!(starting.next(this, false, &[]), Step::PrepareFiles(image()));
     }
 
     #[test]

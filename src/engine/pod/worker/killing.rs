@@ -232,6 +232,7 @@ impl Worker {
             evicted: self.evicted.clone(),
             pre_stopped: self.stops.pre_stopped().clone(),
             resizing: self.resize.outdated().cloned(),
+            devices: self.devices.clone(),
             termination,
             terminal,
         });

@@ -20,6 +20,7 @@ mod container_backoff;
 mod container_start;
 mod deadline;
 mod demand;
+mod devices;
 mod hooks;
 mod killing;
 mod measure;
@@ -41,6 +42,7 @@ mod timer;
 mod volumes;
 mod worker_status;
 
+use crate::api::devices::PodDevices;
 use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::names::{ContainerId, FullName, Uid};
 use crate::api::pod::{Pod, is_sidecar};
@@ -135,6 +137,8 @@ pub struct Worker {
     stops: Stops,
     volumes: Volumes,
     resize: Resize,
+    /// V3: for the record.
+    pub devices: PodDevices,
     sharing: Sharing,
     /// The retry of a failed removal of containers, sandboxes, directories or the record.
     cleanup: Retry,
@@ -174,6 +178,7 @@ impl Worker {
         worker.preempted = record.preempted;
         worker.evicted = record.evicted;
         worker.resize = Resize::resumed(record.resizing);
+        worker.devices = record.devices;
         worker.stops = Stops::with_pre_stopped(record.pre_stopped);
         if let Some(cause) = record.rejected {
             worker.admission = Admission::Rejected(cause);
@@ -251,6 +256,7 @@ impl Worker {
             stops: Stops::default(),
             volumes: Volumes::default(),
             resize: Resize::default(),
+            devices: PodDevices::default(),
             sharing: Sharing::default(),
             cleanup: Retry::default(),
             measured: Measured::new(now.boot),

@@ -50,6 +50,19 @@ pub enum ActiveOp {
         index: usize,
         attempt: u32,
     },
+    /// V3: a device plugin gives devices to a container.
+    Allocate {
+        index: usize,
+        attempt: u32,
+        resource: String,
+        ids: Vec<String>,
+    },
+    /// V3: a device plugin prepares the devices for a start.
+    PreStartDevices {
+        index: usize,
+        attempt: u32,
+        resource: String,
+    },
     /// The container's volume mounts.
     MountInContainer {
         index: usize,
@@ -105,6 +118,8 @@ enum Nature {
     /// Creates or starts a sandbox or a container.
     Start,
     Hook,
+    /// Calls a device plugin.
+    Devices,
     /// Changes the resources of a running container.
     Resize,
     /// Stops a sandbox.
@@ -127,6 +142,7 @@ impl ActiveOp {
             ActiveOp::DockerConfig { .. } | ActiveOp::AskProvider { .. } | ActiveOp::Pull { .. } => Nature::Pull,
             ActiveOp::RunSandbox { .. } | ActiveOp::Create { .. } | ActiveOp::Start { .. } => Nature::Start,
             ActiveOp::PostStart { .. } => Nature::Hook,
+            ActiveOp::Allocate { .. } | ActiveOp::PreStartDevices { .. } => Nature::Devices,
             ActiveOp::MeasureMemory { .. } | ActiveOp::UpdateContainer { .. } => Nature::Resize,
             ActiveOp::StopSandbox { .. } => Nature::Stop,
             ActiveOp::RemoveContainer { .. } | ActiveOp::RemoveSandbox { .. } => Nature::Removal,
@@ -142,7 +158,7 @@ impl ActiveOp {
     pub fn is_cancelled_by_kill(&self) -> bool {
         match self {
             ActiveOp::PostStart { cancelled, .. } => !cancelled,
-            _ => matches!(self.nature(), Nature::Start | Nature::Pull | Nature::Resize),
+            _ => matches!(self.nature(), Nature::Start | Nature::Pull | Nature::Devices | Nature::Resize),
         }
     }
 
@@ -150,7 +166,7 @@ impl ActiveOp {
     /// for it.
     pub fn lets_others_stop(&self) -> bool {
         matches!(self, ActiveOp::MountVolumes | ActiveOp::MountInContainer { .. })
-            || matches!(self.nature(), Nature::Pull | Nature::Hook | Nature::Resize)
+            || matches!(self.nature(), Nature::Pull | Nature::Devices | Nature::Hook | Nature::Resize)
     }
 
     /// The operation brings the pod closer to its spec. A removal only tidies up and does not count as a sync.
@@ -167,6 +183,8 @@ impl ActiveOp {
             ActiveOp::ImageStatus { .. }
             | ActiveOp::PrepareContainer { .. }
             | ActiveOp::MountInContainer { .. }
+            | ActiveOp::Allocate { .. }
+            | ActiveOp::PreStartDevices { .. }
             | ActiveOp::Create { .. }
             | ActiveOp::Start { .. } => Some(Class::Container),
             ActiveOp::Pull { .. } => Some(Class::Pull),

@@ -126,7 +126,7 @@ impl Worker {
                 );
                 ctx.emit_normal(Some(&pod), Some(name), Reason::Pulled, message);
                 self.failures.pulled(&image);
-                self.set_starting(Starting::Image { of, image: found });
+                self.set_starting(Starting::image(of, found));
             }
             Ok(_) => {
                 let message = "the image is missing after a successful pull".to_string();

@@ -6,6 +6,7 @@
 use super::State;
 use super::Worker;
 use super::container_start::{self, Instance, Starting, may_run_as};
+use super::devices;
 use super::measure::{container_type, measure_start_error};
 use super::ops::ActiveOp;
 use super::sandbox::{self, Preparation};
@@ -26,6 +27,7 @@ use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::backoff;
 use crate::engine::pod::plan::{self, Next};
 use crate::engine::pod::{process, sandbox_needs};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 fn facts<'f>(pod: &'f Pod, entry: &'f Entry, host_ips: &'f [String], ctx: &'f Context<'_>) -> Facts<'f> {
@@ -116,7 +118,7 @@ impl Worker {
         // The container only waits for a pull slot.
         if let (Next::Create { index, attempt }, State::Sync(sync)) = (next, &self.state)
             && matches!(
-                sync.starting.next(Instance { index: *index, attempt: *attempt }, false),
+                sync.starting.next(Instance { index: *index, attempt: *attempt }, false, &[]),
                 container_start::Step::ContinuePull
             )
         {
@@ -159,9 +161,12 @@ impl Worker {
     fn create(&mut self, pod: &Rc<Pod>, instance: Instance, entry: &Entry, ctx: &mut Context<'_>) {
         let State::Sync(sync) = &self.state else { return };
         let has_volumes = has_volumes(pod, instance.index);
-        match sync.starting.next(instance, has_volumes) {
+        let resources = Worker::device_resources(pod, instance.index, ctx);
+        match sync.starting.next(instance, has_volumes, &resources) {
             container_start::Step::CheckImage => self.check_image(pod, instance, ctx),
             container_start::Step::ContinuePull => self.continue_pull(pod, instance, ctx),
+            container_start::Step::PrepareDevices { .. } if !self.record.is_durable() => {}
+            container_start::Step::PrepareDevices { resource } => self.prepare_devices(pod, instance, resource, ctx),
             // The pod's record is durable before its first container exists (W25).
             container_start::Step::PrepareFiles(_) if !self.record.is_durable() => {}
             container_start::Step::PrepareFiles(image) => self.prepare_files(pod, instance, &image, entry, ctx),
@@ -210,7 +215,7 @@ impl Worker {
             ("IfNotPresent" | "Never", Some(found)) => {
                 let message = format!("Container image \"{image}\" already present on machine");
                 ctx.emit_normal(Some(&pod), Some(&spec.name), Reason::Pulled, message);
-                self.set_starting(Starting::Image { of, image: found });
+                self.set_starting(Starting::image(of, found));
             }
             _ => self.pull(&pod, of, ctx),
         }
@@ -270,11 +275,18 @@ impl Worker {
         self.set_starting(Starting::Nothing);
         let Some(sandbox) = plan::ready_sandbox(entry.facts()) else { return };
         let container = pod.at(index);
-        let Prepared { mounts, host_ips } = prepared;
-        let process = match process::of(container, facts(pod, entry, &host_ips, ctx)) {
+        let Prepared { mut mounts, host_ips } = prepared;
+        let mut devices = self.allocated_to(&container.name);
+        mounts.extend(devices::mounts(&devices));
+        let mut process = match process::of(container, facts(pod, entry, &host_ips, ctx)) {
             Ok(process) => process,
             Err(message) => return self.hold_error(pod, index, Reason::CreateContainerConfigError, message, ctx),
         };
+        // As in a kubelet, a variable of the pod comes before one of a plugin.
+        let own: BTreeSet<&String> = process.env.iter().map(|(name, _)| name).collect();
+        let added: Vec<_> =
+            std::mem::take(&mut devices.env).into_iter().filter(|(name, _)| !own.contains(name)).collect();
+        process.env.splice(0..0, added);
         let name = &container.name;
         let level = match plan::newest(entry.facts(), name) {
             Some(unused) if unused.state == ContainerState::Created => unused.backoff_level,
@@ -292,6 +304,7 @@ impl Worker {
             ips: entry.ips().to_vec(),
             process,
             mounts,
+            devices,
         };
         let op = ctx.runtime(&self.uid, RuntimeCall::CreateContainer(Box::new(call)));
         self.ops.start(op, ActiveOp::Create { index, attempt, level });

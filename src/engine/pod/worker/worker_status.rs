@@ -160,6 +160,10 @@ impl Worker {
             ActiveOp::Start { index, .. } => format!("starting {}", container(*index)),
             ActiveOp::MountInContainer { index, .. } => format!("mounting the volumes of {}", container(*index)),
             ActiveOp::PostStart { index, .. } => format!("waiting for the postStart hook of {}", container(*index)),
+            ActiveOp::Allocate { index, resource, .. } => format!("allocating {resource} for {}", container(*index)),
+            ActiveOp::PreStartDevices { index, resource, .. } => {
+                format!("preparing {resource} for {}", container(*index))
+            }
             ActiveOp::MountVolumes => "mounting its volumes".into(),
             ActiveOp::RaiseCgroup | ActiveOp::SettleCgroup => "resizing its cgroup".into(),
             ActiveOp::MeasureMemory { .. } => "measuring its memory, to resize it".into(),

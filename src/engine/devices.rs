@@ -1,0 +1,272 @@
+//! The devices of device plugins (V): which plugin provides which resource, which devices are healthy, and which pod has which
+//! device.
+//!
+//! A plugin registers itself, and its list of devices follows. If its connection is lost, its devices count as gone until it
+//! registers again; containers keep the devices that they have.
+
+use crate::api::devices::{API_VERSION, Device, PodDevices, Registration, is_device_resource};
+use crate::api::names::Uid;
+use crate::api::node_facts::NodeFacts;
+use crate::api::resources::Resources;
+use serde::Serialize;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The maximum number of plugins.
+const MAX_PLUGINS: usize = 64;
+
+#[derive(Debug, Default, Serialize)]
+pub struct Devices {
+    /// By resource.
+    plugins: BTreeMap<String, Plugin>,
+    /// By resource: the devices that pods have.
+    used: BTreeMap<String, BTreeMap<String, Uid>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Plugin {
+    registration: Registration,
+    state: State,
+}
+
+#[derive(Debug, Serialize)]
+enum State {
+    /// Its list has not arrived yet.
+    Registered,
+    /// By id: whether the device is healthy.
+    Listed(BTreeMap<String, bool>),
+    /// The connection was lost.
+    Lost,
+}
+
+impl Plugin {
+    fn healthy(&self) -> impl Iterator<Item = &String> {
+        let devices = match &self.state {
+            State::Listed(devices) => Some(devices),
+            State::Registered | State::Lost => None,
+        };
+        devices.into_iter().flatten().filter(|(_, healthy)| **healthy).map(|(id, _)| id)
+    }
+}
+
+/// The state of a resource, for people.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ResourceView {
+    pub resource: String,
+    pub endpoint: String,
+    /// False if the connection to the plugin is lost.
+    pub connected: bool,
+    pub devices: usize,
+    pub healthy: usize,
+    pub used: usize,
+}
+
+impl Devices {
+    /// V1: a plugin registers itself. A later registration of the same resource replaces the earlier one.
+    ///
+    /// # Errors
+    /// The registration is not valid; the text is the answer to the plugin.
+    pub fn register(&mut self, registration: Registration) -> Result<(), String> {
+        let Registration { version, endpoint, resource, .. } = &registration;
+        if version != API_VERSION {
+            return Err(format!(
+                "requested API version {version:?} is not supported by kubelet. Supported version is {API_VERSION:?}"
+            ));
+        }
+        if !is_device_resource(resource) {
+            return Err(format!("the ResourceName {resource:?} is invalid"));
+        }
+        if endpoint.is_empty() || endpoint.contains('/') || endpoint == "." || endpoint == ".." {
+            return Err(format!("the endpoint {endpoint:?} is not the name of a socket"));
+        }
+        if self.plugins.len() >= MAX_PLUGINS && !self.plugins.contains_key(resource) {
+            return Err(format!("there are {MAX_PLUGINS} device plugins already"));
+        }
+        self.plugins.insert(resource.clone(), Plugin { registration, state: State::Registered });
+        Ok(())
+    }
+
+    /// The plugin has sent its list. True if something has changed.
+    pub fn listed(&mut self, resource: &str, devices: Vec<Device>) -> bool {
+        let Some(plugin) = self.plugins.get_mut(resource) else { return false };
+        let devices: BTreeMap<String, bool> = devices.into_iter().map(|d| (d.id, d.healthy)).collect();
+        let same = matches!(&plugin.state, State::Listed(current) if *current == devices);
+        plugin.state = State::Listed(devices);
+        !same
+    }
+
+    /// The connection to the plugin is lost.
+    pub fn lost(&mut self, resource: &str) {
+        if let Some(plugin) = self.plugins.get_mut(resource) {
+            plugin.state = State::Lost;
+        }
+    }
+
+    /// The plugin has to be called before each start of a container.
+    pub fn needs_pre_start(&self, resource: &str) -> bool {
+        self.plugins.get(resource).is_some_and(|plugin| plugin.registration.pre_start)
+    }
+
+    /// V2: the first resource that the pod requests and that no plugin provides in this amount now: the message for people.
+    /// `configured`: the resources that the configuration of the node provides.
+    pub fn missing(&self, requested: &Resources, configured: &Resources) -> Option<String> {
+        let mut all = requested.iter().filter(|(name, _)| is_device_resource(name) && configured.get(name) == 0);
+        all.find_map(|(name, amount)| match self.plugins.get(name) {
+            None => Some(format!("waiting for a device plugin that provides {name}")),
+            Some(plugin) => {
+                let healthy = plugin.healthy().count() as u64;
+                let short = healthy < amount;
+                short.then(|| format!("waiting for healthy devices: {name}, requested: {amount}, healthy: {healthy}"))
+            }
+        })
+    }
+
+    /// The node with the healthy devices as resources. Devices that pods have count even if they are not healthy any more.
+    pub fn with_devices<'n>(&self, node: &'n NodeFacts) -> Cow<'n, NodeFacts> {
+        if self.plugins.is_empty() {
+            return Cow::Borrowed(node);
+        }
+        let mut node = node.clone();
+        for (resource, plugin) in &self.plugins {
+            let mut devices: BTreeSet<&String> = plugin.healthy().collect();
+            devices.extend(self.used.get(resource).into_iter().flatten().map(|(id, _)| id));
+            let count = devices.len() as u64;
+            // The configuration of the node comes first.
+            if node.capacity.get(resource) == 0 {
+                node.capacity.set(resource, count);
+                node.allocatable.set(resource, count);
+            }
+        }
+        Cow::Owned(node)
+    }
+
+    /// V3: takes this many free healthy devices for the pod.
+    ///
+    /// # Errors
+    /// There are fewer; the text is for people.
+    pub fn take(&mut self, resource: &str, amount: u64, uid: &Uid) -> Result<Vec<String>, String> {
+        let plugin = self.plugins.get(resource).ok_or_else(|| format!("no device plugin provides {resource}"))?;
+        let used = self.used.entry(resource.to_owned()).or_default();
+        let free = plugin.healthy().filter(|id| !used.contains_key(*id));
+        let wanted = usize::try_from(amount).unwrap_or(usize::MAX);
+        let ids: Vec<String> = free.take(wanted).cloned().collect();
+        if ids.len() < wanted {
+            let found = ids.len();
+            return Err(format!("{resource}: {amount} healthy devices are needed, and {found} are free"));
+        }
+        used.extend(ids.iter().map(|id| (id.clone(), uid.clone())));
+        Ok(ids)
+    }
+
+    /// The plugin did not allocate them.
+    pub fn give_back(&mut self, resource: &str, ids: &[String]) {
+        if let Some(used) = self.used.get_mut(resource) {
+            ids.iter().for_each(|id| drop(used.remove(id)));
+        }
+    }
+
+    /// A pod of a previous run has these devices.
+    pub fn restore(&mut self, uid: &Uid, devices: &PodDevices) {
+        for (resource, granted) in devices.values().flatten() {
+            let used = self.used.entry(resource.clone()).or_default();
+            used.extend(granted.ids.iter().map(|id| (id.clone(), uid.clone())));
+        }
+    }
+
+    /// The pod has ended. True if it had devices.
+    pub fn release(&mut self, uid: &Uid) -> bool {
+        let mut any = false;
+        for used in self.used.values_mut() {
+            let before = used.len();
+            used.retain(|_, of| of != uid);
+            any |= used.len() < before;
+        }
+        self.used.retain(|_, used| !used.is_empty());
+        any
+    }
+
+    pub fn view(&self) -> Vec<ResourceView> {
+        let one = |(resource, plugin): (&String, &Plugin)| ResourceView {
+            resource: resource.clone(),
+            endpoint: plugin.registration.endpoint.clone(),
+            connected: !matches!(plugin.state, State::Lost),
+            devices: match &plugin.state {
+                State::Listed(devices) => devices.len(),
+                State::Registered | State::Lost => 0,
+            },
+            healthy: plugin.healthy().count(),
+            used: self.used.get(resource).map_or(0, BTreeMap::len),
+        };
+        self.plugins.iter().map(one).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn registration(resource: &str) -> Registration {
+        Registration {
+            version: API_VERSION.into(),
+            endpoint: "a.sock".into(),
+            resource: resource.into(),
+            pre_start: false,
+        }
+    }
+
+    fn device(id: &str, healthy: bool) -> Device {
+        Device { id: id.into(), healthy }
+    }
+
+    fn with_devices() -> Devices {
+        let mut devices = Devices::default();
+        devices.register(registration("v.io/cam")).unwrap();
+        assert!(devices.listed("v.io/cam", vec![device("a", true), device("b", true), device("c", false)]));
+        devices
+    }
+
+    #[test]
+    fn v1_a_registration_is_checked() {
+        let mut devices = Devices::default();
+        for (change, why) in [
+            (Registration { version: "v1alpha".into(), ..registration("v.io/cam") }, "is not supported by kubelet"),
+            (registration("cpu"), "the ResourceName \"cpu\" is invalid"),
+            (Registration { endpoint: "../a".into(), ..registration("v.io/cam") }, "is not the name of a socket"),
+        ] {
+            let error = devices.register(change).unwrap_err();
+            assert!(error.contains(why), "{error}");
+        }
+        assert_eq!(devices.register(registration("v.io/cam")), Ok(()));
+    }
+
+    #[test]
+    fn v3_a_device_belongs_to_one_pod_until_that_has_ended() {
+        let mut devices = with_devices();
+        let (one, two) = (Uid::from("1"), Uid::from("2"));
+        assert_eq!(devices.take("v.io/cam", 1, &one), Ok(vec!["a".into()]));
+        assert_eq!(
+            devices.take("v.io/cam", 2, &two),
+            Err("v.io/cam: 2 healthy devices are needed, and 1 are free".into())
+        );
+        assert_eq!(devices.take("v.io/cam", 1, &two), Ok(vec!["b".into()]));
+        assert!(devices.release(&one) && !devices.release(&one));
+        assert_eq!(devices.take("v.io/cam", 1, &two), Ok(vec!["a".into()]));
+    }
+
+    #[test]
+    fn v2_only_healthy_devices_and_those_in_use_count() {
+        let mut devices = with_devices();
+        let node = NodeFacts::default();
+        assert_eq!(devices.with_devices(&node).allocatable.get("v.io/cam"), 2);
+        devices.take("v.io/cam", 1, &"1".into()).unwrap();
+        devices.lost("v.io/cam");
+        assert_eq!(devices.with_devices(&node).allocatable.get("v.io/cam"), 1);
+        let requested = |n| Resources::from([("v.io/cam", n), ("cpu", 1)]);
+        let wanted = "waiting for healthy devices: v.io/cam, requested: 1, healthy: 0";
+        assert_eq!(devices.missing(&requested(1), &node.allocatable), Some(wanted.into()));
+        assert_eq!(devices.missing(&requested(0), &node.allocatable), None);
+        let other = Resources::from([("v.io/tpu", 1)]);
+        let wanted = "waiting for a device plugin that provides v.io/tpu";
+        assert_eq!(devices.missing(&other, &node.allocatable), Some(wanted.into()));
+    }
+}

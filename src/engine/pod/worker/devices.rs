@@ -1,0 +1,153 @@
+//! The devices of a pod's containers (V3). A container keeps its devices until the pod has ended; the record contains them.
+
+use super::container_start::Instance;
+use super::ops::ActiveOp;
+use super::{State, Worker};
+use crate::api::devices::{Allocated, Granted, is_device_resource};
+use crate::api::mount::{Access, Mount, Propagation};
+use crate::api::pod::Pod;
+use crate::api::reason::Reason;
+use crate::api::resources::Resources;
+use crate::engine::context::Context;
+use crate::engine::effect::DeviceCall;
+use crate::engine::event::Answer;
+use crate::engine::op::OpError;
+use k8s_openapi::api::core::v1::Container;
+use std::rc::Rc;
+
+/// The amounts of devices that a container requests. A request equals its limit.
+fn requested(container: &Container) -> Resources {
+    let limits = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
+    let mut all = limits.map(Resources::of).unwrap_or_default();
+    let others: Vec<String> = all.iter().map(|(name, _)| name.to_owned()).filter(|n| !is_device_resource(n)).collect();
+    others.iter().for_each(|name| all.set(name, 0));
+    all
+}
+
+impl Worker {
+    /// The resources of device plugins that the container requests. The configuration of the node can define other ones.
+    pub(super) fn device_resources(pod: &Pod, index: usize, ctx: &Context<'_>) -> Vec<String> {
+        let configured = &ctx.config.node.allocatable;
+        let all = requested(pod.at(index));
+        all.iter().map(|(name, _)| name.to_owned()).filter(|name| configured.get(name) == 0).collect()
+    }
+
+    /// Chooses the devices, or calls the plugin.
+    pub(super) fn prepare_devices(&mut self, pod: &Rc<Pod>, of: Instance, resource: String, ctx: &mut Context<'_>) {
+        let container = pod.at(of.index);
+        let granted = self.devices.get(&container.name).and_then(|devices| devices.get(&resource));
+        match granted.map(|granted| granted.ids.clone()) {
+            None => {
+                let amount = requested(container).get(&resource);
+                match ctx.devices.take(&resource, amount, &self.uid) {
+                    Ok(ids) => {
+                        let call = DeviceCall::Allocate { resource: resource.clone(), ids: ids.clone() };
+                        let op = ctx.device(&self.uid, call);
+                        let Instance { index, attempt } = of;
+                        self.ops.start(op, ActiveOp::Allocate { index, attempt, resource, ids });
+                    }
+                    Err(why) => self.hold_error(pod, of.index, Reason::CreateContainerConfigError, why, ctx),
+                }
+            }
+            Some(ids) if ctx.devices.needs_pre_start(&resource) => {
+                let op = ctx.device(&self.uid, DeviceCall::PreStart { resource: resource.clone(), ids });
+                let Instance { index, attempt } = of;
+                self.ops.start(op, ActiveOp::PreStartDevices { index, attempt, resource });
+            }
+            Some(_) => self.devices_are_prepared(of, resource, ctx),
+        }
+    }
+
+    fn devices_are_prepared(&mut self, of: Instance, resource: String, ctx: &Context<'_>) {
+        if let State::Sync(sync) = &mut self.state {
+            sync.starting.devices_prepared(of, resource);
+        }
+        // The next step follows at once.
+        self.timer.wake_at(ctx.now.boot);
+    }
+
+    /// The plugin has answered. The record contains the devices before the container exists.
+    pub(super) fn devices_allocated(
+        &mut self,
+        of: Instance,
+        resource: String,
+        ids: Vec<String>,
+        result: Result<Answer, OpError>,
+        ctx: &mut Context<'_>,
+    ) {
+        let Some(pod) = self.pod.clone() else { return };
+        let container = &pod.at(of.index).name;
+        match result {
+            Ok(Answer::Allocated(allocated)) if self.state.is_sync() => {
+                let granted = Granted { ids, allocated: *allocated };
+                self.devices.entry(container.clone()).or_default().insert(resource, granted);
+                self.record.wait_for_write();
+                self.put_record(ctx);
+            }
+            Ok(_) => ctx.devices.give_back(&resource, &ids),
+            Err(e) => {
+                ctx.devices.give_back(&resource, &ids);
+                if self.state.is_sync() {
+                    let message = format!("the device plugin of {resource} did not allocate {}: {e}", ids.join(", "));
+                    self.hold_error(&pod, of.index, Reason::CreateContainerConfigError, message, ctx);
+                }
+            }
+        }
+    }
+
+    pub(super) fn pre_start_done(
+        &mut self,
+        of: Instance,
+        resource: String,
+        result: Result<Answer, OpError>,
+        ctx: &mut Context<'_>,
+    ) {
+        let Some(pod) = self.pod.clone().filter(|_| self.state.is_sync()) else { return };
+        match result {
+            Ok(_) => self.devices_are_prepared(of, resource, ctx),
+            Err(e) => {
+                let message = format!("the device plugin of {resource} did not prepare the devices: {e}");
+                self.hold_error(&pod, of.index, Reason::CreateContainerConfigError, message, ctx);
+            }
+        }
+    }
+
+    /// The changes of the container that its device plugins want, all together.
+    pub(super) fn allocated_to(&self, container: &str) -> Allocated {
+        let mut all = Allocated::default();
+        for granted in self.devices.get(container).into_iter().flatten().map(|(_, granted)| &granted.allocated) {
+            all.env.extend(granted.env.clone());
+            all.mounts.extend(granted.mounts.clone());
+            all.nodes.extend(granted.nodes.clone());
+            all.annotations.extend(granted.annotations.clone());
+            all.cdi.extend(granted.cdi.clone());
+        }
+        all
+    }
+
+    /// Containers that could not get their devices are tried again now. True if the worker has to be stepped.
+    pub fn devices_changed(&mut self) -> bool {
+        let requests = |pod: &Rc<Pod>| pod.all_containers().any(|c| requested(c).iter().next().is_some());
+        self.pod.as_ref().is_some_and(requests) && self.backoffs.release(&Reason::CreateContainerConfigError)
+    }
+
+    /// The pod has devices, and nothing of it runs any more.
+    pub fn take_devices_after_end(&mut self) -> bool {
+        let ended = self.is_over() && !self.devices.is_empty();
+        if ended {
+            self.devices.clear();
+        }
+        ended
+    }
+}
+
+/// The mounts of device plugins.
+pub(super) fn mounts(allocated: &Allocated) -> impl Iterator<Item = Mount> {
+    allocated.mounts.iter().map(|mount| Mount {
+        container_path: mount.container_path.clone(),
+        host_path: mount.host_path.clone(),
+        access: if mount.read_only { Access::ReadOnly } else { Access::ReadWrite },
+        propagation: Propagation::Private,
+        owned: false,
+    })
+}

@@ -1,0 +1,179 @@
+//! The server side of gRPC: calls with one request and one answer, on one connection. As for the client, the futures of `h2` are
+//! polled by hand.
+
+use super::h2::socket::{Gauge, Socket};
+use super::wire::{self, Deframer};
+use crate::net::stream::Stream;
+use ::h2::RecvStream;
+use ::h2::server::{self, Handshake, SendResponse};
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Response};
+use mio::{Registry, Token};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+/// Maximum number of calls of one connection at one time.
+const MAX_CALLS: u32 = 8;
+/// Maximum size of the headers of a request, in bytes.
+const MAX_HEADERS: u32 = 16 << 10;
+/// The bytes that one drive reads. A client that has sent more is disconnected: the requests of this interface are small.
+const BUDGET: usize = 64 << 10;
+
+/// A complete request. The client waits for the answer.
+pub struct Request {
+    pub id: u64,
+    /// For example `/v1beta1.Registration/Register`.
+    pub path: String,
+    pub body: Bytes,
+}
+
+/// A gRPC status other than OK.
+pub struct Refusal {
+    pub code: u32,
+    pub message: String,
+}
+
+pub struct ServerConnection {
+    gauge: Gauge,
+    link: Link,
+    reading: Vec<Reading>,
+    answering: BTreeMap<u64, SendResponse<Bytes>>,
+    last_id: u64,
+}
+
+enum Link {
+    Handshake(Pin<Box<Handshake<Socket, Bytes>>>),
+    Open(Box<server::Connection<Socket, Bytes>>),
+}
+
+/// A request whose body is not complete.
+struct Reading {
+    path: String,
+    body: RecvStream,
+    deframer: Deframer,
+    message: Option<Bytes>,
+    respond: SendResponse<Bytes>,
+}
+
+impl ServerConnection {
+    /// `stream` is registered under the token.
+    ///
+    /// # Errors
+    /// The registry cannot be cloned.
+    pub fn new(stream: Stream, registry: &Registry, token: Token) -> io::Result<ServerConnection> {
+        let (socket, gauge) = Socket::on(stream, registry, token)?;
+        let handshake = server::Builder::new()
+            .max_concurrent_streams(MAX_CALLS)
+            .max_header_list_size(MAX_HEADERS)
+            .handshake::<Socket, Bytes>(socket);
+        let link = Link::Handshake(Box::pin(handshake));
+        Ok(ServerConnection { gauge, link, reading: Vec::new(), answering: BTreeMap::new(), last_id: 0 })
+    }
+
+    /// Reads and writes what is possible, and appends the complete requests. False: the connection is over.
+    pub fn drive(&mut self, out: &mut Vec<Request>) -> bool {
+        self.gauge.begin();
+        self.gauge.slice(BUDGET);
+        let mut cx = Context::from_waker(Waker::noop());
+        loop {
+            match &mut self.link {
+                Link::Handshake(handshake) => match handshake.as_mut().poll(&mut cx) {
+                    Poll::Ready(Ok(connection)) => self.link = Link::Open(Box::new(connection)),
+                    Poll::Ready(Err(_)) => return false,
+                    Poll::Pending => return !self.gauge.stopped(),
+                },
+                Link::Open(connection) => {
+                    loop {
+                        match connection.poll_accept(&mut cx) {
+                            Poll::Ready(Some(Ok((request, respond)))) => {
+                                let path = request.uri().path().to_owned();
+                                let (body, deframer) = (request.into_body(), Deframer::default());
+                                self.reading.push(Reading { path, body, deframer, message: None, respond });
+                            }
+                            Poll::Ready(Some(Err(_)) | None) => return false,
+                            Poll::Pending => break,
+                        }
+                    }
+                    if !self.read_bodies(&mut cx, out) {
+                        return !self.gauge.stopped();
+                    }
+                }
+            }
+        }
+    }
+
+    /// True if something was read, which the connection has to acknowledge.
+    fn read_bodies(&mut self, cx: &mut Context<'_>, out: &mut Vec<Request>) -> bool {
+        let mut any = false;
+        for mut reading in std::mem::take(&mut self.reading) {
+            match reading.advance(cx, &mut any) {
+                Poll::Pending => self.reading.push(reading),
+                Poll::Ready(Some(body)) => {
+                    self.last_id += 1;
+                    self.answering.insert(self.last_id, reading.respond);
+                    out.push(Request { id: self.last_id, path: reading.path, body });
+                }
+                Poll::Ready(None) => {}
+            }
+        }
+        any
+    }
+
+    /// Answers a request. No effect if the client has gone. A `drive` has to follow, which sends the answer.
+    pub fn answer(&mut self, id: u64, result: Result<Bytes, Refusal>) {
+        let Some(mut respond) = self.answering.remove(&id) else { return };
+        // An error shows that the client has reset the stream.
+        let _ = send(&mut respond, result);
+    }
+}
+
+impl Reading {
+    /// The message once the request is complete; None if it is broken.
+    fn advance(&mut self, cx: &mut Context<'_>, any: &mut bool) -> Poll<Option<Bytes>> {
+        while let Poll::Ready(data) = self.body.poll_data(cx) {
+            *any = true;
+            match data {
+                Some(Ok(bytes)) => {
+                    let count = bytes.len();
+                    let message = &mut self.message;
+                    let read = self.deframer.push(bytes, &mut |m| *message = Some(m));
+                    if read.is_err() || self.body.flow_control().release_capacity(count).is_err() {
+                        return Poll::Ready(None);
+                    }
+                }
+                Some(Err(_)) => return Poll::Ready(None),
+                None => return Poll::Ready(self.message.take()),
+            }
+        }
+        Poll::Pending
+    }
+}
+
+fn send(respond: &mut SendResponse<Bytes>, result: Result<Bytes, Refusal>) -> Result<(), ::h2::Error> {
+    let mut head = Response::new(());
+    head.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    match result.map(|body| wire::frame(&body)) {
+        Ok(Ok(body)) => {
+            let mut stream = respond.send_response(head, false)?;
+            stream.send_data(body, false)?;
+            let mut trailers = HeaderMap::new();
+            trailers.insert("grpc-status", 0.into());
+            stream.send_trailers(trailers)
+        }
+        Ok(Err(message)) => refuse(respond, head, &Refusal { code: 8, message }),
+        Err(refusal) => refuse(respond, head, &refusal),
+    }
+}
+
+fn refuse(respond: &mut SendResponse<Bytes>, mut head: Response<()>, refusal: &Refusal) -> Result<(), ::h2::Error> {
+    let headers = head.headers_mut();
+    headers.insert("grpc-status", refusal.code.into());
+    if let Ok(message) = HeaderValue::from_str(&wire::percent_encode(&refusal.message)) {
+        headers.insert("grpc-message", message);
+    }
+    respond.send_response(head, true).map(drop)
+}

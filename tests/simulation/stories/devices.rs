@@ -1,0 +1,197 @@
+//! Devices of device plugins (V).
+
+use crate::runtime::Life;
+use crate::story::*;
+use crate::world::World;
+use crate::world::devices::device;
+use std::time::Duration;
+use wherry::api::devices::Registration;
+use wherry::engine::event::{DeviceEvent, Event};
+use wherry::engine::pod::kill::TerminationSource;
+
+const CAM: &str = "v.io/cam";
+
+fn with(amount: u32) -> String {
+    format!("containers: [{{name: main, image: 'busybox:1.35', resources: {{limits: {{v.io/cam: {amount}}}}}}}]")
+}
+
+/// The devices of the running container.
+fn devices_of(w: &World, of: &str) -> String {
+    let id = w.running(of);
+    w.runtime.containers.get(&id).and_then(|c| c.devices.clone()).unwrap_or_default()
+}
+
+fn waits(w: &World, name: &str) -> String {
+    w.status(name).message.unwrap_or_default()
+}
+
+#[test]
+fn v1_a_plugin_registers_and_a_pod_gets_its_device() {
+    let mut w = node();
+    w.plugin(CAM, &["a", "b"]);
+    w.run(1);
+    assert_eq!(w.devices.answers, [Ok(())]);
+    w.file("web", &with(1));
+    w.run(5);
+    assert_eq!(devices_of(&w, "web/main"), "a");
+    assert_eq!(w.devices.calls, ["Allocate v.io/cam a"]);
+}
+
+#[test]
+fn v1_a_wrong_registration_is_refused() {
+    let mut w = node();
+    let registration =
+        Registration { version: "v1".into(), endpoint: "a".into(), resource: CAM.into(), pre_start: false };
+    w.step(Event::Device(DeviceEvent::Register { id: 1, registration }));
+    assert!(matches!(w.devices.answers.as_slice(), [Err(why)] if why.contains("v1beta1")), "{:?}", w.devices.answers);
+    assert_eq!(w.notices("DevicePlugin").len(), 1);
+}
+
+#[test]
+fn v2_a_pod_waits_for_its_plugin_and_for_healthy_devices() {
+    let mut w = node();
+    w.file("web", &with(2));
+    w.run(5);
+    assert_eq!(waits(&w, "web"), "waiting for a device plugin that provides v.io/cam");
+    w.plugin(CAM, &["a"]);
+    w.run(5);
+    assert_eq!(waits(&w, "web"), "waiting for healthy devices: v.io/cam, requested: 2, healthy: 1");
+    w.devices_are(CAM, vec![device("a", true), device("b", false)]);
+    w.run(5);
+    assert!(!w.runs("web/main"));
+    w.devices_are(CAM, vec![device("a", true), device("b", true)]);
+    w.run(5);
+    assert_eq!(devices_of(&w, "web/main"), "a,b");
+}
+
+#[test]
+fn v3_a_second_pod_gets_another_device_and_a_third_none() {
+    let mut w = node();
+    w.plugin(CAM, &["a", "b"]);
+    w.run(1);
+    for name in ["one", "two", "three"] {
+        w.file(name, &with(1));
+        w.run(5);
+    }
+    assert_eq!((devices_of(&w, "one/main"), devices_of(&w, "two/main")), ("a".into(), "b".into()));
+    assert_eq!(w.status("three").reason.as_deref(), Some("OutOfv.io/cam"));
+    w.remove("one");
+    w.file("four", &with(1));
+    w.run(40);
+    assert_eq!(devices_of(&w, "four/main"), "a");
+}
+
+#[test]
+fn v3_a_container_that_restarts_keeps_its_devices() {
+    let mut w = node();
+    w.plugin(CAM, &["a", "b"]);
+    w.life("web/main", &[Life::exits(1, Duration::from_secs(3)), Life::FOREVER]);
+    w.file("web", &with(1));
+    w.run(30);
+    assert_eq!((w.shown("web").as_str(), devices_of(&w, "web/main").as_str()), ("Running main#1:running", "a"));
+    assert_eq!(w.devices.calls, ["Allocate v.io/cam a"], "the plugin is asked once");
+}
+
+#[test]
+fn v3_a_plugin_is_called_before_each_start_if_it_wants_that() {
+    let mut w = node();
+    w.devices.pre_start.insert(CAM.into());
+    w.plugin(CAM, &["a"]);
+    w.life("web/main", &[Life::exits(1, Duration::from_secs(3)), Life::FOREVER]);
+    w.file("web", &with(1));
+    w.run(30);
+    assert_eq!(w.devices.calls, ["Allocate v.io/cam a", "PreStart v.io/cam a", "PreStart v.io/cam a"]);
+}
+
+#[test]
+fn v3_devices_outlive_a_kill_at_any_moment() {
+    for after in 0..40 {
+        let mut w = node();
+        w.plugin(CAM, &["a", "b"]);
+        w.run(1);
+        w.file("one", &with(1));
+        w.run_ms(after);
+        w.kill_engine();
+        w.start();
+        w.plugins_register_again();
+        w.run(10);
+        w.file("two", &with(1));
+        w.run(10);
+        let mut both = [devices_of(&w, "one/main"), devices_of(&w, "two/main")];
+        both.sort();
+        assert_eq!(both, ["a", "b"], "after {after} ms");
+    }
+}
+
+#[test]
+fn v3_running_pods_keep_their_devices_without_the_plugin() {
+    let mut w = node();
+    w.plugin(CAM, &["a", "b"]);
+    w.life("web/main", &[Life::exits(1, Duration::from_secs(20)), Life::FOREVER]);
+    w.file("web", &with(1));
+    w.run(5);
+    w.plugin_ends(CAM);
+    w.run(60);
+    assert_eq!((w.shown("web").as_str(), devices_of(&w, "web/main").as_str()), ("Running main#1:running", "a"));
+    w.file("late", &with(1));
+    w.run(5);
+    assert_eq!(waits(&w, "late"), "waiting for healthy devices: v.io/cam, requested: 1, healthy: 0");
+    w.plugin(CAM, &["a", "b"]);
+    w.run(5);
+    assert_eq!(devices_of(&w, "late/main"), "b");
+}
+
+#[test]
+fn v3_an_error_of_a_plugin_is_shown_and_retried() {
+    let mut w = node();
+    w.plugin(CAM, &["a"]);
+    w.devices.failures.push("camera is cold".into());
+    w.file("web", &with(1));
+    w.run(2);
+    let (reason, message) = w.waiting("web", "main");
+    assert_eq!(reason, "CreateContainerConfigError");
+    assert!(
+        message.contains("the device plugin of v.io/cam did not allocate a: ") && message.contains("camera is cold")
+    );
+    w.run(30);
+    assert_eq!(devices_of(&w, "web/main"), "a");
+}
+
+#[test]
+fn v3_a_plugin_that_hangs_delays_no_other_pod_and_no_end() {
+    let mut w = node();
+    w.plugin(CAM, &["a"]);
+    w.run(1);
+    w.devices.hang = true;
+    w.file("web", &with(1));
+    w.run(2);
+    w.file("other", ONE);
+    w.starts_within(3, "other");
+    w.remove("web");
+    w.run(20);
+    assert_eq!(w.shown("web"), "");
+}
+
+#[test]
+fn v3_a_device_is_free_again_when_its_pod_has_ended() {
+    let mut w = node();
+    w.plugin(CAM, &["a"]);
+    w.file("one", &with(1));
+    w.run(5);
+    w.kill("one", TerminationSource::Drain, None);
+    w.run(10);
+    w.file("two", &with(1));
+    w.run(5);
+    assert_eq!(devices_of(&w, "two/main"), "a");
+}
+
+#[test]
+fn v3_an_unhealthy_device_is_given_to_no_pod() {
+    let mut w = node();
+    w.plugin(CAM, &["a", "b"]);
+    w.run(1);
+    w.devices_are(CAM, vec![device("a", false), device("b", true)]);
+    w.file("web", &with(1));
+    w.run(5);
+    assert_eq!(devices_of(&w, "web/main"), "b");
+}
