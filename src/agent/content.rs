@@ -263,7 +263,7 @@ impl View<'_> {
         m.set_graceful_shutdown(shutdown.started_seconds, shutdown.ended_seconds);
         let in_files: usize = self.manifests.problems().map(|p| p.problems.len()).sum();
         let (node, requested) = self.engine.node();
-        m.set_node_requested(node, &requested);
+        m.set_node_requested(&node, &requested);
         m.drained_pods.set(s.drained as i64);
         m.manifest_errors.set((in_files + self.engine.conflicts().len()) as i64);
         m.log_lines_dropped.set(super::logging::dropped());
@@ -310,7 +310,7 @@ impl View<'_> {
                 not_ready: views::runtime_not_ready(&s),
                 network_not_ready: runtime.network_not_ready,
             },
-            node: NodeRoom::of(node, &requested, pressure),
+            node: NodeRoom::of(&node, &requested, pressure),
             pleg: PlegStatus {
                 healthy: self.engine.pleg_healthy(self.now.boot),
                 age_seconds: s.pleg_age.map(|d| d.as_secs_f64()),

@@ -40,25 +40,21 @@ enum State {
 }
 
 impl Plugin {
-    fn healthy(&self) -> impl Iterator<Item = &String> {
+    fn devices(&self) -> impl Iterator<Item = (&String, &bool)> {
         let devices = match &self.state {
             State::Listed(devices) => Some(devices),
             State::Registered | State::Lost => None,
         };
-        devices.into_iter().flatten().filter(|(_, healthy)| **healthy).map(|(id, _)| id)
+        devices.into_iter().flatten()
     }
-}
 
-/// The state of a resource, for people.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ResourceView {
-    pub resource: String,
-    pub endpoint: String,
-    /// False if the connection to the plugin is lost.
-    pub connected: bool,
-    pub devices: usize,
-    pub healthy: usize,
-    pub used: usize,
+    fn all(&self) -> impl Iterator<Item = &String> {
+        self.devices().map(|(id, _)| id)
+    }
+
+    fn healthy(&self) -> impl Iterator<Item = &String> {
+        self.devices().filter(|(_, healthy)| **healthy).map(|(id, _)| id)
+    }
 }
 
 impl Devices {
@@ -128,13 +124,12 @@ impl Devices {
         }
         let mut node = node.clone();
         for (resource, plugin) in &self.plugins {
-            let mut devices: BTreeSet<&String> = plugin.healthy().collect();
-            devices.extend(self.used.get(resource).into_iter().flatten().map(|(id, _)| id));
-            let count = devices.len() as u64;
+            let used = || self.used.get(resource).into_iter().flatten().map(|(id, _)| id);
+            let count = |ids: BTreeSet<&String>| ids.len() as u64;
             // The configuration of the node comes first.
             if node.capacity.get(resource) == 0 {
-                node.capacity.set(resource, count);
-                node.allocatable.set(resource, count);
+                node.capacity.set(resource, count(plugin.all().chain(used()).collect()));
+                node.allocatable.set(resource, count(plugin.healthy().chain(used()).collect()));
             }
         }
         Cow::Owned(node)
@@ -183,21 +178,6 @@ impl Devices {
         }
         self.used.retain(|_, used| !used.is_empty());
         any
-    }
-
-    pub fn view(&self) -> Vec<ResourceView> {
-        let one = |(resource, plugin): (&String, &Plugin)| ResourceView {
-            resource: resource.clone(),
-            endpoint: plugin.registration.endpoint.clone(),
-            connected: !matches!(plugin.state, State::Lost),
-            devices: match &plugin.state {
-                State::Listed(devices) => devices.len(),
-                State::Registered | State::Lost => 0,
-            },
-            healthy: plugin.healthy().count(),
-            used: self.used.get(resource).map_or(0, BTreeMap::len),
-        };
-        self.plugins.iter().map(one).collect()
     }
 }
 
@@ -257,7 +237,8 @@ mod tests {
     fn v2_only_healthy_devices_and_those_in_use_count() {
         let mut devices = with_devices();
         let node = NodeFacts::default();
-        assert_eq!(devices.with_devices(&node).allocatable.get("v.io/cam"), 2);
+        let found = devices.with_devices(&node).into_owned();
+        assert_eq!((found.capacity.get("v.io/cam"), found.allocatable.get("v.io/cam")), (3, 2));
         devices.take("v.io/cam", 1, &"1".into()).unwrap();
         devices.lost("v.io/cam");
         assert_eq!(devices.with_devices(&node).allocatable.get("v.io/cam"), 1);

@@ -9,6 +9,7 @@ mod support;
 
 mod admission;
 mod cgroups;
+mod device_plugins;
 mod drain;
 mod endings;
 mod environment;

@@ -105,7 +105,19 @@ impl Agent {
             child: None,
         };
         agent.configure("");
+        // The default socket is one for all agents.
+        agent.set_device_plugin_socket("\"\"");
         agent
+    }
+
+    /// Device plugins can register on this socket, from the next start on.
+    pub fn accept_device_plugins(&self, socket: &Path) {
+        self.set_device_plugin_socket(&socket.display().to_string());
+    }
+
+    fn set_device_plugin_socket(&self, socket: &str) {
+        let text = format!("apiVersion: wherry.io/v1alpha1\nkind: WherryConfiguration\ndevicePluginSocket: {socket}\n");
+        fs::write(self.dir.join("config.d/10-device-plugins.yaml"), text).expect("a drop-in");
     }
 
     /// Writes the configuration. `more` contains further fields of the KubeletConfiguration. Without `evictionHard` in it, the

@@ -43,7 +43,7 @@ impl GrpcServer {
             for client in listener.incoming().flatten() {
                 let (health, seen) = (of_thread.clone(), seen.clone());
                 client.set_nonblocking(true).expect("non-blocking");
-                std::thread::spawn(move || drop(block_on(serve(Client(client), health, seen))));
+                std::thread::spawn(move || drop(block_on(serve(NonBlocking(client), health, seen))));
             }
         });
         GrpcServer { port, requests, health }
@@ -54,7 +54,11 @@ impl GrpcServer {
     }
 }
 
-async fn serve(client: Client, health: Arc<Mutex<Health>>, seen: Arc<Mutex<Vec<Request>>>) -> Result<(), h2::Error> {
+async fn serve(
+    client: NonBlocking<TcpStream>,
+    health: Arc<Mutex<Health>>,
+    seen: Arc<Mutex<Vec<Request>>>,
+) -> Result<(), h2::Error> {
     let mut connection = server::handshake(client).await?;
     while let Some(request) = connection.accept().await {
         let (request, mut respond) = request?;
@@ -95,7 +99,7 @@ async fn serve(client: Client, health: Arc<Mutex<Health>>, seen: Arc<Mutex<Vec<R
     Ok(())
 }
 
-fn block_on<T>(future: impl Future<Output = T>) -> T {
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     loop {
         if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
@@ -106,7 +110,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// A non-blocking socket.
-struct Client(TcpStream);
+pub struct NonBlocking<S>(pub S);
 
 fn polled<T>(result: io::Result<T>) -> Poll<io::Result<T>> {
     match result {
@@ -115,14 +119,14 @@ fn polled<T>(result: io::Result<T>) -> Poll<io::Result<T>> {
     }
 }
 
-impl AsyncRead for Client {
+impl<S: io::Read + Unpin> AsyncRead for NonBlocking<S> {
     fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let read = io::Read::read(&mut self.0, buffer.initialize_unfilled());
         polled(read.map(|count| buffer.advance(count)))
     }
 }
 
-impl AsyncWrite for Client {
+impl<S: io::Write + Unpin> AsyncWrite for NonBlocking<S> {
     fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         polled(io::Write::write(&mut self.0, bytes))
     }

@@ -8,6 +8,7 @@
 pub mod agent;
 pub mod cgroups;
 pub mod cri;
+pub mod device_plugin;
 pub mod docker_registry;
 pub mod exposition;
 pub mod fuse;

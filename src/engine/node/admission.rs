@@ -9,6 +9,7 @@ use crate::engine::admission::machine;
 use crate::engine::admission::pass::{Decision, Input};
 use crate::engine::pod::kill::{Kill, TerminationSource};
 use crate::engine::pod::record::Preempted;
+use std::borrow::Cow;
 
 impl Engine {
     /// A4: records when each new pod was first seen. This follows its admission, so that one write covers both.
@@ -137,7 +138,7 @@ impl Engine {
     }
 
     /// The capacity of the node, and the sum of the requests of the admitted pods.
-    pub fn node(&self) -> (&NodeFacts, Resources) {
-        (&self.config.node, machine::requested(&self.workers))
+    pub fn node(&self) -> (Cow<'_, NodeFacts>, Resources) {
+        (self.devices.with_devices(&self.config.node), machine::requested(&self.workers))
     }
 }
