@@ -1,4 +1,4 @@
-//! The devices of device plugins (V): which plugin provides which resource, which devices are healthy, and which pod has which
+//! The devices of device plugins (G): which plugin provides which resource, which devices are healthy, and which pod has which
 //! device.
 //!
 //! A plugin registers itself, and its list of devices follows. If its connection is lost, its devices count as gone until it
@@ -58,7 +58,7 @@ impl Plugin {
 }
 
 impl Devices {
-    /// V1: a plugin registers itself. A later registration of the same resource replaces the earlier one.
+    /// G1: a plugin registers itself. A later registration of the same resource replaces the earlier one.
     ///
     /// # Errors
     /// The registration is not valid; the text is the answer to the plugin.
@@ -103,7 +103,7 @@ impl Devices {
         self.plugins.get(resource).is_some_and(|plugin| plugin.registration.pre_start)
     }
 
-    /// V2: the first resource that the pod requests and that no plugin provides in this amount now: the message for people.
+    /// G2: the first resource that the pod requests and that no plugin provides in this amount now: the message for people.
     /// `configured`: the resources that the configuration of the node provides.
     pub fn missing(&self, requested: &Resources, configured: &Resources) -> Option<String> {
         let mut all = requested.iter().filter(|(name, _)| is_device_resource(name) && configured.get(name) == 0);
@@ -135,7 +135,7 @@ impl Devices {
         Cow::Owned(node)
     }
 
-    /// V3: takes this many free healthy devices for the pod.
+    /// G3: takes this many free healthy devices for the pod.
     ///
     /// # Errors
     /// There are fewer; the text is for people.
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn v1_a_registration_is_checked() {
+    fn g1_a_registration_is_checked() {
         let mut devices = Devices::default();
         for (change, why) in [
             (Registration { version: "v1alpha".into(), ..registration("v.io/cam") }, "is not supported by kubelet"),
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn v3_a_device_belongs_to_one_pod_until_that_has_ended() {
+    fn g3_a_device_belongs_to_one_pod_until_that_has_ended() {
         let mut devices = with_devices();
         let (one, two) = (Uid::from("1"), Uid::from("2"));
         assert_eq!(devices.take("v.io/cam", 1, &one), Ok(vec!["a".into()]));
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn v2_only_healthy_devices_and_those_in_use_count() {
+    fn g2_only_healthy_devices_and_those_in_use_count() {
         let mut devices = with_devices();
         let node = NodeFacts::default();
         let found = devices.with_devices(&node).into_owned();

@@ -110,7 +110,7 @@ pub enum LogindEvent {
     Preparing(bool),
 }
 
-/// Device plugins (V).
+/// Device plugins (G).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceEvent {
     /// A plugin registers, and waits for `AnswerRegistration`.

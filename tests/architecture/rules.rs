@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The chapter letters of docs/behaviour.md.
-const CHAPTERS: &str = "DWPASIELR";
+const CHAPTERS: &str = "DWPASIELRG";
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -102,6 +102,11 @@ cgroupRoot: /wherry-demo
 healthzPort: 0
 # The demo works on a machine with a nearly full disk, too.
 evictionHard: {memory.available: 100Mi}
+---
+apiVersion: wherry.io/v1alpha1
+kind: WherryConfiguration
+# The socket of this machine's node agent, if it has one, is not touched.
+devicePluginSocket: ""
 END
 	setsid "$WHERRY" run --config "$DEMO/config.yaml" --config-dir "$DEMO/config.d" --manifests "$DEMO/manifests" \
 		--root-dir "$DEMO/root" --log-dir "$DEMO/log/pods" --container-log-dir "$DEMO/log/containers" \

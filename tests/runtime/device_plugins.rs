@@ -1,4 +1,4 @@
-//! Device plugins (V): a plugin in a process of its own, and pods that get its devices.
+//! Device plugins (G): a plugin in a process of its own, and pods that get its devices.
 
 use crate::support::agent::{Agent, container, patience};
 use crate::support::device_plugin::{self, DevicePlugin};

@@ -37,7 +37,7 @@ impl Engine {
         }
     }
 
-    /// V2: pods that wait for devices are evaluated again, and containers without them are tried again.
+    /// G2: pods that wait for devices are evaluated again, and containers without them are tried again.
     pub(super) fn devices_changed(&mut self) {
         self.admission.room_changed();
         for (uid, worker) in &mut self.workers {

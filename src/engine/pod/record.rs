@@ -46,7 +46,7 @@ pub struct Record {
     pub termination: Option<Termination>,
     /// R3: a resize is in progress; the containers that still have their old resources.
     pub resizing: Option<Outdated>,
-    /// V3: the devices of each container.
+    /// G3: the devices of each container.
     pub devices: PodDevices,
     /// The terminal status that the pod showed (W7).
     pub terminal: Option<core::PodStatus>,

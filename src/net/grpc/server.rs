@@ -177,3 +177,86 @@ fn refuse(respond: &mut SendResponse<Bytes>, mut head: Response<()>, refusal: &R
     }
     respond.send_response(head, true).map(drop)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::time::Boot;
+    use crate::net::grpc::h2::connection::{Connection, Health};
+    use crate::net::grpc::{Call, CallError, CallId, Completion};
+    use mio::net::UnixStream;
+    use mio::{Interest, Poll as MioPoll};
+    use std::io::Write;
+
+    fn pair(poll: &MioPoll) -> (Stream, Stream) {
+        let (mut a, mut b) = UnixStream::pair().unwrap();
+        poll.registry().register(&mut a, Token(1), Interest::READABLE).unwrap();
+        poll.registry().register(&mut b, Token(2), Interest::READABLE).unwrap();
+        (Stream::Unix(a), Stream::Unix(b))
+    }
+
+    /// Makes one call, which the server answers with `answer`.
+    fn call(body: Vec<u8>, answer: impl Fn(&Request) -> Result<Bytes, Refusal>) -> Result<Bytes, CallError> {
+        let poll = MioPoll::new().unwrap();
+        let (ours, theirs) = pair(&poll);
+        let mut server = ServerConnection::new(ours, poll.registry(), Token(1)).unwrap();
+        let mut client = Connection::on(theirs, poll.registry(), Token(2)).unwrap();
+        let call = Call { path: "/a.B/C", body: body.into(), deadline: None, server_stream: false, header: None };
+        client.start(CallId(0), call, Boot(0)).unwrap();
+        let mut out = Vec::new();
+        for _ in 0..50 {
+            let health = client.drive(true, &mut out);
+            if let Some(Completion::Done { result, .. }) = out.pop() {
+                return result;
+            }
+            assert!(matches!(health, Health::Good { .. }), "{health:?}");
+            let mut requests = Vec::new();
+            assert!(server.drive(&mut requests));
+            for request in requests {
+                server.answer(request.id, answer(&request));
+                assert!(server.drive(&mut Vec::new()));
+            }
+        }
+        panic!("no answer");
+    }
+
+    #[test]
+    fn a_call_gets_its_answer() {
+        let answer = call(b"hello".to_vec(), |request| {
+            assert_eq!((request.path.as_str(), &request.body[..]), ("/a.B/C", &b"hello"[..]));
+            Ok(Bytes::from_static(b"you"))
+        });
+        assert_eq!(answer, Ok(Bytes::from_static(b"you")));
+    }
+
+    #[test]
+    fn a_refusal_has_a_code_and_a_message() {
+        let message = "100 % wrong: \u{e4}\n";
+        let answer = call(Vec::new(), |_| Err(Refusal { code: 3, message: message.into() }));
+        assert_eq!(answer, Err(CallError::Status { code: 3, message: message.into() }));
+    }
+
+    #[test]
+    fn a_client_that_is_no_http_2_client_is_disconnected() {
+        let poll = MioPoll::new().unwrap();
+        let (ours, mut theirs) = pair(&poll);
+        let mut server = ServerConnection::new(ours, poll.registry(), Token(1)).unwrap();
+        theirs.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        let mut requests = Vec::new();
+        let open = (0..5).all(|_| server.drive(&mut requests));
+        assert!(!open && requests.is_empty());
+    }
+
+    #[test]
+    fn a_client_that_floods_is_disconnected() {
+        let poll = MioPoll::new().unwrap();
+        let (ours, mut theirs) = pair(&poll);
+        let mut server = ServerConnection::new(ours, poll.registry(), Token(1)).unwrap();
+        theirs.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+        // PING frames.
+        let ping = [&[0, 0, 8, 6, 0, 0, 0, 0, 0][..], &[0; 8]].concat();
+        let flood = ping.repeat(6000);
+        let _ = theirs.write(&flood);
+        assert!(!server.drive(&mut Vec::new()));
+    }
+}

@@ -1,4 +1,4 @@
-//! Devices of device plugins (V).
+//! Devices of device plugins (G).
 
 use crate::runtime::Life;
 use crate::story::*;
@@ -26,7 +26,7 @@ fn waits(w: &World, name: &str) -> String {
 }
 
 #[test]
-fn v1_a_plugin_registers_and_a_pod_gets_its_device() {
+fn g1_a_plugin_registers_and_a_pod_gets_its_device() {
     let mut w = node();
     w.plugin(CAM, &["a", "b"]);
     w.run(1);
@@ -38,7 +38,7 @@ fn v1_a_plugin_registers_and_a_pod_gets_its_device() {
 }
 
 #[test]
-fn v1_a_wrong_registration_is_refused() {
+fn g1_a_wrong_registration_is_refused() {
     let mut w = node();
     let registration =
         Registration { version: "v1".into(), endpoint: "a".into(), resource: CAM.into(), pre_start: false };
@@ -48,7 +48,7 @@ fn v1_a_wrong_registration_is_refused() {
 }
 
 #[test]
-fn v2_a_pod_waits_for_its_plugin_and_for_healthy_devices() {
+fn g2_a_pod_waits_for_its_plugin_and_for_healthy_devices() {
     let mut w = node();
     w.file("web", &with(2));
     w.run(5);
@@ -65,7 +65,7 @@ fn v2_a_pod_waits_for_its_plugin_and_for_healthy_devices() {
 }
 
 #[test]
-fn v3_a_second_pod_gets_another_device_and_a_third_none() {
+fn g3_a_second_pod_gets_another_device_and_a_third_none() {
     let mut w = node();
     w.plugin(CAM, &["a", "b"]);
     w.run(1);
@@ -82,7 +82,7 @@ fn v3_a_second_pod_gets_another_device_and_a_third_none() {
 }
 
 #[test]
-fn v3_a_container_that_restarts_keeps_its_devices() {
+fn g3_a_container_that_restarts_keeps_its_devices() {
     let mut w = node();
     w.plugin(CAM, &["a", "b"]);
     w.life("web/main", &[Life::exits(1, Duration::from_secs(3)), Life::FOREVER]);
@@ -93,7 +93,7 @@ fn v3_a_container_that_restarts_keeps_its_devices() {
 }
 
 #[test]
-fn v3_a_plugin_is_called_before_each_start_if_it_wants_that() {
+fn g3_a_plugin_is_called_before_each_start_if_it_wants_that() {
     let mut w = node();
     w.devices.pre_start.insert(CAM.into());
     w.plugin(CAM, &["a"]);
@@ -104,7 +104,7 @@ fn v3_a_plugin_is_called_before_each_start_if_it_wants_that() {
 }
 
 #[test]
-fn v3_devices_outlive_a_kill_at_any_moment() {
+fn g3_devices_outlive_a_kill_at_any_moment() {
     for after in 0..40 {
         let mut w = node();
         w.plugin(CAM, &["a", "b"]);
@@ -124,7 +124,7 @@ fn v3_devices_outlive_a_kill_at_any_moment() {
 }
 
 #[test]
-fn v3_running_pods_keep_their_devices_without_the_plugin() {
+fn g3_running_pods_keep_their_devices_without_the_plugin() {
     let mut w = node();
     w.plugin(CAM, &["a", "b"]);
     w.life("web/main", &[Life::exits(1, Duration::from_secs(20)), Life::FOREVER]);
@@ -142,7 +142,7 @@ fn v3_running_pods_keep_their_devices_without_the_plugin() {
 }
 
 #[test]
-fn v3_an_error_of_a_plugin_is_shown_and_retried() {
+fn g3_an_error_of_a_plugin_is_shown_and_retried() {
     let mut w = node();
     w.plugin(CAM, &["a"]);
     w.devices.failures.push("camera is cold".into());
@@ -158,7 +158,7 @@ fn v3_an_error_of_a_plugin_is_shown_and_retried() {
 }
 
 #[test]
-fn v3_a_plugin_that_hangs_delays_no_other_pod_and_no_end() {
+fn g3_a_plugin_that_hangs_delays_no_other_pod_and_no_end() {
     let mut w = node();
     w.plugin(CAM, &["a"]);
     w.run(1);
@@ -173,7 +173,7 @@ fn v3_a_plugin_that_hangs_delays_no_other_pod_and_no_end() {
 }
 
 #[test]
-fn v3_a_device_is_free_again_when_its_pod_has_ended() {
+fn g3_a_device_is_free_again_when_its_pod_has_ended() {
     let mut w = node();
     w.plugin(CAM, &["a"]);
     w.file("one", &with(1));
@@ -186,7 +186,7 @@ fn v3_a_device_is_free_again_when_its_pod_has_ended() {
 }
 
 #[test]
-fn v3_an_unhealthy_device_is_given_to_no_pod() {
+fn g3_an_unhealthy_device_is_given_to_no_pod() {
     let mut w = node();
     w.plugin(CAM, &["a", "b"]);
     w.run(1);

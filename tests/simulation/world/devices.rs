@@ -96,7 +96,7 @@ impl World {
         self.at(MS, Item::Answer { key, result });
     }
 
-    /// V3: no two containers that run have the same device.
+    /// G3: no two containers that run have the same device.
     pub(super) fn check_devices(&mut self, create: &CreateContainer) {
         let Some((_, ids)) = create.process.env.iter().find(|(name, _)| name == VARIABLE) else { return };
         let wanted: BTreeSet<&str> = ids.split(',').collect();
@@ -106,7 +106,7 @@ impl World {
             .find(|(_, ids)| ids.split(',').any(|id| wanted.contains(id)));
         if let Some((id, _)) = twice {
             let what = format!("{}/{} gets a device that {id} has", create.pod.name, create.container);
-            self.checks.fail("V3", what);
+            self.checks.fail("G3", what);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The devices of a pod's containers (V3). A container keeps its devices until the pod has ended; the record contains them.
+//! The devices of a pod's containers (G3). A container keeps its devices until the pod has ended; the record contains them.
 
 use super::container_start::Instance;
 use super::ops::ActiveOp;

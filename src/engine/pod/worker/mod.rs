@@ -137,7 +137,7 @@ pub struct Worker {
     stops: Stops,
     volumes: Volumes,
     resize: Resize,
-    /// V3: for the record.
+    /// G3: for the record.
     pub devices: PodDevices,
     sharing: Sharing,
     /// The retry of a failed removal of containers, sandboxes, directories or the record.

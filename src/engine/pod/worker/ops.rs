@@ -50,14 +50,14 @@ pub enum ActiveOp {
         index: usize,
         attempt: u32,
     },
-    /// V3: a device plugin gives devices to a container.
+    /// G3: a device plugin gives devices to a container.
     Allocate {
         index: usize,
         attempt: u32,
         resource: String,
         ids: Vec<String>,
     },
-    /// V3: a device plugin prepares the devices for a start.
+    /// G3: a device plugin prepares the devices for a start.
     PreStartDevices {
         index: usize,
         attempt: u32,
