@@ -135,14 +135,16 @@ impl Devices {
         Cow::Owned(node)
     }
 
-    /// G3: takes this many free healthy devices for the pod.
+    /// G3: takes this many devices for the pod: first those in `reuse`, which the pod has already, then free healthy ones.
     ///
     /// # Errors
     /// There are fewer; the text is for people.
-    pub fn take(&mut self, resource: &str, amount: u64, uid: &Uid) -> Result<Vec<String>, String> {
+    pub fn take(&mut self, resource: &str, amount: u64, uid: &Uid, reuse: &[String]) -> Result<Vec<String>, String> {
         let plugin = self.plugins.get(resource).ok_or_else(|| format!("no device plugin provides {resource}"))?;
         let used = self.used.entry(resource.to_owned()).or_default();
+        let healthy = |id: &&String| plugin.healthy().any(|other| other == *id);
         let free = plugin.healthy().filter(|id| !used.contains_key(*id));
+        let free = reuse.iter().filter(healthy).chain(free);
         let wanted = usize::try_from(amount).unwrap_or(usize::MAX);
         let ids: Vec<String> = free.take(wanted).cloned().collect();
         if ids.len() < wanted {
@@ -223,14 +225,14 @@ mod tests {
     fn g3_a_device_belongs_to_one_pod_until_that_has_ended() {
         let mut devices = with_devices();
         let (one, two) = (Uid::from("1"), Uid::from("2"));
-        assert_eq!(devices.take("v.io/cam", 1, &one), Ok(vec!["a".into()]));
+        assert_eq!(devices.take("v.io/cam", 1, &one, &[]), Ok(vec!["a".into()]));
         assert_eq!(
-            devices.take("v.io/cam", 2, &two),
+            devices.take("v.io/cam", 2, &two, &[]),
             Err("v.io/cam: 2 healthy devices are needed, and 1 are free".into())
         );
-        assert_eq!(devices.take("v.io/cam", 1, &two), Ok(vec!["b".into()]));
+        assert_eq!(devices.take("v.io/cam", 1, &two, &[]), Ok(vec!["b".into()]));
         assert!(devices.release(&one) && !devices.release(&one));
-        assert_eq!(devices.take("v.io/cam", 1, &two), Ok(vec!["a".into()]));
+        assert_eq!(devices.take("v.io/cam", 1, &two, &[]), Ok(vec!["a".into()]));
     }
 
     #[test]
@@ -239,7 +241,7 @@ mod tests {
         let node = NodeFacts::default();
         let found = devices.with_devices(&node).into_owned();
         assert_eq!((found.capacity.get("v.io/cam"), found.allocatable.get("v.io/cam")), (3, 2));
-        devices.take("v.io/cam", 1, &"1".into()).unwrap();
+        devices.take("v.io/cam", 1, &"1".into(), &[]).unwrap();
         devices.lost("v.io/cam");
         assert_eq!(devices.with_devices(&node).allocatable.get("v.io/cam"), 1);
         let requested = |n| Resources::from([("v.io/cam", n), ("cpu", 1)]);

@@ -195,3 +195,20 @@ fn g3_an_unhealthy_device_is_given_to_no_pod() {
     w.run(5);
     assert_eq!(devices_of(&w, "web/main"), "b");
 }
+
+#[test]
+fn g3_a_main_container_gets_the_device_of_an_init_container() {
+    let limits = "resources: {limits: {v.io/cam: 1}}";
+    let one = |name: &str, more: &str| format!("{{name: {name}, image: 'busybox:1.35', {limits}{more}}}");
+    let mut w = node();
+    w.plugin(CAM, &["a", "b"]);
+    w.life("web/i", &[Life::exits(0, Duration::from_secs(1))]);
+    let init = [one("i", ""), one("side", ", restartPolicy: Always")].join(", ");
+    w.file("web", &format!("initContainers: [{init}], containers: [{}]", one("main", "")));
+    w.run(20);
+    // The sidecar gets the device of the init container, and the main container the second one.
+    assert_eq!((devices_of(&w, "web/side"), devices_of(&w, "web/main")), ("a".into(), "b".into()));
+    w.file("other", &with(1));
+    w.run(5);
+    assert_eq!(w.status("other").reason.as_deref(), Some("OutOfv.io/cam"));
+}

@@ -5,7 +5,7 @@ use super::ops::ActiveOp;
 use super::{State, Worker};
 use crate::api::devices::{Allocated, Granted, is_device_resource};
 use crate::api::mount::{Access, Mount, Propagation};
-use crate::api::pod::Pod;
+use crate::api::pod::{Pod, is_sidecar};
 use crate::api::reason::Reason;
 use crate::api::resources::Resources;
 use crate::engine::context::Context;
@@ -13,6 +13,7 @@ use crate::engine::effect::DeviceCall;
 use crate::engine::event::Answer;
 use crate::engine::op::OpError;
 use k8s_openapi::api::core::v1::Container;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// The amounts of devices that a container requests. A request equals its limit.
@@ -39,7 +40,8 @@ impl Worker {
         match granted.map(|granted| granted.ids.clone()) {
             None => {
                 let amount = requested(container).get(&resource);
-                match ctx.devices.take(&resource, amount, &self.uid) {
+                let reuse = self.of_init_containers(pod, of.index, &resource);
+                match ctx.devices.take(&resource, amount, &self.uid, &reuse) {
                     Ok(ids) => {
                         let call = DeviceCall::Allocate { resource: resource.clone(), ids: ids.clone() };
                         let op = ctx.device(&self.uid, call);
@@ -56,6 +58,29 @@ impl Worker {
             }
             Some(_) => self.devices_are_prepared(of, resource, ctx),
         }
+    }
+
+    /// The devices of init containers that have ended before this container starts, and that no other container has. As in
+    /// Kubernetes, later containers get them: a pod requests only the larger amount.
+    fn of_init_containers(&self, pod: &Pod, index: usize, resource: &str) -> Vec<String> {
+        let ids = |i: usize| {
+            let granted = self.devices.get(&pod.at(i).name).and_then(|devices| devices.get(resource));
+            granted.map(|granted| granted.ids.as_slice()).unwrap_or_default()
+        };
+        let ends = |i: &usize| pod.is_init(*i) && !is_sidecar(pod.at(*i));
+        let others = (0..pod.all_containers().count()).filter(|i| !ends(i) && *i != index);
+        let taken: Vec<&String> = others.flat_map(ids).collect();
+        let before = (0..index).filter(ends).flat_map(ids);
+        let free: BTreeSet<&String> = before.filter(|id| !taken.contains(id)).collect();
+        free.into_iter().cloned().collect()
+    }
+
+    /// The plugin did not allocate these devices. Other containers of the pod may have them.
+    fn give_back(&self, resource: &str, ids: &[String], ctx: &mut Context<'_>) {
+        let granted = self.devices.values().filter_map(|devices| devices.get(resource));
+        let kept: BTreeSet<&String> = granted.flat_map(|granted| &granted.ids).collect();
+        let unused: Vec<String> = ids.iter().filter(|id| !kept.contains(id)).cloned().collect();
+        ctx.devices.give_back(resource, &unused);
     }
 
     fn devices_are_prepared(&mut self, of: Instance, resource: String, ctx: &Context<'_>) {
@@ -84,9 +109,9 @@ impl Worker {
                 self.record.wait_for_write();
                 self.put_record(ctx);
             }
-            Ok(_) => ctx.devices.give_back(&resource, &ids),
+            Ok(_) => self.give_back(&resource, &ids, ctx),
             Err(e) => {
-                ctx.devices.give_back(&resource, &ids);
+                self.give_back(&resource, &ids, ctx);
                 if self.state.is_sync() {
                     let message = format!("the device plugin of {resource} did not allocate {}: {e}", ids.join(", "));
                     self.hold_error(&pod, of.index, Reason::CreateContainerConfigError, message, ctx);
