@@ -215,6 +215,9 @@ fn remove_state(config: &Config) -> Result<(), Vec<String>> {
     }
     // Fails if the package's copy is still in it.
     let _ = fs::remove_dir(&config.root_dir);
+    // The directories of device plugins, if they are empty. A kubelet may use them as well.
+    let of_plugins = config.device_plugin_socket.iter().flat_map(|socket| socket.ancestors().skip(1).take(2));
+    of_plugins.for_each(|directory| drop(fs::remove_dir(directory)));
     Ok(())
 }
 

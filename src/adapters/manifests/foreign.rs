@@ -21,7 +21,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum output in bytes. A result contains at most a text of 1 MiB or some hundred thousand names.
+/// Maximum output in bytes. A result contains at most a text of 2 MiB or some hundred thousand names.
 const MOST: usize = 64 << 20;
 /// The subcommand of the program.
 pub const COMMAND: &str = "inspect-manifest";

@@ -29,8 +29,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The maximum size of a file, in bytes.
-pub const MAX_BYTES: usize = 1 << 20;
+/// The maximum size of a file, in bytes. A ConfigMap or a Secret with the maximum of values, 1 MiB, fits, also in base64.
+pub const MAX_BYTES: usize = 2 << 20;
 /// More than any pod needs, and safe for the stack.
 const MAX_DEPTH: usize = 64;
 const MAX_NODES: usize = 20_000;
@@ -600,7 +600,7 @@ fn yaml_error(path: &str, error: &serde_saphyr::Error) -> Problem {
         Error::Budget { breach: BudgetBreach::Depth { .. }, .. } => format!("nested deeper than {MAX_DEPTH} levels"),
         Error::NonFiniteFloat { .. } => "not a finite number; put it in quotes if it is a string".to_owned(),
         error if is_over_budget(error) => {
-            "larger than 1048576 bytes or 20,000 values once its aliases are expanded; use fewer aliases, or split it"
+            "larger than 2097152 bytes or 20,000 values once its aliases are expanded; use fewer aliases, or split it"
                 .to_owned()
         }
         // The problem already has the line number.
