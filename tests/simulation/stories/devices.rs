@@ -212,3 +212,16 @@ fn g3_a_main_container_gets_the_device_of_an_init_container() {
     w.run(5);
     assert_eq!(w.status("other").reason.as_deref(), Some("OutOfv.io/cam"));
 }
+
+#[test]
+fn g3_a_container_without_its_device_is_tried_again_when_the_list_changes() {
+    let mut w = node();
+    w.plugin(CAM, &["a"]);
+    w.devices.failures.push("camera is cold".into());
+    w.file("web", &with(1));
+    w.run(1);
+    assert_eq!(w.waiting("web", "main").0, "CreateContainerConfigError");
+    w.devices_are(CAM, vec![device("a", true), device("b", true)]);
+    w.run(1);
+    assert_eq!(devices_of(&w, "web/main"), "a");
+}
