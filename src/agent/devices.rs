@@ -22,7 +22,9 @@ impl Agent {
     /// Opens the listener, and ends what is late.
     pub(super) fn drive_devices(&mut self, now: Now) {
         let Some(devices) = &mut self.devices else { return };
-        devices.drive_due(self.event_loop.registry(), now.boot);
+        let Ok(registry) = self.event_loop.registry().try_clone() else { return };
+        let event_loop = &mut self.event_loop;
+        devices.drive_due(&registry, &mut || event_loop.token(), now.boot);
         self.take_from_devices();
     }
 

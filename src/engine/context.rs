@@ -104,6 +104,8 @@ pub struct Context<'a> {
     pub hurried: bool,
     /// No pod may start (S4).
     pub shutting_down: bool,
+    /// E3: the node has disk pressure, so that dead containers are not kept for their logs.
+    pub short_of_disk: bool,
     /// The runtime reports that its network is ready.
     pub network_ready: bool,
     pub runtime_name: &'a str,

@@ -212,7 +212,8 @@ fn ours(agent: &Agent, uid: &str, ip: &str, value: &Value) -> Value {
 /// R3: the recorded kubelet, 1.32, does not show the resources of containers; from 1.33 on a kubelet does.
 fn without_resources(mut status: Value) -> Value {
     for list in ["initContainerStatuses", "containerStatuses"] {
-        for container in status[list].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+        let containers = status.get_mut(list).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten().filter_map(Value::as_object_mut) {
             container.remove("resources");
             container.remove("allocatedResources");
         }

@@ -56,8 +56,8 @@ impl Devices {
     }
 
     /// Opens the listener, ends idle connections and late calls. Call it first and when `next_deadline` is due.
-    pub fn drive_due(&mut self, registry: &Registry, now: Boot) {
-        self.registrations.drive_due(registry, now);
+    pub fn drive_due(&mut self, registry: &Registry, new_token: &mut dyn FnMut() -> Token, now: Boot) {
+        self.registrations.drive_due(registry, new_token, now, &mut self.events);
         let due = |plugin: &Plugin| plugin.next_deadline().is_some_and(|at| at <= now);
         let late: Vec<String> = self.plugins.iter().filter(|(_, p)| due(p)).map(|(r, _)| r.clone()).collect();
         for resource in late {

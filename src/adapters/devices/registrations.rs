@@ -61,9 +61,16 @@ impl Registrations {
         self.clients.values().map(|client| client.until).chain(self.listener.next_deadline()).min()
     }
 
-    pub fn drive_due(&mut self, registry: &Registry, now: Boot) {
+    /// Opens the listener, disconnects clients whose time is over, and accepts others.
+    pub fn drive_due(
+        &mut self,
+        registry: &Registry,
+        new_token: &mut dyn FnMut() -> Token,
+        now: Boot,
+        events: &mut Vec<DeviceEvent>,
+    ) {
         self.clients.retain(|_, client| client.until > now);
-        self.listener.drive(registry, self.token, now);
+        self.accept(registry, new_token, now, events);
     }
 
     pub fn ready(
@@ -74,10 +81,22 @@ impl Registrations {
         now: Boot,
         events: &mut Vec<DeviceEvent>,
     ) {
-        if token != self.token {
-            return self.read(token, events);
+        if token == self.token {
+            self.listener.ready();
+        } else {
+            self.read(token, events);
         }
-        self.listener.ready();
+        // A client that has left makes room for one that waits.
+        self.accept(registry, new_token, now, events);
+    }
+
+    fn accept(
+        &mut self,
+        registry: &Registry,
+        new_token: &mut dyn FnMut() -> Token,
+        now: Boot,
+        events: &mut Vec<DeviceEvent>,
+    ) {
         self.listener.drive(registry, self.token, now);
         while self.clients.len() < MAX_CLIENTS
             && let Some((mut stream, _)) = self.listener.accept(now)

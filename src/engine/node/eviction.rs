@@ -118,6 +118,8 @@ impl Engine {
                     self.dirty.insert(uid);
                 }
                 Action::ReclaimImages => {
+                    // Each worker removes its dead containers.
+                    self.touch_all();
                     self.reclaim_images();
                     self.images_may_be_reclaimed();
                 }

@@ -30,6 +30,7 @@ mod worker_status;
 pub use crate::engine::desired::conflict::Conflict;
 pub use view::{Check, PodView, Summary};
 
+use crate::api::eviction::Condition;
 use crate::api::names::Uid;
 use crate::api::time::Now;
 use crate::engine::admission::machine::NodeAdmission;
@@ -339,6 +340,7 @@ impl Engine {
             may_start,
             hurried: self.shutdown.is_hurried(),
             shutting_down: self.shutdown.is_on(),
+            short_of_disk: self.eviction.pressure().has(Condition::DiskPressure),
             network_ready: self.runtime.network_ready(),
             runtime_name: self.runtime.name(),
             runtime_classes: self.desired.runtime_classes(),

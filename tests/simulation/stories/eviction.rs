@@ -302,6 +302,25 @@ fn e3_unused_images_are_removed_before_a_pod_is_evicted() {
 }
 
 #[test]
+fn e3_dead_containers_are_removed_at_disk_pressure() {
+    let mut w = node_with_limit(hard(Signal::ImagefsAvailable));
+    w.runtime.images.insert("old:1".into());
+    w.runtime.store.sizes.insert("old:1".into(), 100);
+    w.life("web/main", &[Life::exits(1, seconds(1)), Life::exits(1, seconds(1)), Life::FOREVER]);
+    w.life("job/main", &[Life::exits(0, seconds(1))]);
+    w.file("web", ONE);
+    w.file("job", NEVER);
+    w.run(150);
+    let of = |w: &World, pod: &str| w.runtime.containers.values().filter(|c| &*c.pod_name.name == pod).count();
+    assert_eq!((of(&w, "web"), of(&w, "job")), (2, 1));
+    w.runtime.store.other = 850;
+    w.run(25);
+    assert_eq!((of(&w, "web"), of(&w, "job")), (1, 0), "{}", w.trace());
+    assert_eq!(w.evicted(), [""; 0]);
+    assert_eq!(w.shown("job"), "Succeeded main#0:terminated Completed 0");
+}
+
+#[test]
 fn e3_images_on_another_file_system_stay() {
     for one_disk in [false, true] {
         let mut w = node_with_limit(policy(&[

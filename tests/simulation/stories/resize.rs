@@ -364,3 +364,15 @@ fn r2_only_amounts_that_grow_have_to_fit() {
     w.run(5);
     assert_eq!(amounts(&w, "web/c0"), "cpu=300m/");
 }
+
+#[test]
+fn r3_the_volumes_of_a_resized_pod_get_the_new_amounts() {
+    let volume = "volumes: [{name: v, downwardAPI: {items: [{path: cpu, resourceFieldRef: \
+                  {containerName: c0, resource: requests.cpu}}]}}]";
+    let mut w = running(&format!("{volume}, {}", cpu(100)));
+    w.file("web", &format!("{volume}, {}", cpu(200)));
+    w.run(5);
+    let mut calls = changing(&mut w);
+    calls.sort();
+    assert_eq!(calls, ["Mount web", "UpdateContainer web/c0#0"]);
+}

@@ -220,7 +220,7 @@ fn bad_files_are_errors_of_their_own_and_the_others_never_notice() {
         "M/device: a device, not a regular file",
         "M/directory: a directory; manifests in sub-directories are not read",
         "M/fifo: a FIFO, not a regular file",
-        "M/large: 20971520 bytes, larger than the limit of 2097152; split the file",
+        "M/large: 10485760 bytes, larger than the limit of 2097152; split the file",
         "M/loop-a: a loop of symbolic links",
         "M/loop-b: a loop of symbolic links",
         "M/socket: a socket, not a regular file",

@@ -176,13 +176,13 @@ fn sandbox(input: &PlanInput<'_>) -> Next {
     Next::RunSandbox { attempt: attempt.max(input.strangers.next_sandbox()) }
 }
 
-/// W26: a dead container that is no longer needed. The two newest of each name stay: the one that runs or ended last, and the
-/// one before it (`lastState`, `logs -p`).
-pub fn superfluous(facts: &PodFacts) -> Option<&ContainerFact> {
+/// W26: a dead container that is no longer needed. The `kept` newest of each name stay: the one that runs or ended last, and
+/// usually the one before it (`lastState`, `logs -p`).
+pub fn superfluous(facts: &PodFacts, kept: usize) -> Option<&ContainerFact> {
     facts.containers.iter().find(|c| {
         let newer = |o: &&ContainerFact| o.name == c.name && (o.attempt, o.created_at) > (c.attempt, c.created_at);
         match c.state {
-            ContainerState::Exited => facts.containers.iter().filter(newer).count() >= 2,
+            ContainerState::Exited => facts.containers.iter().filter(newer).count() >= kept,
             ContainerState::Created => newest(facts, &c.name).is_some_and(|n| n.id != c.id),
             ContainerState::Running | ContainerState::Unknown => false,
         }

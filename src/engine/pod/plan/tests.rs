@@ -146,7 +146,7 @@ fn of_two_instances_the_running_one_counts() {
     let late =
         facts(&[(0, true)], &[("a", 1, Created, "s0", 0), ("a", 0, Running, "s0", 0), ("b", 0, Running, "s0", 0)]);
     assert_eq!(plan("Always", &late), Next::Nothing);
-    assert_eq!(superfluous(&late).map(|c| c.id.as_str()), Some("a1"));
+    assert_eq!(superfluous(&late, 2).map(|c| c.id.as_str()), Some("a1"));
     let both = facts(&[(0, true)], &[("a", 1, Running, "s0", 0), ("a", 0, Running, "s0", 0)]);
     assert_eq!(plan("Always", &both), Next::StopContainers(vec!["a0".into()]));
 }
@@ -167,9 +167,9 @@ fn a_held_container_does_not_hold_up_the_others() {
 #[test]
 fn w26_the_two_newest_of_each_name_stay() {
     let dead = |n: u32| ("a", n, Exited, "s0", 1);
-    assert_eq!(superfluous(&facts(&[(0, true)], &[dead(1), dead(0)])), None);
+    assert_eq!(superfluous(&facts(&[(0, true)], &[dead(1), dead(0)]), 2), None);
     let three = facts(&[(0, true)], &[("a", 2, Running, "s0", 0), dead(1), dead(0)]);
-    assert_eq!(superfluous(&three).map(|c| c.id.as_str()), Some("a0"));
+    assert_eq!(superfluous(&three, 2).map(|c| c.id.as_str()), Some("a0"));
     let sandboxes = facts(&[(2, true), (1, false), (0, false)], &[("a", 0, Exited, "s1", 1)]);
     assert_eq!(superfluous_sandbox(&sandboxes), Some("s0".into()));
     assert_eq!(superfluous_sandbox(&facts(&[(1, false)], &[])), None, "the newest stays");

@@ -27,8 +27,8 @@ const LOG_SETTLES: Duration = Duration::from_millis(200);
 const RECORD_TRIES: u32 = 3;
 
 impl Worker {
-    /// Dead containers and logs are no longer needed (W24, W26).
-    fn content_should_be_removed(&self) -> bool {
+    /// Dead containers and logs are no longer needed (W24, W26, E3).
+    fn content_should_be_removed(&self, ctx: &Context<'_>) -> bool {
         let evicted = self
             .demand
             .waits_for
@@ -39,13 +39,15 @@ impl Worker {
         match self.state {
             State::Waiting | State::Sync(_) => false,
             State::Terminating(_) => evicted,
-            State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => evicted || !self.demand.desired,
+            State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => {
+                evicted || !self.demand.desired || ctx.short_of_disk
+            }
         }
     }
 
     /// W26: removes superfluous containers and sandboxes in the background.
     pub(super) fn clear_away(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
-        let container = plan::superfluous(entry.facts());
+        let container = plan::superfluous(entry.facts(), if ctx.short_of_disk { 1 } else { 2 });
         let sandbox = plan::superfluous_sandbox(entry.facts());
         if container.is_none() && sandbox.is_none() || self.cleaning_waits(ctx) {
             return;
@@ -134,7 +136,7 @@ impl Worker {
             }
             return;
         }
-        let content_goes = self.content_should_be_removed() && self.end == End::Terminal { recorded: true };
+        let content_goes = self.content_should_be_removed(ctx) && self.end == End::Terminal { recorded: true };
         if self.demand.stays() && !self.stop_late_sandbox(entry, ctx) {
             self.try_cgroup_again(entry, ctx);
         }

@@ -199,6 +199,10 @@ impl Worker {
             before.how = before.how.max(how);
         }
         self.resize.applying = Some(Applying::new(outdated));
+        // Files with values from `resourceFieldRef` change too.
+        if self.extras.volumes {
+            self.volumes.outdated();
+        }
         self.requests = requests;
         let message = "Pod resize started".to_owned();
         ctx.emit_normal(Some(&pod), None, Reason::ResizeStarted, message);
