@@ -36,12 +36,11 @@ impl Worker {
             .copied()
             .chain(self.cause.as_ref().and_then(|c| c.by))
             .any(TerminationSource::evicts);
+        let unwanted = evicted || !self.demand.desired;
         match self.state {
             State::Waiting | State::Sync(_) => false,
             State::Terminating(_) => evicted,
-            State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => {
-                evicted || !self.demand.desired || ctx.short_of_disk
-            }
+            State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => unwanted || ctx.short_of_disk,
         }
     }
 
