@@ -83,6 +83,9 @@ pub fn drain(out: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Fa
         return Ok(0);
     }
     let drained = request(socket, "/drain", &pods, query.grace_period_seconds)?;
+    // Before any output, so that a script that sends SIGINT after the first line always gets the exit code of an interrupt.
+    let interrupted = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(SIGINT, interrupted.clone())?;
     let ending = print_outcomes(out, &drained)?;
     if ending.is_empty() {
         return Ok(0);
@@ -93,8 +96,6 @@ pub fn drain(out: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Fa
         }
         return Ok(0);
     }
-    let interrupted = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(SIGINT, interrupted.clone())?;
     let mut waiting = Waiting { left: ending, of: drained.pods.len(), screen: Screen::stderr(), shown: false };
     let mut read = || client::get_json(socket, "/pods?verbose");
     let mut pause = || {
