@@ -9,7 +9,7 @@ use flate2::bufread::MultiGzDecoder;
 use jiff::Timestamp;
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, BufReader, Seek, SeekFrom};
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 /// An open log file. It stays readable when it is renamed or removed.
@@ -22,7 +22,12 @@ struct Part {
 }
 
 enum Content {
-    Plain(BufReader<File>),
+    /// `left`: the number of bytes that are still to be printed, of those that the file had when it was opened. `u64::MAX` if
+    /// the file is followed.
+    Plain {
+        file: BufReader<File>,
+        left: u64,
+    },
     Compressed(Box<BufReader<MultiGzDecoder<BufReader<File>>>>),
 }
 
@@ -86,7 +91,8 @@ impl Reader {
         Ok(Reader { directory: directory.to_owned(), instance, parts, pending: Vec::new(), joiner: Joiner::default() })
     }
 
-    /// Prints the log to its present end.
+    /// Prints the log to its end at the time of `open`, so that the last N lines are N lines although the container writes
+    /// more. After a `follow`: to its present end.
     ///
     /// # Errors
     /// `Stop`, also when the requested number of bytes has been printed.
@@ -104,6 +110,7 @@ impl Reader {
     /// `Stop`, also when the requested number of bytes has been printed.
     pub fn follow(&mut self, printer: &mut Printer<'_>) -> Result<Progress, Stop> {
         loop {
+            self.parts.iter_mut().for_each(Part::follow);
             self.print_first(printer)?;
             if self.parts.len() > 1 {
                 self.leave_first(printer)?;
@@ -137,13 +144,18 @@ impl Reader {
         self.print(printer)
     }
 
-    /// Prints the lines of the first part to its present end.
+    /// Prints the lines of the first part.
     fn print_first(&mut self, printer: &mut Printer<'_>) -> Result<(), Stop> {
         let Some(part) = self.parts.front_mut() else { return Ok(()) };
         let wrong = |e: io::Error| Stop::Log(format!("{}: {e}", part.path.display()));
         loop {
             let more = match &mut part.content {
-                Content::Plain(r) => tail::read_line(r, &mut self.pending),
+                Content::Plain { file, left } => {
+                    let before = self.pending.len();
+                    let more = tail::read_line(&mut file.take(*left), &mut self.pending);
+                    *left = left.saturating_sub((self.pending.len() - before) as u64);
+                    more
+                }
                 Content::Compressed(r) => tail::read_line(r, &mut self.pending),
             };
             if !more.map_err(wrong)? {
@@ -205,17 +217,24 @@ impl Part {
         let metadata = file.metadata()?;
         let changed = Timestamp::try_from(metadata.modified()?).unwrap_or(Timestamp::MAX);
         let identity = Identity::of(&metadata);
-        let content = content(path, file);
+        let content = content(path, file, metadata.len());
         Ok((Part { path: path.to_owned(), identity, content, skip: 0 }, changed))
+    }
+
+    /// The file may grow from now on, and the new lines are printed too.
+    fn follow(&mut self) {
+        if let Content::Plain { left, .. } = &mut self.content {
+            *left = u64::MAX;
+        }
     }
 
     /// Skips all but the last `lines` lines. Returns the number of lines kept.
     fn keep_last(&mut self, lines: u64) -> io::Result<u64> {
         match &mut self.content {
-            Content::Plain(reader) => {
-                let end = reader.seek(SeekFrom::End(0))?;
-                let (start, found) = tail::start_of_last(reader.get_mut(), end, lines)?;
-                reader.seek(SeekFrom::Start(start))?;
+            Content::Plain { file, left: length } => {
+                let (start, found) = tail::start_of_last(file.get_mut(), *length, lines)?;
+                file.seek(SeekFrom::Start(start))?;
+                *length -= start;
                 Ok(found)
             }
             // A compressed file can only be read forwards: once to count the lines, once to print them.
@@ -224,7 +243,7 @@ impl Part {
                 let found = all.min(lines);
                 let mut file = reader.get_ref().get_ref().get_ref().try_clone()?;
                 file.rewind()?;
-                self.content = content(&self.path, file);
+                self.content = content(&self.path, file, 0);
                 self.skip = all - found;
                 Ok(found)
             }
@@ -232,12 +251,13 @@ impl Part {
     }
 }
 
-fn content(path: &Path, file: File) -> Content {
+/// `length`: the size of a file that is not compressed, in bytes.
+fn content(path: &Path, file: File, length: u64) -> Content {
     let reader = BufReader::new(file);
     if files::is_compressed(path) {
         Content::Compressed(Box::new(BufReader::new(MultiGzDecoder::new(reader))))
     } else {
-        Content::Plain(reader)
+        Content::Plain { file: reader, left: length }
     }
 }
 
@@ -312,6 +332,27 @@ mod tests {
             let first = 300 - u32::try_from(tail).unwrap().min(300);
             assert_eq!(log.print(1, Some(tail), None), (first..300).collect::<Vec<_>>(), "{tail}");
         }
+    }
+
+    #[test]
+    fn lines_written_after_the_opening_are_printed_only_to_a_follower() {
+        let log = rotated();
+        for (tail, expected) in [(Some(3), 297..300), (None, 0..300)] {
+            let mut out = Vec::new();
+            let mut printer = Printer { out: &mut out, since: None, timestamps: false, left: None };
+            let mut reader = Reader::open(log.dir.path(), 1, tail, None).unwrap();
+            let before = std::fs::read(log.path("1.log")).unwrap();
+            log.append("1.log", &lines(300, 302));
+            reader.print(&mut printer).unwrap();
+            assert_eq!(numbers(&out), expected.collect::<Vec<_>>());
+            std::fs::write(log.path("1.log"), before).unwrap();
+        }
+        let mut out = Vec::new();
+        let mut printer = Printer { out: &mut out, since: None, timestamps: false, left: None };
+        let mut reader = Reader::open(log.dir.path(), 1, Some(3), None).unwrap();
+        log.append("1.log", &lines(300, 302));
+        assert_eq!(reader.follow(&mut printer).unwrap(), Progress::End);
+        assert_eq!(numbers(&out), (297..302).collect::<Vec<_>>());
     }
 
     #[test]
