@@ -90,7 +90,7 @@ impl Agent {
         }
         let news = self.reporting.recorder.pods.remove(uid).is_some();
         if news {
-            let message = "the pod was removed completely";
+            let message = "the pod has stopped and no manifest defines it; its files are being removed";
             log::info!("pod={name} reason=Removed message={message:?}");
             let (pod, severity, reason) = (Some((uid, name)), Severity::Normal, &Reason::Removed);
             self.keep_event(&event_cache::Occurrence { pod, container: None, severity, reason, message }, now);

@@ -229,8 +229,8 @@ fn logs_are_followed_through_a_rotation_and_a_restart_to_the_pod_s_end() {
 
     agent.delete("count");
     agent.wait_gone("count");
-    for gone in [&link, &rotated, &log] {
-        assert!(std::fs::symlink_metadata(gone).is_err(), "{} is removed with the pod", gone.display());
+    for file in [&link, &rotated, &log] {
+        agent.wait(&format!("{} is removed", file.display()), |_| std::fs::symlink_metadata(file).is_err());
     }
     assert_eq!(follow.ended(), Some(0), "it ends with the pod");
     run(&follow.seen[before..]);
