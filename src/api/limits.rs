@@ -5,10 +5,9 @@
 use crate::api::pod::{Pod, is_sidecar};
 use crate::api::pod_resources;
 use crate::api::qos::Qos;
-use crate::api::quantity::{Quantity, amount};
+use crate::api::quantity::{Quantities, Quantity, amount};
 use crate::api::resources::{CPU, MEMORY, Resources, requested_by};
 use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 use std::collections::BTreeMap;
 
 /// The kernel's minimum and maximum for cpu.shares.
@@ -23,8 +22,6 @@ const MIN_QUOTA: u64 = 1000;
 pub const PIDS: &str = "pid";
 /// The prefix of a huge page size in `Resources`.
 const HUGE_PAGES: &str = "hugepages-";
-
-type Quantities = BTreeMap<String, Written>;
 
 /// The settings of one cgroup. None: not set, or no limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -227,6 +224,7 @@ mod tests {
     use super::*;
     use crate::api::names::{FullName, Uid};
     use crate::api::pod::Source;
+    use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
     use serde_json::{Value, json};
 
     const MIB: u64 = 1 << 20;

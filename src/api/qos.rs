@@ -4,13 +4,9 @@
 //! a limit. Burstable: all other pods. Zero amounts count as absent.
 
 use crate::api::pod_resources;
-use crate::api::quantity::{Quantity, amount};
+use crate::api::quantity::{Quantities, Quantity, amount};
 use k8s_openapi::api::core::v1::{Container, PodSpec};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
-use std::collections::BTreeMap;
 use std::fmt;
-
-type Quantities = BTreeMap<String, Written>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub enum Qos {

@@ -86,8 +86,11 @@ impl Quantity {
     }
 }
 
+/// A list of amounts as in a manifest (`requests`, `limits`).
+pub type Quantities = BTreeMap<String, Written>;
+
 /// The amount of one resource in a validated list (`requests`, `limits`); None if the list does not contain it.
-pub fn amount(list: Option<&BTreeMap<String, Written>>, resource: &str) -> Option<Quantity> {
+pub fn amount(list: Option<&Quantities>, resource: &str) -> Option<Quantity> {
     list?.get(resource).and_then(|q| Quantity::parse(&q.0).ok())
 }
 

@@ -4,18 +4,16 @@
 //! Main containers and sidecars can be resized. As in Kubernetes 1.33, a resize must not remove a request or a limit and must
 //! not change the QoS class, and pods with resources of their own cannot be resized. In these cases the pod is replaced.
 
+use crate::api::limits::{limits, requests};
 use crate::api::names::annotation;
 use crate::api::pod::{Pod, is_sidecar};
 use crate::api::pod_resources;
 use crate::api::qos::Qos;
-use crate::api::quantity::amount;
+use crate::api::quantity::{Quantities, amount};
 use crate::api::resources::{CPU, MEMORY};
 use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-
-type Quantities = BTreeMap<String, Written>;
 
 const RESIZABLE: [&str; 2] = [CPU, MEMORY];
 
@@ -78,9 +76,9 @@ pub fn how(current: &core::Container, new: &core::Container) -> Option<How> {
 }
 
 /// The bytes to which the memory limit decreases.
-pub fn lower_memory_limit(before: Option<&core::ResourceRequirements>, new: &core::Container) -> Option<u64> {
+pub fn lower_memory_limit(before: &core::ResourceRequirements, new: &core::Container) -> Option<u64> {
     let wanted = amount(limits(new), MEMORY)?;
-    let before = amount(before.and_then(|r| r.limits.as_ref()), MEMORY);
+    let before = amount(before.limits.as_ref(), MEMORY);
     before.is_none_or(|before| wanted < before).then(|| u64::try_from(wanted.value()).unwrap_or(0))
 }
 
@@ -95,19 +93,16 @@ pub fn raised(pod: &Pod, before: &BTreeMap<&str, &core::ResourceRequirements>) -
         let now = container.resources.get_or_insert_default();
         raise(&mut now.requests, before.requests.as_ref());
         raise(&mut now.limits, before.limits.as_ref());
+        // A container without a limit had no limit.
+        let had = |name: &str| before.limits.as_ref().is_some_and(|limits| limits.contains_key(name));
+        if let Some(limits) = &mut now.limits {
+            limits.retain(|name, _| !RESIZABLE.contains(&name.as_str()) || had(name));
+        }
     }
     pod
 }
 
 const IDENTITY: [&str; 3] = [annotation::CONFIG_HASH, annotation::CONFIG_SEEN, annotation::CONFIG_SOURCE];
-
-fn requests(c: &core::Container) -> Option<&Quantities> {
-    c.resources.as_ref()?.requests.as_ref()
-}
-
-fn limits(c: &core::Container) -> Option<&Quantities> {
-    c.resources.as_ref()?.limits.as_ref()
-}
 
 /// The containers of both versions that can be resized.
 fn pairs<'p>(a: &'p Pod, b: &'p Pod) -> impl Iterator<Item = (&'p core::Container, &'p core::Container)> {
@@ -146,21 +141,13 @@ fn without_amounts(pod: &Pod) -> core::Pod {
     object
 }
 
+/// Sets each amount to the larger of the two.
 fn raise(now: &mut Option<Quantities>, before: Option<&Quantities>) {
     for resource in RESIZABLE {
-        let (Some(old), Some(new)) = (amount(before, resource), amount(now.as_ref(), resource)) else {
-            // Without a limit before, there was none.
-            if amount(before, resource).is_none()
-                && let Some(now) = now
-            {
-                now.remove(resource);
-            }
-            continue;
-        };
-        if old > new
-            && let (Some(now), Some(written)) = (now.as_mut(), before.and_then(|b| b.get(resource)))
+        if let Some(written) = before.and_then(|before| before.get(resource))
+            && amount(before, resource) > amount(now.as_ref(), resource)
         {
-            now.insert(resource.into(), written.clone());
+            now.get_or_insert_default().insert(resource.into(), written.clone());
         }
     }
 }
@@ -259,7 +246,14 @@ mod tests {
         // Without a limit before the resize, the pod has no limit until the container has one.
         let wanted = one("{requests: {cpu: 200m, memory: 2Mi}, limits: {memory: 4Mi}}");
         assert_eq!(raised.at(0).resources, wanted.at(0).resources);
-        assert_eq!(lower_memory_limit(Some(&old), after.at(0)), Some(3 << 20));
-        assert_eq!(lower_memory_limit(after.at(0).resources.as_ref(), before.at(0)), None);
+        // A request that is added counts at once.
+        let small = one("{requests: {memory: 1Mi}}").at(0).resources.clone().unwrap();
+        let raised = super::raised(&wanted, &[("m", &small)].into());
+        assert_eq!(
+            raised.at(0).resources.as_ref().unwrap().requests,
+            wanted.at(0).resources.as_ref().unwrap().requests
+        );
+        assert_eq!(lower_memory_limit(&old, after.at(0)), Some(3 << 20));
+        assert_eq!(lower_memory_limit(after.at(0).resources.as_ref().unwrap(), before.at(0)), None);
     }
 }

@@ -64,7 +64,7 @@ impl Resources {
     }
 
     /// Converts a validated list. Amounts are rounded up.
-    pub fn of(list: &BTreeMap<String, Written>) -> Resources {
+    pub fn of<'l>(list: impl IntoIterator<Item = (&'l String, &'l Written)>) -> Resources {
         let mut all = Resources::default();
         for (name, written) in list {
             let Ok(quantity) = Quantity::parse(&written.0) else { continue };
@@ -88,7 +88,7 @@ fn of_container(container: &Container) -> Resources {
     let Some(resources) = &container.resources else { return Resources::default() };
     let mut all = resources.limits.as_ref().map(Resources::of).unwrap_or_default();
     for (name, amount) in resources.requests.iter().flatten() {
-        let one = Resources::of(&[(name.clone(), amount.clone())].into());
+        let one = Resources::of([(name, amount)]);
         all.set(name, one.get(name));
     }
     all

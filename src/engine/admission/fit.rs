@@ -30,6 +30,12 @@ impl Insufficient {
             "Node didn't have enough resource: {resource}, requested: {requested}, used: {used}, capacity: {capacity}"
         )
     }
+
+    /// The message of a kubelet for a resize that the node without other pods has no room for.
+    pub fn capacity_message(&self) -> String {
+        let Insufficient { resource, requested, capacity, .. } = self;
+        format!("Node didn't have enough capacity: {resource}, requested: {requested}, capacity: {capacity}")
+    }
 }
 
 /// The order of the reasons (A3). Other resources follow by name.

@@ -3,7 +3,7 @@
 //! As in Kubernetes, only amounts that grow have to fit, a resize never preempts another pod, and resizes come before pods that
 //! have not started: by priority, then by QoS class, then in the order of the pods.
 
-use super::fit::insufficient;
+use super::fit::{Insufficient, insufficient};
 use super::node_snapshot::NodeSnapshot;
 use super::pod_requests::PodRequests;
 use crate::api::resources::{CPU, MEMORY, Resources};
@@ -25,15 +25,14 @@ pub fn obstacle(room: &NodeSnapshot<'_>, old: &PodRequests, new: &PodRequests) -
     }
     let never = insufficient(&grown, &Resources::default(), room.allocatable());
     if !never.is_empty() {
-        let one = |i: &super::fit::Insufficient| {
-            let (resource, requested, capacity) = (&i.resource, i.requested, i.capacity);
-            format!("Node didn't have enough capacity: {resource}, requested: {requested}, capacity: {capacity}")
-        };
-        return Some(ResizeVerdict::Infeasible(never.iter().map(one).collect::<Vec<_>>().join("; ")));
+        return Some(ResizeVerdict::Infeasible(joined(&never, Insufficient::capacity_message)));
     }
     let mut others = room.in_use().clone();
     others.subtract(&old.resources);
     let now = insufficient(&grown, &others, room.allocatable());
-    let why = || now.iter().map(super::fit::Insufficient::message).collect::<Vec<_>>().join("; ");
-    (!now.is_empty()).then(|| ResizeVerdict::Deferred(why()))
+    (!now.is_empty()).then(|| ResizeVerdict::Deferred(joined(&now, Insufficient::message)))
+}
+
+fn joined(missing: &[Insufficient], message: fn(&Insufficient) -> String) -> String {
+    missing.iter().map(message).collect::<Vec<_>>().join("; ")
 }

@@ -7,7 +7,7 @@ use super::ops::ActiveOp;
 use super::retry::Retry;
 use super::stops::Doomed;
 use super::{State, Worker};
-use crate::api::facts::{ContainerFact, ContainerState, UsageFact};
+use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::names::ContainerId;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
@@ -82,6 +82,11 @@ enum Cgroup {
 impl Applying {
     fn new(outdated: Outdated) -> Applying {
         Applying { outdated, cgroup: Cgroup::NotRaised, error: None, retry: Retry::default() }
+    }
+
+    fn step_succeeded(&mut self) {
+        self.error = None;
+        self.retry.succeeded();
     }
 }
 
@@ -269,7 +274,7 @@ impl Worker {
     /// As in a kubelet, a memory limit below the current use is not set: the kernel could kill the container.
     fn update_container(&mut self, pod: &Rc<Pod>, id: ContainerId, before: &Before, ctx: &mut Context<'_>) {
         let Some(spec) = pod.container(&before.name) else { return };
-        match resize::lower_memory_limit(Some(&before.resources), spec) {
+        match resize::lower_memory_limit(&before.resources, spec) {
             Some(limit) => {
                 let op = ctx.runtime(&self.uid, RuntimeCall::Usage);
                 self.ops.start(op, ActiveOp::MeasureMemory { id, limit });
@@ -289,6 +294,7 @@ impl Worker {
             Ok(()) => {
                 if let Some(applying) = &mut self.resize.applying {
                     applying.cgroup = Cgroup::Raised;
+                    applying.step_succeeded();
                 }
             }
             Err(e) => self.resize_failed(e.message().to_owned(), ctx),
@@ -316,7 +322,7 @@ impl Worker {
         ctx: &mut Context<'_>,
     ) {
         let used = match result {
-            Ok(Answer::Usage(usage)) => usage.iter().find(|u| u.id == id).and_then(|u: &UsageFact| u.memory_bytes),
+            Ok(Answer::Usage(usage)) => usage.iter().find(|u| u.id == id).and_then(|u| u.memory_bytes),
             Ok(_) => None,
             Err(e) => return self.resize_failed(e.message().to_owned(), ctx),
         };
@@ -344,8 +350,7 @@ impl Worker {
             Ok(()) => {
                 if let Some(applying) = &mut self.resize.applying {
                     applying.outdated.remove(id);
-                    applying.error = None;
-                    applying.retry.succeeded();
+                    applying.step_succeeded();
                 }
             }
             Err(e) => {
