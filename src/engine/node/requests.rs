@@ -58,34 +58,29 @@ impl Engine {
             return Err(RequestError::GraceTooLong);
         }
         let kill = Kill { by: TerminationSource::Drain, message: None, grace };
-        // The slots of the first pods must not go to the last ones.
-        let kill_all = |engine: &mut Engine| {
-            for uid in uids {
-                if let Some(name) = engine.pod(uid).map(|view| view.pod.name.clone()) {
-                    engine.kill(KillId::Drain(name), uid.clone(), kill.clone());
-                }
+        let (named, before) = (self.named(uids), self.outbox.effects.len());
+        // All before one settles: the slots of the first pods must not go to the last ones.
+        for (uid, name) in &named {
+            if let Some(name) = name {
+                self.kill(KillId::Drain(name.clone()), uid.clone(), kill.clone());
             }
-            engine.settle_all();
-        };
-        self.change_each(id, uids, kill_all, |engine, uid| engine.drain_outcome(uid))
+        }
+        self.settle_all();
+        self.answer_each(id, named, before, |engine, uid| engine.drain_outcome(uid))
     }
 
     fn undrain(&mut self, id: RequestId, uids: &[Uid]) -> Result<Option<Reply>, RequestError> {
         self.check_pods(uids)?;
-        self.change_each(
-            id,
-            uids,
-            |_| {},
-            |engine, uid| {
-                if !engine.is_drained(uid) {
-                    return DrainOutcome::NotDrained;
-                }
-                engine.release(TerminationSource::Drain, Some(vec![uid.clone()]));
-                engine.settle_all();
-                let held = engine.shutting_down() || engine.is_held_back(uid);
-                if held { DrainOutcome::Waits } else { DrainOutcome::Starts }
-            },
-        )
+        let (named, before) = (self.named(uids), self.outbox.effects.len());
+        self.answer_each(id, named, before, |engine, uid| {
+            if !engine.is_drained(uid) {
+                return DrainOutcome::NotDrained;
+            }
+            engine.release(TerminationSource::Drain, Some(vec![uid.clone()]));
+            engine.settle_all();
+            let held = engine.shutting_down() || engine.is_held_back(uid);
+            if held { DrainOutcome::Waits } else { DrainOutcome::Starts }
+        })
     }
 
     fn check_pods(&self, uids: &[Uid]) -> Result<(), RequestError> {
@@ -97,29 +92,30 @@ impl Engine {
         }
     }
 
-    /// Makes a change of each pod. The answer is sent when the change survives a kill of Wherry.
-    fn change_each(
+    /// The pods' names, before a change: a pod that is not desired may be forgotten with it.
+    fn named(&self, uids: &[Uid]) -> Vec<(Uid, Option<FullName>)> {
+        uids.iter().map(|uid| (uid.clone(), self.pod(uid).map(|view| view.pod.name.clone()))).collect()
+    }
+
+    /// Answers with the outcome for each pod when the change survives a kill of Wherry. `before`: the number of effects before
+    /// the change.
+    fn answer_each(
         &mut self,
         id: RequestId,
-        uids: &[Uid],
-        change_all: impl FnOnce(&mut Engine),
-        mut change: impl FnMut(&mut Engine, &Uid) -> DrainOutcome,
+        named: Vec<(Uid, Option<FullName>)>,
+        before: usize,
+        mut outcome: impl FnMut(&mut Engine, &Uid) -> DrainOutcome,
     ) -> Result<Option<Reply>, RequestError> {
-        let before = self.outbox.effects.len();
-        // A pod that is not desired may be forgotten with the change.
-        let names: Vec<Option<FullName>> =
-            uids.iter().map(|uid| self.pod(uid).map(|view| view.pod.name.clone())).collect();
-        change_all(self);
-        let mut one = |(uid, name): (&Uid, Option<FullName>)| {
-            let Some(name) = name else {
+        let mut one = |(uid, name): (Uid, Option<FullName>)| {
+            let Some(FullName { namespace, name }) = name else {
                 let (namespace, name) = Default::default();
                 return DrainedPod { uid: uid.to_string(), namespace, name, outcome: DrainOutcome::NotFound };
             };
-            let outcome = change(self, uid);
-            let (namespace, name) = (name.namespace.to_string(), name.name.to_string());
+            let outcome = outcome(self, &uid);
+            let (namespace, name) = (namespace.to_string(), name.to_string());
             DrainedPod { uid: uid.to_string(), namespace, name, outcome }
         };
-        let drained = Drained { pods: uids.iter().zip(names).map(&mut one).collect() };
+        let drained = Drained { pods: named.into_iter().map(&mut one).collect() };
         let depends = |pod: &&DrainedPod| {
             use DrainOutcome::{Completed, Down, Ending, NotDrained, NotFound, Starts, Undesired, Waits};
             match pod.outcome {
