@@ -12,19 +12,20 @@ impl Agent {
     /// The poll reported a socket of the device plugins.
     pub(super) fn device_ready(&mut self, token: Token, now: Now) {
         let Some(devices) = &mut self.devices else { return };
-        // A registry of its own, because a new client needs a token of the loop.
-        let Ok(registry) = self.event_loop.registry().try_clone() else { return };
-        let event_loop = &mut self.event_loop;
-        devices.ready(token, &registry, &mut || event_loop.token(), now.boot);
+        {
+            let (registry, mut new_token) = self.event_loop.accepting();
+            devices.ready(token, registry, &mut new_token, now.boot);
+        }
         self.take_from_devices();
     }
 
     /// Opens the listener, and ends what is late.
     pub(super) fn drive_devices(&mut self, now: Now) {
         let Some(devices) = &mut self.devices else { return };
-        let Ok(registry) = self.event_loop.registry().try_clone() else { return };
-        let event_loop = &mut self.event_loop;
-        devices.drive_due(&registry, &mut || event_loop.token(), now.boot);
+        {
+            let (registry, mut new_token) = self.event_loop.accepting();
+            devices.drive_due(registry, &mut new_token, now.boot);
+        }
         self.take_from_devices();
     }
 
@@ -32,6 +33,7 @@ impl Agent {
         if let Some(devices) = &mut self.devices {
             devices.answer(id, result);
         }
+        self.take_from_devices();
     }
 
     pub(super) fn watch_devices(&mut self, resource: &str, endpoint: &str, now: Now) {

@@ -24,6 +24,7 @@ use crate::engine::op::{OpError, OpId};
 use crate::event_loop::{EventLoop, clock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -215,9 +216,10 @@ fn remove_state(config: &Config) -> Result<(), Vec<String>> {
     }
     // Fails if the package's copy is still in it.
     let _ = fs::remove_dir(&config.root_dir);
-    // The directories of device plugins, if they are empty. A kubelet may use them as well.
-    let of_plugins = config.device_plugin_socket.iter().flat_map(|socket| socket.ancestors().skip(1).take(2));
-    of_plugins.for_each(|directory| drop(fs::remove_dir(directory)));
+    // Fails if a device plugin or a kubelet uses it.
+    if let Some(of_plugins) = config.device_plugin_socket.as_deref().and_then(Path::parent) {
+        let _ = fs::remove_dir(of_plugins);
+    }
     Ok(())
 }
 

@@ -65,18 +65,20 @@ impl Devices {
     pub fn register(&mut self, registration: Registration) -> Result<(), String> {
         let Registration { version, endpoint, resource, .. } = &registration;
         if version != API_VERSION {
-            return Err(format!(
-                "requested API version {version:?} is not supported by kubelet. Supported version is {API_VERSION:?}"
-            ));
+            return Err(format!("version: {version:?} is not supported; use {API_VERSION:?}"));
         }
         if !is_device_resource(resource) {
-            return Err(format!("the ResourceName {resource:?} is invalid"));
+            return Err(format!(
+                "resource_name: {resource:?} is not the name of an extended resource; use a name like vendor.example/device"
+            ));
         }
         if endpoint.is_empty() || endpoint.contains('/') || endpoint == "." || endpoint == ".." {
-            return Err(format!("the endpoint {endpoint:?} is not the name of a socket"));
+            return Err(format!(
+                "endpoint: {endpoint:?} is not a file name; use the name of the plugin's socket in the same directory"
+            ));
         }
         if self.plugins.len() >= MAX_PLUGINS && !self.plugins.contains_key(resource) {
-            return Err(format!("there are {MAX_PLUGINS} device plugins already"));
+            return Err(format!("there are {MAX_PLUGINS} device plugins already; stop one of them"));
         }
         self.plugins.insert(resource.clone(), Plugin { registration, state: State::Registered });
         Ok(())
@@ -108,7 +110,9 @@ impl Devices {
     pub fn missing(&self, requested: &Resources, configured: &Resources) -> Option<String> {
         let mut all = requested.iter().filter(|(name, _)| is_device_resource(name) && configured.get(name) == 0);
         all.find_map(|(name, amount)| match self.plugins.get(name) {
-            None => Some(format!("waiting for a device plugin that provides {name}")),
+            None => Some(format!(
+                "waiting for a device plugin that provides {name}: none has registered; start it, or correct resources.limits"
+            )),
             Some(plugin) => {
                 let healthy = plugin.healthy().count() as u64;
                 let short = healthy < amount;
@@ -155,10 +159,10 @@ impl Devices {
         Ok(ids)
     }
 
-    /// The plugin did not allocate them.
-    pub fn give_back(&mut self, resource: &str, ids: &[String]) {
+    /// The plugin did not allocate them. A device that another pod has taken meanwhile stays with that pod.
+    pub fn give_back(&mut self, resource: &str, ids: &[String], uid: &Uid) {
         if let Some(used) = self.used.get_mut(resource) {
-            ids.iter().for_each(|id| drop(used.remove(id)));
+            used.retain(|id, of| of != uid || !ids.contains(id));
         }
     }
 
@@ -211,9 +215,15 @@ mod tests {
     fn g1_a_registration_is_checked() {
         let mut devices = Devices::default();
         for (change, why) in [
-            (Registration { version: "v1alpha".into(), ..registration("v.io/cam") }, "is not supported by kubelet"),
-            (registration("cpu"), "the ResourceName \"cpu\" is invalid"),
-            (Registration { endpoint: "../a".into(), ..registration("v.io/cam") }, "is not the name of a socket"),
+            (
+                Registration { version: "v1alpha".into(), ..registration("v.io/cam") },
+                "version: \"v1alpha\" is not supported; use \"v1beta1\"",
+            ),
+            (registration("cpu"), "resource_name: \"cpu\" is not the name"),
+            (
+                Registration { endpoint: "../a".into(), ..registration("v.io/cam") },
+                "endpoint: \"../a\" is not a file name",
+            ),
         ] {
             let error = devices.register(change).unwrap_err();
             assert!(error.contains(why), "{error}");
@@ -236,6 +246,19 @@ mod tests {
     }
 
     #[test]
+    fn g3_a_device_that_another_pod_has_taken_is_not_given_back() {
+        let mut devices = with_devices();
+        let (one, two) = (Uid::from("1"), Uid::from("2"));
+        let ids = devices.take("v.io/cam", 2, &one, &[]).unwrap();
+        devices.release(&one);
+        assert_eq!(devices.take("v.io/cam", 1, &two, &[]), Ok(vec!["a".into()]));
+        devices.give_back("v.io/cam", &ids, &one);
+        assert_eq!(devices.take("v.io/cam", 1, &one, &[]), Ok(vec!["b".into()]));
+        devices.give_back("v.io/cam", &ids, &one);
+        assert_eq!(devices.take("v.io/cam", 1, &one, &[]), Ok(vec!["b".into()]));
+    }
+
+    #[test]
     fn g2_only_healthy_devices_and_those_in_use_count() {
         let mut devices = with_devices();
         let node = NodeFacts::default();
@@ -249,7 +272,7 @@ mod tests {
         assert_eq!(devices.missing(&requested(1), &node.allocatable), Some(wanted.into()));
         assert_eq!(devices.missing(&requested(0), &node.allocatable), None);
         let other = Resources::from([("v.io/tpu", 1)]);
-        let wanted = "waiting for a device plugin that provides v.io/tpu";
-        assert_eq!(devices.missing(&other, &node.allocatable), Some(wanted.into()));
+        let message = devices.missing(&other, &node.allocatable).unwrap();
+        assert!(message.starts_with("waiting for a device plugin that provides v.io/tpu: "), "{message}");
     }
 }

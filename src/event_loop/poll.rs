@@ -72,9 +72,19 @@ impl EventLoop {
 
     /// Allocates a token. Tokens are never reused, so a late event of a closed source cannot reach a new one.
     pub fn token(&mut self) -> Token {
-        let token = Token(self.next_token);
-        self.next_token += 1;
-        token
+        let (_, mut token) = self.accepting();
+        token()
+    }
+
+    /// The registry, and a function that allocates tokens, for a source that accepts connections.
+    pub fn accepting(&mut self) -> (&Registry, impl FnMut() -> Token) {
+        let EventLoop { poll, next_token, .. } = self;
+        let token = || {
+            let token = Token(*next_token);
+            *next_token += 1;
+            token
+        };
+        (poll.registry(), token)
     }
 
     /// Reports that this source stopped because of its budget. It is ready in the next turn, which does not wait.

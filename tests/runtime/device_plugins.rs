@@ -1,7 +1,8 @@
 //! Device plugins (G): a plugin in a process of its own, and pods that get its devices.
 
-use crate::support::agent::{Agent, container, patience};
+use crate::support::agent::{Agent, container};
 use crate::support::device_plugin::{self, DevicePlugin};
+use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
 
@@ -77,14 +78,18 @@ fn a_pod_gets_the_devices_of_a_plugin() {
     node.agent.wait("it shows its devices", |_| node.output("web").contains("3\n3\n"));
     assert!(node.output("web").contains("devices=cam0,cam1\nfrom the plugin\n"), "{}", node.output("web"));
     assert_eq!(plugin.calls(), ["Allocate cam0,cam1"]);
-    // A device that becomes healthy goes to the next pod.
+    // The third device is not healthy.
     node.agent.apply("next", &spec(CAM, 1));
-    let next = |a: &Agent| a.pod("next").unwrap_or_default()["status"].to_string();
-    node.agent.wait("the next one waits or is rejected", |a| next(a).contains("v.io/cam"));
+    let shown = node.agent.wait_phase("next", "Failed");
+    assert_eq!(shown["status"]["reason"], "OutOfv.io/cam");
     node.agent.delete("next");
     node.agent.wait_gone("next");
     plugin.set("cam0 Healthy\ncam1 Healthy\ncam2 Healthy\n");
-    std::thread::sleep(patience(1) / 10);
+    let allocatable = |a: &Agent| {
+        let status: Value = serde_json::from_slice(&a.wherry(&["status", "-o", "json"]).stdout).unwrap_or_default();
+        status["node"]["resources"][CAM]["allocatable"].clone()
+    };
+    node.agent.wait("the third device is healthy", |a| allocatable(a) == 3);
     node.agent.apply("third", &spec(CAM, 1));
     node.agent.wait_running("third");
     node.agent.wait("it has the third device", |_| node.output("third").contains("devices=cam2"));

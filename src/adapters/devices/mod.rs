@@ -72,7 +72,7 @@ impl Devices {
 
     /// Answers a registration.
     pub fn answer(&mut self, id: u64, result: Result<(), String>) {
-        self.registrations.answer(id, result);
+        self.registrations.answer(id, result, &mut self.events);
     }
 
     /// Connects to a plugin and watches its devices. An earlier connection for the resource is closed.

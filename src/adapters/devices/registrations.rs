@@ -5,6 +5,7 @@ use crate::api::time::Boot;
 use crate::engine::event::DeviceEvent;
 use crate::net::grpc::server::{Refusal, Request, ServerConnection};
 use crate::net::listener::{Listener, Place};
+use bytes::Bytes;
 use mio::{Registry, Token};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,6 +15,8 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The maximum number of clients. Further ones wait in the queue of the socket.
 const MAX_CLIENTS: usize = 16;
+/// The maximum number of requests of one client. A plugin makes one for each of its resources.
+const MAX_REQUESTS: usize = 64;
 
 /// gRPC's codes.
 const UNIMPLEMENTED: u32 = 12;
@@ -32,6 +35,8 @@ pub struct Registrations {
 struct Client {
     connection: ServerConnection,
     until: Boot,
+    /// The number of requests that it may still make.
+    left: usize,
 }
 
 impl Registrations {
@@ -69,7 +74,8 @@ impl Registrations {
         now: Boot,
         events: &mut Vec<DeviceEvent>,
     ) {
-        self.clients.retain(|_, client| client.until > now);
+        let late: Vec<Token> = self.clients.iter().filter(|(_, c)| c.until <= now).map(|(token, _)| *token).collect();
+        late.into_iter().for_each(|token| self.remove(token));
         self.accept(registry, new_token, now, events);
     }
 
@@ -105,7 +111,7 @@ impl Registrations {
             let opened = stream.register(registry, token).and_then(|()| ServerConnection::new(stream, registry, token));
             match opened {
                 Ok(connection) => {
-                    self.clients.insert(token, Client { connection, until: now + PATIENCE });
+                    self.clients.insert(token, Client { connection, until: now + PATIENCE, left: MAX_REQUESTS });
                     self.read(token, events);
                 }
                 Err(e) => log::warn!("cannot accept a device plugin error={:?}", e.to_string()),
@@ -113,39 +119,166 @@ impl Registrations {
         }
     }
 
+    /// Handles the requests that have arrived, and sends the answers. It reads again after each answer, because the poll does
+    /// not report requests that were already read.
     fn read(&mut self, token: Token, events: &mut Vec<DeviceEvent>) {
-        let Some(client) = self.clients.get_mut(&token) else { return };
         let mut requests = Vec::new();
-        let mut open = client.connection.drive(&mut requests);
-        for Request { id, path, body } in requests {
-            let refusal = match path.as_str() {
-                proto::REGISTER => match proto::registration(&body) {
-                    Ok(registration) => {
-                        self.last_id += 1;
-                        self.waiting.insert(self.last_id, (token, id));
-                        events.push(DeviceEvent::Register { id: self.last_id, registration });
-                        continue;
-                    }
-                    Err(message) => Refusal { code: INVALID_ARGUMENT, message },
-                },
-                _ => Refusal { code: UNIMPLEMENTED, message: format!("unknown method {path}") },
-            };
-            client.connection.answer(id, Err(refusal));
-            open = open && client.connection.drive(&mut Vec::new());
-        }
-        if !open {
-            self.clients.remove(&token);
-            self.waiting.retain(|_, (of, _)| *of != token);
+        while let Some(client) = self.clients.get_mut(&token) {
+            let open = client.connection.drive(&mut requests);
+            let gone = !open || requests.len() > client.left;
+            client.left = client.left.saturating_sub(requests.len());
+            let mut answered = false;
+            for request in requests.drain(..) {
+                if let Some((id, refusal)) = self.request(token, request, events) {
+                    self.send(token, id, Err(refusal));
+                    answered = true;
+                }
+            }
+            if gone {
+                self.remove(token);
+            }
+            if !answered {
+                return;
+            }
         }
     }
 
-    pub fn answer(&mut self, id: u64, result: Result<(), String>) {
-        let Some((token, request)) = self.waiting.remove(&id) else { return };
-        let Some(client) = self.clients.get_mut(&token) else { return };
-        let result = result.map(|()| proto::empty()).map_err(|message| Refusal { code: UNKNOWN, message });
-        client.connection.answer(request, result);
-        if !client.connection.drive(&mut Vec::new()) {
-            self.clients.remove(&token);
+    /// Passes a registration to the engine. Returns other requests with their answer.
+    fn request(&mut self, token: Token, request: Request, events: &mut Vec<DeviceEvent>) -> Option<(u64, Refusal)> {
+        let Request { id, path, body } = request;
+        if path != proto::REGISTER {
+            return Some((id, Refusal { code: UNIMPLEMENTED, message: format!("unknown method {path}") }));
         }
+        match proto::registration(&body) {
+            Ok(registration) => {
+                self.last_id += 1;
+                self.waiting.insert(self.last_id, (token, id));
+                events.push(DeviceEvent::Register { id: self.last_id, registration });
+                None
+            }
+            Err(message) => Some((id, Refusal { code: INVALID_ARGUMENT, message })),
+        }
+    }
+
+    /// Answers a registration.
+    pub fn answer(&mut self, id: u64, result: Result<(), String>, events: &mut Vec<DeviceEvent>) {
+        let Some((token, request)) = self.waiting.remove(&id) else { return };
+        let result = result.map(|()| proto::empty()).map_err(|message| Refusal { code: UNKNOWN, message });
+        self.send(token, request, result);
+        self.read(token, events);
+    }
+
+    /// A `read` has to follow.
+    fn send(&mut self, token: Token, request: u64, result: Result<Bytes, Refusal>) {
+        if let Some(client) = self.clients.get_mut(&token) {
+            client.connection.answer(request, result);
+        }
+    }
+
+    fn remove(&mut self, token: Token) {
+        self.clients.remove(&token);
+        self.waiting.retain(|_, (of, _)| *of != token);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::grpc::h2::connection::Connection;
+    use crate::net::grpc::{Call, CallId, Completion};
+    use crate::net::stream::Stream;
+    use mio::net::UnixStream;
+    use mio::{Interest, Poll};
+
+    const LISTENER: Token = Token(1);
+    const CLIENT: Token = Token(2);
+
+    struct Lab {
+        poll: Poll,
+        registrations: Registrations,
+        client: Connection,
+        calls: u64,
+        events: Vec<DeviceEvent>,
+        _directory: tempfile::TempDir,
+    }
+
+    impl Lab {
+        fn new() -> Lab {
+            let poll = Poll::new().unwrap();
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("kubelet.sock");
+            let mut registrations = Registrations::new(&path, LISTENER);
+            registrations.drive_due(poll.registry(), &mut || Token(9), Boot(0), &mut Vec::new());
+            let mut stream = UnixStream::connect(&path).unwrap();
+            poll.registry().register(&mut stream, CLIENT, Interest::READABLE).unwrap();
+            let client = Connection::on(Stream::Unix(stream), poll.registry(), CLIENT).unwrap();
+            let mut lab = Lab { poll, registrations, client, calls: 0, events: Vec::new(), _directory: directory };
+            lab.ready(LISTENER);
+            for _ in 0..3 {
+                lab.answers();
+                lab.ready(Token(9));
+            }
+            lab
+        }
+
+        fn ready(&mut self, token: Token) {
+            let Lab { poll, registrations, events, .. } = self;
+            registrations.ready(token, poll.registry(), &mut || Token(9), Boot(0), events);
+        }
+
+        /// Sends a request.
+        fn call(&mut self, path: &'static str, resource: &str) {
+            let body = [&[0x1a, resource.len() as u8], resource.as_bytes()].concat();
+            let call = Call { path, body: body.into(), deadline: None, server_stream: false, header: None };
+            self.client.start(CallId(self.calls), call, Boot(0)).unwrap();
+            self.calls += 1;
+            self.client.drive(true, &mut Vec::new());
+        }
+
+        /// The answers that the client has now.
+        fn answers(&mut self) -> usize {
+            let mut out = Vec::new();
+            self.client.drive(true, &mut out);
+            out.iter().filter(|c| matches!(c, Completion::Done { .. })).count()
+        }
+
+        fn registered(&self) -> Vec<&str> {
+            let events = self.events.iter();
+            events
+                .map(|event| match event {
+                    DeviceEvent::Register { registration, .. } => registration.resource.as_str(),
+                    other => panic!("{other:?}"),
+                })
+                .collect()
+        }
+    }
+
+    #[test]
+    fn a_request_that_arrives_before_the_answer_of_another_one_is_not_lost() {
+        let mut lab = Lab::new();
+        lab.call(proto::REGISTER, "v.io/a");
+        lab.ready(Token(9));
+        assert_eq!(lab.registered(), ["v.io/a"]);
+        lab.call(proto::REGISTER, "v.io/b");
+        // The poll has not reported it yet.
+        let Lab { registrations, events, .. } = &mut lab;
+        registrations.answer(1, Ok(()), events);
+        assert_eq!(lab.answers(), 1);
+        lab.ready(Token(9));
+        assert_eq!(lab.registered(), ["v.io/a", "v.io/b"]);
+    }
+
+    #[test]
+    fn other_methods_are_refused_and_too_many_requests_end_the_connection() {
+        let mut lab = Lab::new();
+        lab.call("/v1beta1.Registration/Other", "");
+        lab.ready(Token(9));
+        assert_eq!((lab.answers(), lab.registered().len()), (1, 0));
+        for _ in 0..MAX_REQUESTS {
+            lab.call("/v1beta1.Registration/Other", "");
+            lab.ready(Token(9));
+            lab.answers();
+        }
+        assert!(!lab.registrations.owns(Token(9)));
     }
 }

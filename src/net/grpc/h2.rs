@@ -11,7 +11,7 @@
 //! pings with GOAWAY: a deadline detects a hung peer, EOF a dead one, and an idle connection does nothing.
 
 mod call;
-pub(super) mod connection;
+pub(crate) mod connection;
 pub(super) mod socket;
 mod wake;
 

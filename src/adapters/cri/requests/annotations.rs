@@ -41,7 +41,8 @@ fn identity(pod: &Pod, labels: &mut Map) {
 }
 
 pub fn container_annotations(create: &CreateContainer, container: &core::Container, cfg: &RequestConfig) -> Map {
-    let mut a = Map::new();
+    // The annotations of device plugins come first: they replace none of Wherry's.
+    let mut a = create.devices.annotations.clone();
     a.insert(
         annotation::CONTAINER_HASH.into(),
         hash::container(&container.name, container.image.as_deref().unwrap_or_default()),
@@ -59,7 +60,6 @@ pub fn container_annotations(create: &CreateContainer, container: &core::Contain
     if let Some(ports) = container.ports.as_deref().filter(|p| !p.is_empty()) {
         a.insert(annotation::CONTAINER_PORTS.into(), ports_json(ports));
     }
-    a.extend(create.devices.annotations.clone());
     a.insert(annotation::OWNER.into(), cfg.owner.clone());
     a.insert(annotation::BACKOFF_LEVEL.into(), create.backoff_level.to_string());
     a

@@ -4,11 +4,12 @@ use super::*;
 use crate::adapters::cri::proto;
 use crate::api::cgroups::CgroupDriver;
 use crate::api::data_object::DataObjects;
+use crate::api::devices::{Allocated, DeviceNode};
 use crate::api::environment::Facts;
 use crate::api::expand;
 use crate::api::facts::ImageFact;
 use crate::api::mount::{Access, Mount, Propagation};
-use crate::api::names::{FullName, SandboxId, Uid};
+use crate::api::names::{FullName, SandboxId, Uid, annotation};
 use crate::api::pod::{Pod, Source};
 use crate::api::resources::{EPHEMERAL_STORAGE, Resources};
 use crate::engine::effect::CreateContainer;
@@ -78,6 +79,32 @@ fn create(pod: Rc<Pod>, container: &str, attempt: u32) -> CreateContainer {
         mounts: Vec::new(),
         devices: Default::default(),
     }
+}
+
+#[test]
+fn g3_a_container_gets_the_nodes_annotations_and_cdi_devices_of_its_plugins() {
+    let spec = r#"{"terminationGracePeriodSeconds": 7, "containers": [{"name": "main", "image": "i"}]}"#;
+    let mut create = create(Rc::new(pod(spec)), "main", 0);
+    let node =
+        DeviceNode { container_path: "/dev/cam".into(), host_path: "/dev/video0".into(), permissions: "rw".into() };
+    create.devices = Allocated {
+        nodes: vec![node],
+        annotations: [("v.io/slot", "3"), (annotation::GRACE_PERIOD, "0")].map(|(k, v)| (k.into(), v.into())).into(),
+        cdi: vec!["v.io/cam=0".into()],
+        ..Default::default()
+    };
+    let config = container_config(&create, &config()).unwrap();
+    let [device] = config.devices.as_slice() else { panic!("{:?}", config.devices) };
+    assert_eq!(
+        (device.container_path.as_str(), device.host_path.as_str(), device.permissions.as_str()),
+        ("/dev/cam", "/dev/video0", "rw")
+    );
+    assert_eq!(config.annotations["v.io/slot"], "3");
+    assert_eq!(config.annotations[annotation::GRACE_PERIOD], "7", "a plugin replaces no annotation of Wherry");
+    // On the wire: field 17, in it field 1, as in the CRI's v1.
+    let wire = protobuf::Message::write_to_bytes(&config).unwrap();
+    let field = [&[0x8a, 0x01, 12, 0x0a, 10][..], b"v.io/cam=0"].concat();
+    assert!(wire.windows(field.len()).any(|w| w == field), "{wire:?}");
 }
 
 fn build(spec: &str, cfg: &RequestConfig) -> Result<proto::LinuxContainerSecurityContext, String> {

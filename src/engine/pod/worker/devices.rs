@@ -4,6 +4,7 @@ use super::container_start::Instance;
 use super::ops::ActiveOp;
 use super::{State, Worker};
 use crate::api::devices::{Allocated, Granted, is_device_resource};
+use crate::api::limits::limits;
 use crate::api::mount::{Access, Mount, Propagation};
 use crate::api::pod::{Pod, is_sidecar};
 use crate::api::reason::Reason;
@@ -18,21 +19,18 @@ use std::rc::Rc;
 
 /// The amounts of devices that a container requests. A request equals its limit.
 fn requested(container: &Container) -> Resources {
-    let limits = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
-    let mut all = limits.map(Resources::of).unwrap_or_default();
-    let others: Vec<String> = all.iter().map(|(name, _)| name.to_owned()).filter(|n| !is_device_resource(n)).collect();
-    others.iter().for_each(|name| all.set(name, 0));
-    all
+    let of_devices = limits(container).into_iter().flatten().filter(|(name, _)| is_device_resource(name));
+    Resources::of(of_devices)
+}
+
+/// The resources of device plugins that the container requests. The configuration of the node can define other ones.
+pub(super) fn device_resources(pod: &Pod, index: usize, ctx: &Context<'_>) -> Vec<String> {
+    let configured = &ctx.config.node.allocatable;
+    let all = requested(pod.at(index));
+    all.iter().map(|(name, _)| name.to_owned()).filter(|name| configured.get(name) == 0).collect()
 }
 
 impl Worker {
-    /// The resources of device plugins that the container requests. The configuration of the node can define other ones.
-    pub(super) fn device_resources(pod: &Pod, index: usize, ctx: &Context<'_>) -> Vec<String> {
-        let configured = &ctx.config.node.allocatable;
-        let all = requested(pod.at(index));
-        all.iter().map(|(name, _)| name.to_owned()).filter(|name| configured.get(name) == 0).collect()
-    }
-
     /// Chooses the devices, or calls the plugin.
     pub(super) fn prepare_devices(&mut self, pod: &Rc<Pod>, of: Instance, resource: String, ctx: &mut Context<'_>) {
         let container = pod.at(of.index);
@@ -80,7 +78,7 @@ impl Worker {
         let granted = self.devices.values().filter_map(|devices| devices.get(resource));
         let kept: BTreeSet<&String> = granted.flat_map(|granted| &granted.ids).collect();
         let unused: Vec<String> = ids.iter().filter(|id| !kept.contains(id)).cloned().collect();
-        ctx.devices.give_back(resource, &unused);
+        ctx.devices.give_back(resource, &unused, &self.uid);
     }
 
     fn devices_are_prepared(&mut self, of: Instance, resource: String, ctx: &Context<'_>) {

@@ -161,7 +161,7 @@ impl Worker {
     fn create(&mut self, pod: &Rc<Pod>, instance: Instance, entry: &Entry, ctx: &mut Context<'_>) {
         let State::Sync(sync) = &self.state else { return };
         let has_volumes = has_volumes(pod, instance.index);
-        let resources = Worker::device_resources(pod, instance.index, ctx);
+        let resources = devices::device_resources(pod, instance.index, ctx);
         match sync.starting.next(instance, has_volumes, &resources) {
             container_start::Step::CheckImage => self.check_image(pod, instance, ctx),
             container_start::Step::ContinuePull => self.continue_pull(pod, instance, ctx),
