@@ -128,7 +128,7 @@ fn devices_survive_a_kill_of_the_agent_and_of_the_plugin() {
 fn an_error_of_a_plugin_is_shown_and_retried() {
     let node = node("deviceerror");
     let plugin = node.plugin(CAM, "cam0 Healthy\n");
-    plugin.fail_next("the camera is cold");
+    plugin.fail("the camera is cold");
     node.agent.apply("web", &spec(CAM, 1));
     let shown = node.agent.wait_waiting("web", "CreateContainerConfigError");
     let message = shown["state"]["waiting"]["message"].to_string();
@@ -136,6 +136,7 @@ fn an_error_of_a_plugin_is_shown_and_retried() {
         message.contains("the device plugin of v.io/cam did not allocate cam0")
             && message.contains("the camera is cold")
     );
+    plugin.succeed();
     node.agent.wait_running("web");
     let status = node.agent.wherry(&["status"]);
     let status = String::from_utf8_lossy(&status.stdout).into_owned();

@@ -2,7 +2,7 @@
 //! they do not depend on the code under test.
 //!
 //! The directory of the plugin contains its socket and these files: `list`, the devices and their health, which a test can change;
-//! `calls`, the calls that it got; `failure`, a message with which the next Allocate fails.
+//! `calls`, the calls that it got; `failure`, a message with which Allocate fails while the file exists.
 
 use super::grpc_server::{NonBlocking, block_on};
 use bytes::Bytes;
@@ -56,8 +56,13 @@ impl DevicePlugin {
         fs::rename(new, self.directory.join("list")).expect("list");
     }
 
-    pub fn fail_next(&self, message: &str) {
+    /// Allocate fails until `succeed`.
+    pub fn fail(&self, message: &str) {
         fs::write(self.directory.join("failure"), message).expect("failure");
+    }
+
+    pub fn succeed(&self) {
+        fs::remove_file(self.directory.join("failure")).expect("failure");
     }
 
     /// The calls so far: `Allocate a,b`, `PreStartContainer a`.
@@ -247,7 +252,6 @@ fn answer(mut request: Reading, watchers: &mut Vec<(SendStream<Bytes>, String)>,
     let failure = fs::read_to_string(directory.join("failure")).ok().filter(|_| name == "Allocate");
     let mut stream = request.respond.send_response(head(), false).expect("a response");
     if let Some(message) = failure {
-        let _ = fs::remove_file(directory.join("failure"));
         trailers.insert("grpc-status", 2.into());
         trailers.insert("grpc-message", HeaderValue::from_str(&message).expect("ASCII"));
     } else {
