@@ -294,15 +294,33 @@ impl Seen {
     }
 }
 
-/// The number of elements of `wanted` that are in `states` in this order.
+/// The number of elements of `wanted` that are in `states` in this order. On a busy machine the runtime can create a container
+/// before the status without it is published; the next status then stands for that one too.
 fn in_order(wanted: &[Value], states: &[Value]) -> usize {
     let mut found = 0;
     for state in states {
+        let before_creation = |wanted: &Value| wanted != state && *wanted == without_new_ids(state);
+        while wanted.get(found).is_some_and(before_creation) {
+            found += 1;
+        }
         if wanted.get(found) == Some(state) {
             found += 1;
         }
     }
     found
+}
+
+/// The status before the runtime created the containers that wait in it.
+fn without_new_ids(state: &Value) -> Value {
+    let mut before = state.clone();
+    for list in ["initContainerStatuses", "containerStatuses"] {
+        for container in before[list].as_array_mut().into_iter().flatten() {
+            if container["state"]["waiting"].is_object() {
+                container.as_object_mut().expect("a status").remove("containerID");
+            }
+        }
+    }
+    before
 }
 
 /// The statuses of all containers of a pod, init containers first.

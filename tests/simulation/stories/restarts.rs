@@ -314,6 +314,22 @@ fn the_end_of_a_log_that_comes_after_the_container_s_end_is_its_termination_mess
 }
 
 #[test]
+fn the_end_of_a_container_is_reported_although_its_message_arrives_after_the_sandbox_s_end() {
+    for (delay, spec) in [(2 * S, ONE), (0, FALLS_BACK)] {
+        let mut w = node();
+        w.disk.message_delay = delay;
+        w.disk.termination_message = "out of beans".into();
+        w.file("web", spec);
+        w.run(3);
+        w.remove("web");
+        w.run(40);
+        let ends: Vec<Option<&str>> = w.observed.ends.iter().map(|(_, end)| end.end.message.as_deref()).collect();
+        assert_eq!(ends, [Some("out of beans")], "{spec}");
+        w.assert_well();
+    }
+}
+
+#[test]
 fn a_clock_set_back_does_not_delay_a_termination() {
     let mut w = node();
     w.file("web", &format!("restartPolicy: Never, {FALLS_BACK}"));

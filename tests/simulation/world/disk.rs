@@ -26,6 +26,8 @@ pub struct Disk {
     pub directories: BTreeMap<Uid, FullName>,
     /// The content of termination message files.
     pub termination_message: String,
+    /// Added to the time of each read of a termination message (ns).
+    pub message_delay: u64,
 }
 
 impl Disk {
@@ -113,11 +115,12 @@ impl World {
             _ => {}
         }
         let key = (self.process.life, op);
+        let delay = if matches!(call, FilesCall::ReadTermination { .. }) { self.disk.message_delay } else { 0 };
         let result = match self.goes_wrong("an I/O error in", &files_text(&call), 2) {
             true => Err(OpError::Answered { code: Code::Other(5), message: "input/output error".into() }),
             false => self.change_files(call),
         };
-        self.at(MS / 2, Item::Answer { key, result });
+        self.at(MS / 2 + delay, Item::Answer { key, result });
     }
 
     fn change_files(&mut self, call: FilesCall) -> Result<Answer, OpError> {

@@ -401,8 +401,16 @@ impl Worker {
             Some(pod) => self.status_of(pod, entry, ctx),
             None => return,
         };
-        if let State::Finished(finished) = &mut self.state {
-            finished.shown = true;
+        match &mut self.state {
+            // It waited only for this.
+            State::Terminated(terminated) if !terminated.shown => {
+                terminated.shown = true;
+                if self.ops.background_is_empty() {
+                    self.timer.wake_at(ctx.now.boot);
+                }
+            }
+            State::Finished(finished) => finished.shown = true,
+            _ => {}
         }
         let waited = self.status_waited(ctx);
         if new != self.status {

@@ -57,6 +57,8 @@ pub struct Terminated {
     /// Only files of the pod are left; nothing of it is known to have run under this root directory.
     pub(super) only_files: bool,
     pub(super) cgroup: CgroupRemoval,
+    /// A status was published in this state, with the ends of all containers.
+    pub(super) shown: bool,
 }
 
 /// The removal of the pod's cgroup.
@@ -140,14 +142,17 @@ impl Terminating {
 impl Terminated {
     /// For a pod of which only files are left.
     pub(super) fn only_files() -> Terminated {
-        Terminated { only_files: true, cgroup: CgroupRemoval::NotTried }
+        Terminated { only_files: true, ..Terminated::default() }
     }
 }
 
 impl Finished {
     /// For a pod that never started anything.
     pub(super) fn unstarted() -> Finished {
-        Finished::after(Terminated { only_files: false, cgroup: CgroupRemoval::Tried { retry: Retry::default() } })
+        Finished::after(Terminated {
+            cgroup: CgroupRemoval::Tried { retry: Retry::default() },
+            ..Terminated::default()
+        })
     }
 
     pub(super) fn after(terminated: Terminated) -> Finished {

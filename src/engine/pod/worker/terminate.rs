@@ -105,7 +105,10 @@ impl Worker {
             self.set_cgroup(CgroupRemoval::Tried { retry: Retry::default() });
             self.remove_cgroup(false, entry, ctx);
         }
+        // A finished pod that is not desired is not shown any more, so the end of its containers is shown before that.
+        let is_never_shown = self.status_stays(entry, false);
         if let State::Terminated(terminated) = &mut self.state
+            && (terminated.shown || is_never_shown)
             && !self.ops.is_removing_cgroup()
         {
             self.state = State::Finished(Finished::after(std::mem::take(terminated)));
