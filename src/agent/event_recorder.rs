@@ -234,7 +234,7 @@ mod tests {
 
     const POD: &str =
         "{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [{name: main, image: i:1}]}}";
-    const CONTEXT: Context<'_> = Context { node_name: "lab", seen: "2027-01-15T08:00:00Z" };
+    const CONTEXT: Context<'_> = Context::new("lab", "2027-01-15T08:00:00Z");
 
     fn notice(container: Option<&str>, message: &str) -> Notice {
         Notice {

@@ -18,7 +18,7 @@ use crate::adapters::handlers::Handlers;
 use crate::adapters::host::checks::is_stuck as stuck;
 use crate::adapters::host::{capacity, machine};
 use crate::adapters::logs::writes::LogWrites;
-use crate::adapters::manifests::{Manifests, OpenSecrets, Settings};
+use crate::adapters::manifests::{Manifests, OpenSecrets, ServiceCredentials, Settings};
 use crate::adapters::pidfds::Pidfds;
 use crate::adapters::pod_files::PodFiles;
 use crate::adapters::records::Records;
@@ -76,7 +76,8 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let settings = Settings::new(&config.manifests, &config.root_dir, &config.node_name, config.file_check_frequency);
     // An upgrade may have replaced the file of the executable.
     let open_secrets = if config.refuse_open_secrets { OpenSecrets::Refuse } else { OpenSecrets::Warn };
-    let settings = Settings { reader: Some("/proc/self/exe".into()), open_secrets, ..settings };
+    let credentials = ServiceCredentials::of_environment();
+    let settings = Settings { reader: Some("/proc/self/exe".into()), open_secrets, credentials, ..settings };
     let manifests = Manifests::open(settings, registry, MANIFESTS, MOUNTS);
     let listener_kinds =
         Listeners { control: Some(config.socket.clone()), health: config.healthz(), read_only: config.read_only() };

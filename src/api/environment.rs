@@ -285,8 +285,7 @@ mod tests {
 ";
 
     fn objects() -> DataObjects {
-        let (all, problems) =
-            document::read_objects(OBJECTS.as_bytes(), "/m/o.yaml", Context { node_name: "", seen: "" });
+        let (all, problems) = document::read_objects(OBJECTS.as_bytes(), "/m/o.yaml", Context::new("", ""));
         assert_eq!(problems, []);
         let data = |object| if let Object::Data(data) = object { Some(Rc::new(data)) } else { None };
         DataObjects::collect(all.into_iter().filter_map(data)).0
@@ -298,7 +297,7 @@ mod tests {
              spec: {{serviceAccountName: robot, containers: [{{name: main, image: 'i:1', {container}}}]}}}}"
         );
         let (mut pods, problems) =
-            document::read(text.as_bytes(), "/m/a.yaml", Context { node_name: "lab", seen: "2027-01-15T08:00:00Z" });
+            document::read(text.as_bytes(), "/m/a.yaml", Context::new("lab", "2027-01-15T08:00:00Z"));
         assert_eq!(problems, []);
         pods.remove(0)
     }

@@ -41,6 +41,7 @@ pub mod runtime_features;
 pub mod selector;
 pub mod shutdown;
 pub mod sysctls;
+pub mod system_credentials;
 pub mod time;
 pub mod uid;
 pub mod validate;

@@ -159,7 +159,7 @@ mod tests {
 
     fn pod(uid: &str, spec: &str) -> Pod {
         let text = format!("{{apiVersion: v1, kind: Pod, metadata: {{name: a{uid}}}, spec: {{{spec}}}}}");
-        let context = Context { node_name: "lab", seen: "2027-01-15T08:00:00Z" };
+        let context = Context::new("lab", "2027-01-15T08:00:00Z");
         let (mut pods, problems) = document::read(text.as_bytes(), "/m/a.yaml", context);
         assert_eq!(problems, []);
         pods.remove(0)

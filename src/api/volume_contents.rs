@@ -278,11 +278,11 @@ mod tests {
              containers: [{{name: main, image: 'i:1', resources: {{limits: {{memory: 64Mi}}}}}}]}}}}"
         );
         let document = document::parse(text.as_bytes(), "/m/a.yaml").unwrap().remove(0);
-        document.pod_with_unsupported("/m/a.yaml", Context { node_name: "lab", seen: "" }).unwrap()
+        document.pod_with_unsupported("/m/a.yaml", Context::new("lab", "")).unwrap()
     }
 
     fn resolved(volumes: &str) -> Result<Vec<Volume>, String> {
-        let context = Context { node_name: "", seen: "" };
+        let context = Context::new("", "");
         let (all, problems) = document::read_objects(OBJECTS.as_bytes(), "/m/o.yaml", context);
         assert_eq!(problems, []);
         let data = |object| if let Object::Data(data) = object { Some(Rc::new(data)) } else { None };

@@ -316,11 +316,8 @@ mod tests {
         let expected =
             format!("{}:8: spec.containers[0].image: Invalid value: \"r.io/Shop:7\": {why}\n", path.display());
         assert_eq!((text, code), (expected, 1));
-        let (objects, problems) = document::read_objects(
-            &std::fs::read(&path).unwrap(),
-            "",
-            document::Context { node_name: "node", seen: "" },
-        );
+        let (objects, problems) =
+            document::read_objects(&std::fs::read(&path).unwrap(), "", document::Context::new("node", ""));
         assert_eq!((objects.len(), problems.len()), (1, 0));
     }
 

@@ -49,7 +49,7 @@ fn read(m: &Metrics) -> Exposition {
 fn probed_pod() -> Rc<Pod> {
     let text = "{apiVersion: v1, kind: Pod, metadata: {name: web, uid: u1}, spec: {containers: \
                 [{name: main, image: i:1, livenessProbe: {exec: {command: [x]}}}]}}";
-    let context = document::Context { node_name: "lab", seen: "now" };
+    let context = document::Context::new("lab", "now");
     let documents = document::parse(text.as_bytes(), "/m/web.yaml").unwrap();
     Rc::new(documents[0].pod_with_unsupported("/m/web.yaml", context).unwrap())
 }

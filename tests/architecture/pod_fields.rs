@@ -205,7 +205,7 @@ fn manifest(field: &str, value: &Value) -> String {
 
 /// The refusals of a manifest with this field: other errors, such as a missing field beside it, do not matter.
 fn refusals(field: &str, value: &Value) -> Vec<String> {
-    let context = Context { node_name: "node", seen: "2026-01-02T03:04:05Z" };
+    let context = Context::new("node", "2026-01-02T03:04:05Z");
     let (_, problems) = document::read_objects(manifest(field, value).as_bytes(), "/m", context);
     let all = problems.into_iter().map(|problem| problem.to_string());
     let refused =

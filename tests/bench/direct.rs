@@ -70,7 +70,7 @@ fn files(node: &RequestConfig) -> PodFiles {
 pub fn start(runtime: &Runtime, cri: &mut Cri, name: &str) -> Direct {
     let node = node(runtime);
     let text = yaml::pod("direct", name, TRAP);
-    let context = Context { node_name: "node", seen: "2026-01-01T00:00:00Z" };
+    let context = Context::new("node", "2026-01-01T00:00:00Z");
     let (mut pods, problems) = document::read(text.as_bytes(), &format!("/{name}.yaml"), context);
     assert!(problems.is_empty(), "{problems:?}");
     let pod = Rc::new(pods.remove(0));

@@ -59,7 +59,7 @@ pub fn pod(name: &str, containers: usize, more: &str) -> Rc<Pod> {
          spec: {{{more}containers: [{}]}}}}",
         containers.join(", ")
     );
-    let context = Context { node_name: "node", seen: "2027-01-15T08:00:00Z" };
+    let context = Context::new("node", "2027-01-15T08:00:00Z");
     let (mut pods, problems) = read(text.as_bytes(), &format!("/etc/wherry/manifests/{name}.yaml"), context);
     assert!(problems.is_empty(), "{problems:?}");
     Rc::new(pods.remove(0))

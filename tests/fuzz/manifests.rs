@@ -18,7 +18,7 @@ use wherry::api::volume_contents;
 const SECRET: &str = "hunter2hunter2";
 
 fuzz_target!(|text: &[u8]| {
-    let context = Context { node_name: "node", seen: "2026-01-02T03:04:05Z" };
+    let context = Context::new("node", "2026-01-02T03:04:05Z");
     let (objects, problems) = document::read_objects(text, "/m/fuzz.yaml", context);
     for problem in &problems {
         assert!(!problem.to_string().contains(SECRET), "{problem}");

@@ -188,3 +188,57 @@ fn d6_a_secret_in_a_file_that_every_user_can_read_is_a_warning_or_an_error() {
     assert_eq!(checked(&agent).0, Some(0));
     assert!(!agent.log().contains(PASSWORD) && !agent.log().contains("another-secret"));
 }
+
+#[test]
+fn d6_a_secret_gets_its_values_from_the_credentials_of_the_service() {
+    let mut agent = Agent::prepare("credentials", &crate::support::lab::Runtime::shared());
+    let credentials = agent.dir.join("credentials");
+    fs::create_dir_all(&credentials).expect("a directory");
+    fs::write(credentials.join("db"), PASSWORD).expect("a credential");
+    agent.environment.push(("CREDENTIALS_DIRECTORY".into(), credentials.to_string_lossy().into_owned()));
+    let secret = |list: &str| {
+        let annotations = format!("annotations: {{wherry.io/credentials: '{list}'}}");
+        let (namespace, name) = (&agent.namespace, "name: login");
+        format!("{{apiVersion: v1, kind: Secret, metadata: {{namespace: {namespace}, {name}, {annotations}}}}}\n")
+    };
+    let (missing, good) = (secret("password=dbb"), secret("password=db"));
+    agent.write("login.yaml", &missing);
+    agent.apply(
+        "web",
+        "
+        terminationGracePeriodSeconds: 1
+        containers:
+        - name: main
+          image: localhost/busybox:1.35
+          command: [sh, -c, 'echo ${#PASSWORD} ${#FILE}; trap \"exit 0\" TERM; while :; do sleep 0.1; done']
+          env: [{name: PASSWORD, valueFrom: {secretKeyRef: {name: login, key: password}}}]
+          volumeMounts: [{name: login, mountPath: /login}]
+        volumes: [{name: login, secret: {secretName: login}}]
+        ",
+    );
+    agent.run();
+    let status = |a: &Agent| String::from_utf8_lossy(&a.wherry(&["status"]).stdout).into_owned();
+    agent.wait("the missing credential is an error", |a| {
+        status(a).contains("Not found: \"dbb\": the service has no credential of this name; add LoadCredential=dbb:")
+    });
+    agent.write("login.yaml", &good);
+    let pod = agent.wait_running("web");
+    agent.wait("it has the value", |a| a.output(&pod, "main", 0).starts_with(&format!("{} ", PASSWORD.len())));
+    let content = |a: &Agent| a.cri().exec(&a.running("web", "main").expect("runs"), &["cat", "/login/password"]).1;
+    assert_eq!(content(&agent).trim(), PASSWORD);
+    // Nothing that Wherry keeps on the disk contains the value.
+    agent.kill();
+    let records = std::process::Command::new("grep").args(["-rl", PASSWORD]).arg(agent.root()).output().expect("grep");
+    let found = String::from_utf8_lossy(&records.stdout).into_owned();
+    let on_disk = found.lines().filter(|path| !path.contains("/volumes/")).count();
+    assert_eq!(on_disk, 0, "{found}");
+    assert!(!agent.log().contains(PASSWORD));
+    // A new value, which systemd gives the service at its next start.
+    fs::write(credentials.join("db"), "changed").expect("a credential");
+    agent.run();
+    agent.wait("the volume has the new value", |a| content(a).trim() == "changed");
+    assert!(agent.running("web", "main").is_some());
+    // `wherry check` does not know the credentials, and checks the rest.
+    let checked = agent.command_of("check").output().expect("wherry check");
+    assert_eq!(checked.status.code(), Some(0), "{}", String::from_utf8_lossy(&checked.stdout));
+}

@@ -29,7 +29,7 @@ pub const TWO: &str = "containers: [{name: one, image: 'busybox:1.35'}, {name: t
 pub fn pod(path: &str, name: &str, uid: &str, spec: &str) -> Rc<Pod> {
     let uid = if uid.is_empty() { String::new() } else { format!(", uid: {uid}") };
     let text = format!("{{apiVersion: v1, kind: Pod, metadata: {{name: {name}{uid}}}, spec: {{{spec}}}}}");
-    let context = Context { node_name: "lab", seen: "2027-01-15T08:00:00Z" };
+    let context = Context::new("lab", "2027-01-15T08:00:00Z");
     let documents = parse(text.as_bytes(), path).unwrap_or_else(|problem| panic!("{problem}"));
     // The engine supports more than the adapters do.
     let pod = documents[0].pod_with_unsupported(path, context);

@@ -94,7 +94,7 @@ fn pod(handler: &str) -> Rc<Pod> {
          readinessProbe: {{{handler}}}}}]}}}}"
     );
     let document = document::parse(text.as_bytes(), "/m/a.yaml").unwrap().remove(0);
-    Rc::new(document.pod_with_unsupported("/m/a.yaml", Context { node_name: "lab", seen: "" }).unwrap())
+    Rc::new(document.pod_with_unsupported("/m/a.yaml", Context::new("lab", "")).unwrap())
 }
 
 /// A server that answers each connection with the next of these texts, and passes the requests to `seen`.

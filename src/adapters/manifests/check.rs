@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// Returns all valid objects in the text of a file, as a node of this name reads it, and the problems of all other
 /// documents, and invalid names of images. Used by `wherry check FILE`.
 pub fn check_text(path: &str, text: &[u8], node_name: &str) -> (Vec<Object>, Vec<Problem>) {
-    document::check_objects(text, path, Context { node_name, seen: "" })
+    document::check_objects(text, path, Context::new(node_name, ""))
 }
 
 /// Returns the paths of the manifests in a directory, in order. Used by `wherry check` without a file.

@@ -10,6 +10,7 @@ use super::watch::Touch;
 use super::{GONE, Manifests, OpenSecrets, SETTLE, Wait, seen};
 use crate::api::document::{self, Context, Document};
 use crate::api::problem::Problem;
+use crate::api::system_credentials::Credentials;
 use crate::api::time::Now;
 use crate::api::uid;
 use std::collections::BTreeSet;
@@ -152,7 +153,9 @@ impl Manifests {
                 }
             }
             Ok(documents) => {
-                if open && self.settings.open_secrets == OpenSecrets::Warn && documents.iter().any(Document::is_secret)
+                if open
+                    && self.settings.open_secrets == OpenSecrets::Warn
+                    && documents.iter().any(Document::has_secret_values)
                 {
                     log::warn!("manifest warning file={shown:?} warning={OPEN_SECRET:?}");
                 }
@@ -181,9 +184,11 @@ impl Manifests {
         let shown = self.shown(name);
         let seen = seen(now);
         let node_name = self.settings.node_name.clone();
-        let context = Context { node_name: &node_name, seen: &seen };
+        let credentials = self.settings.credentials.clone();
+        let read = |name: &str| credentials.read(name);
+        let context = Context { node_name: &node_name, seen: &seen, credentials: Credentials::Service(&read) };
         let refuse = open && self.settings.open_secrets == OpenSecrets::Refuse;
-        let make = |document: &Document| match refuse && document.is_secret() {
+        let make = |document: &Document| match refuse && document.has_secret_values() {
             true => Err(vec![open_secret(&shown, document.number)]),
             false => document.object(&shown, Some(text), context),
         };

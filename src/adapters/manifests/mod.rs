@@ -29,6 +29,7 @@ mod open_problems;
 mod records;
 mod results;
 mod scan;
+mod service_credentials;
 mod store;
 mod walk;
 mod watch;
@@ -39,6 +40,7 @@ pub use files::OPEN_SECRET;
 pub use foreign::{COMMAND as INSPECT_COMMAND, answer as answer_inspection, may_hang};
 pub use inspection::{Inspection, Seen};
 pub use open_problems::OpenProblem;
+pub use service_credentials::ServiceCredentials;
 pub use store::Write;
 
 use crate::api::objects::Objects;
@@ -80,6 +82,7 @@ pub struct Settings {
     /// agent inspects them itself.
     pub reader: Option<PathBuf>,
     pub open_secrets: OpenSecrets,
+    pub credentials: ServiceCredentials,
 }
 
 /// `openSecrets`: the treatment of a Secret in a file that every user of the machine can read.
@@ -102,6 +105,7 @@ impl Settings {
             mountinfo: mount::TABLE.into(),
             reader: None,
             open_secrets: OpenSecrets::default(),
+            credentials: ServiceCredentials::default(),
         }
     }
 }

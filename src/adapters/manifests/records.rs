@@ -7,6 +7,7 @@ use super::{Manifests, Source, seen};
 use crate::api::document::{Context, Document};
 use crate::api::objects::Given;
 use crate::api::problem::Problem;
+use crate::api::system_credentials::Credentials;
 use crate::api::time::{Boot, Now};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -62,7 +63,9 @@ impl Manifests {
         let path = self.path(name);
         let record = self.store.load(&path)?;
         let seen = seen(now);
-        let context = Context { node_name: &self.settings.node_name, seen: &seen };
+        let read = |name: &str| self.settings.credentials.read(name);
+        let credentials = Credentials::Service(&read);
+        let context = Context { node_name: &self.settings.node_name, seen: &seen, credentials };
         let mut held = Vec::new();
         for RecordedDocument { number, content, priority, runtime_class, .. } in record.documents {
             match Document::from_content(number, content).recorded(&shown, context) {

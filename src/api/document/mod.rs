@@ -18,6 +18,7 @@ use crate::api::pod::{Pod, Source};
 use crate::api::priority::PriorityClass;
 use crate::api::problem::{Fault, FieldPath, Problem, Step, brief};
 use crate::api::runtime_class::RuntimeClass;
+use crate::api::system_credentials::{self, Credentials};
 use crate::api::{defaults, uid, validate};
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::node::v1 as node;
@@ -50,6 +51,14 @@ pub struct Context<'a> {
     pub node_name: &'a str,
     /// For the annotation `config.seen`: RFC 3339 with nanoseconds, UTC.
     pub seen: &'a str,
+    pub credentials: Credentials<'a>,
+}
+
+impl<'a> Context<'a> {
+    /// Without the credentials of the service.
+    pub const fn new(node_name: &'a str, seen: &'a str) -> Context<'a> {
+        Context { node_name, seen, credentials: Credentials::Unknown }
+    }
 }
 
 /// The supported kinds.
@@ -228,8 +237,10 @@ impl Document {
         Some(FullName::new(if namespace.is_empty() { "default" } else { namespace }, name))
     }
 
-    pub fn is_secret(&self) -> bool {
-        self.content.get("kind").and_then(Value::as_str) == Some("Secret")
+    /// True for a Secret with values in the document. Credentials of the service are not in it.
+    pub fn has_secret_values(&self) -> bool {
+        let has = |field| self.content.get(field).and_then(Value::as_object).is_some_and(|values| !values.is_empty());
+        self.content.get("kind").and_then(Value::as_str) == Some("Secret") && (has("data") || has("stringData"))
     }
 
     /// The identity that the document claims, if it is readable. Other errors do not matter.
@@ -265,7 +276,7 @@ impl Document {
             Some(PRIORITY_CLASS) => self.priority_class(path).map(Object::PriorityClass),
             Some(RUNTIME_CLASS) => self.runtime_class(path).map(Object::RuntimeClass),
             Some("ConfigMap") => self.config_map(path).map(Object::Data),
-            Some("Secret") => self.secret(path).map(Object::Data),
+            Some("Secret") => self.secret(path, context.credentials).map(Object::Data),
             _ => return self.pod(path, text, context).map(|pod| Object::Pod(Box::new(pod))),
         };
         made.map_err(|faults| self.problems(path, text, faults))
@@ -384,19 +395,24 @@ impl Document {
     }
 
     /// No error contains a value.
-    fn secret(&self, path: &str) -> Result<DataObject, Vec<Fault>> {
+    fn secret(&self, path: &str, credentials: Credentials<'_>) -> Result<DataObject, Vec<Fault>> {
         let mut secret = self.typed::<core::Secret>().map_err(|mut faults| {
             faults.iter_mut().for_each(Fault::hide_secret);
             faults
         })?;
         default_namespace(&mut secret.metadata);
+        let of_credentials = system_credentials::add(&mut secret, credentials)?;
         let faults = validate::secret(&secret);
         if !faults.is_empty() {
             return Err(faults);
         }
         let (immutable, values) = (secret.immutable == Some(true), data_object::of_secret(&secret));
         let docker = secret.type_.as_deref().and_then(DockerFormat::of_type);
-        Ok(DataObject { docker, ..self.data_object(DataKind::Secret, path, &secret.metadata, immutable, values) })
+        let mut object = self.data_object(DataKind::Secret, path, &secret.metadata, immutable, values);
+        if !of_credentials.is_empty() {
+            object.digest = uid::digest_of_bytes(format!("{}{of_credentials}", object.digest).as_bytes());
+        }
+        Ok(DataObject { docker, ..object })
     }
 
     fn typed<T: for<'de> serde::Deserialize<'de>>(&self) -> Result<T, Vec<Fault>> {

@@ -3,7 +3,7 @@ use serde_json::json;
 use std::fmt::Write;
 use std::ops::Add;
 
-const CONTEXT: Context<'static> = Context { node_name: "lab", seen: "2026-01-02T03:04:05.6Z" };
+const CONTEXT: Context<'static> = Context::new("lab", "2026-01-02T03:04:05.6Z");
 const PATH: &str = "/m/web.yaml";
 
 fn problems(text: &str) -> Vec<String> {
@@ -390,7 +390,7 @@ fn d2_a_record_is_not_validated_again() {
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
         "spec": {"containers": [{"name": "main", "image": "a:1", "resources": resources}]}
     });
-    let context = Context { node_name: "lab", seen: "" };
+    let context = Context::new("lab", "");
     let document = Document::from_content(1, content);
     assert!(document.object("/m/web.yaml", None, context).is_err());
     let Ok(Object::Pod(pod)) = document.recorded("/m/web.yaml", context) else { panic!("no pod") };

@@ -2,7 +2,7 @@ use crate::api::document::{Context, read};
 use serde_json::{Value, json};
 
 fn faults(manifest: &Value) -> Vec<String> {
-    let context = Context { node_name: "lab", seen: "now" };
+    let context = Context::new("lab", "now");
     let (_, problems) = read(manifest.to_string().as_bytes(), "f", context);
     problems.iter().map(|p| format!("{}: {}", p.field.as_deref().unwrap_or(""), p.message)).collect()
 }

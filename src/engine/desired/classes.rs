@@ -101,7 +101,7 @@ mod tests {
 
     /// The objects of this text, none of which has been accepted yet.
     fn objects(text: &str) -> Objects {
-        let context = Context { node_name: "lab", seen: "2027-01-15T08:00:00Z" };
+        let context = Context::new("lab", "2027-01-15T08:00:00Z");
         let (found, problems) = document::read_objects(text.as_bytes(), "/m/a.yaml", context);
         assert_eq!(problems, []);
         let mut objects = Objects::default();

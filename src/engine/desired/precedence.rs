@@ -84,7 +84,7 @@ pub(super) mod tests {
             "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{containers: [{{name: m, image: \
              \"i:{version}\"}}]}}}}"
         );
-        let context = document::Context { node_name: "lab", seen: "2027-01-15T08:00:00Z" };
+        let context = document::Context::new("lab", "2027-01-15T08:00:00Z");
         Rc::new(document::read(text.as_bytes(), path, context).0.remove(0))
     }
 

@@ -28,7 +28,7 @@ fn read(name: &str, more: &str) -> Rc<Pod> {
         "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{containers: [{{name: m, image: i:1, \
          {more}}}]}}}}"
     );
-    let context = document::Context { node_name: "lab", seen: "2027-01-15T08:00:00Z" };
+    let context = document::Context::new("lab", "2027-01-15T08:00:00Z");
     Rc::new(document::read(text.as_bytes(), &format!("/m/{name}.yaml"), context).0.remove(0))
 }
 

@@ -29,7 +29,7 @@ mod tests {
         let container: Container = serde_json::from_value(json!({"name": "main", "env": Value::from(env)})).unwrap();
         let text =
             b"{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [{name: main, image: 'i:1'}]}}";
-        let pod = document::read(text, "/m/a.yaml", Context { node_name: "lab", seen: "" }).0.remove(0);
+        let pod = document::read(text, "/m/a.yaml", Context::new("lab", "")).0.remove(0);
         let (objects, allocatable) = (DataObjects::default(), Resources::default());
         let facts = Facts { pod: &pod, ips: &[], host_ips: &[], allocatable: &allocatable, objects: &objects };
         let why = of(&container, facts).unwrap_err();

@@ -264,7 +264,7 @@ mod tests {
     fn pod() -> Rc<Pod> {
         let text =
             "{apiVersion: v1, kind: Pod, metadata: {name: a, uid: u1}, spec: {containers: [{name: m, image: i:1}]}}";
-        let context = document::Context { node_name: "lab", seen: "2027-01-15T08:00:00Z" };
+        let context = document::Context::new("lab", "2027-01-15T08:00:00Z");
         Rc::new(document::read(text.as_bytes(), "/m/a.yaml", context).0.remove(0))
     }
 

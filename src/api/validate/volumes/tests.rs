@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 /// The faults of a pod, without the two fields that `unsupported` rejects.
 fn faults(spec: Value) -> Vec<String> {
     let manifest = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec});
-    let context = Context { node_name: "lab", seen: "now" };
+    let context = Context::new("lab", "now");
     let (_, problems) = read(manifest.to_string().as_bytes(), "f", context);
     let shown = problems.iter().map(|p| format!("{}: {}", p.field.as_deref().unwrap_or(""), p.message));
     shown.collect()
@@ -378,7 +378,7 @@ fn an_unset_field_gets_the_default_of_kubernetes() {
         ]
     }});
     let mut pod: k8s_openapi::api::core::v1::Pod = serde_json::from_value(manifest).unwrap();
-    let context = Context { node_name: "lab", seen: "now" };
+    let context = Context::new("lab", "now");
     crate::api::defaults::apply(&mut pod, &crate::api::names::Uid::from("u"), context);
     let volumes = serde_json::to_value(pod.spec.unwrap().volumes.unwrap()).unwrap();
     for (i, wanted) in [

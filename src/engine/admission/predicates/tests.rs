@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 pub(in super::super) fn pod(spec: Value) -> Pod {
     let mut object = serde_json::from_value(json!({ "metadata": { "name": "p" }, "spec": spec })).unwrap();
     let uid = Uid::from("u");
-    defaults::apply(&mut object, &uid, Context { node_name: "lab", seen: "now" });
+    defaults::apply(&mut object, &uid, Context::new("lab", "now"));
     let source = Source { path: String::new(), document: 1 };
     Pod { uid, name: FullName::new("default", "p"), source, digest: String::new(), object }
 }

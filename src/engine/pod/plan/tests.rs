@@ -9,7 +9,7 @@ fn pod(policy: &str) -> Pod {
         "{{apiVersion: v1, kind: Pod, metadata: {{name: p}}, spec: {{restartPolicy: {policy}, \
          containers: [{{name: a, image: i:1}}, {{name: b, image: i:1}}]}}}}"
     );
-    let context = document::Context { node_name: "lab", seen: "2027-01-15T08:00:00Z" };
+    let context = document::Context::new("lab", "2027-01-15T08:00:00Z");
     document::read(text.as_bytes(), "/m/p.yaml", context).0.remove(0)
 }
 

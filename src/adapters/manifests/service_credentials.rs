@@ -1,0 +1,55 @@
+//! The credentials of the service: files that systemd writes before it starts the service, in memory that is not swapped.
+
+use crate::api::data_object::MAX_SIZE;
+use crate::foreign::{self, Links};
+use std::io::Read;
+use std::path::PathBuf;
+
+/// The directory of the credentials; none if the service has no credentials.
+#[derive(Clone, Debug, Default)]
+pub struct ServiceCredentials(Option<PathBuf>);
+
+impl ServiceCredentials {
+    /// The directory in the environment variable that systemd sets.
+    pub fn of_environment() -> ServiceCredentials {
+        let directory = std::env::var_os("CREDENTIALS_DIRECTORY").filter(|directory| !directory.is_empty());
+        ServiceCredentials(directory.map(PathBuf::from))
+    }
+
+    /// # Errors
+    /// The reason why there is no value. It names no path, because the remedy names the unit.
+    pub fn read(&self, name: &str) -> Result<Vec<u8>, String> {
+        let Some(directory) = &self.0 else { return Err("the service has no credentials".to_owned()) };
+        let failed = |e: std::io::Error| match e.kind() {
+            std::io::ErrorKind::NotFound => "the service has no credential of this name".to_owned(),
+            _ => format!("cannot be read: {e}"),
+        };
+        let file = foreign::open(&directory.join(name), Links::Refuse).map_err(|e| match e {
+            foreign::Refused::Failed(e) => failed(e),
+            refused => refused.to_string(),
+        })?;
+        let mut value = Vec::new();
+        // One byte more than a Secret may have shows that the value is too large.
+        file.take(MAX_SIZE as u64 + 1).read_to_end(&mut value).map_err(failed)?;
+        Ok(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_credential_is_a_regular_file_in_the_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("db"), "value\n").unwrap();
+        std::fs::write(dir.path().join("large"), vec![b'x'; MAX_SIZE + 10]).unwrap();
+        std::os::unix::fs::symlink("/etc/hostname", dir.path().join("link")).unwrap();
+        let credentials = ServiceCredentials(Some(dir.path().to_owned()));
+        assert_eq!(credentials.read("db"), Ok(b"value\n".to_vec()));
+        assert_eq!(credentials.read("large").unwrap().len(), MAX_SIZE + 1);
+        assert_eq!(credentials.read("other"), Err("the service has no credential of this name".to_owned()));
+        assert!(credentials.read("link").is_err());
+        assert_eq!(ServiceCredentials::default().read("db"), Err("the service has no credentials".to_owned()));
+    }
+}
