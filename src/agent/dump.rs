@@ -96,6 +96,7 @@ pub(super) fn dump(
                 Job::Provider(..) => "run a credential provider",
                 Job::Configuration => "read the configuration",
                 Job::Findings => "search for a container runtime",
+                Job::Lookup(_) => "look up a host name",
                 Job::Networks(_) => "check the network results of sandboxes",
             };
             (id.0.to_string(), what)

@@ -1,5 +1,6 @@
 //! Carries out the engine's effects: each goes to its adapter. Each effect with an `OpId` ends in one `Event::Done`.
 
+use super::handlers::Lookup;
 use super::paths::{ContainerFiles, Removed, SandboxCall};
 use super::{Agent, system_check, views};
 use crate::adapters::cgroups::CgroupResult;
@@ -21,10 +22,12 @@ use crate::api::volume::Volume;
 use crate::config::Loaded;
 use crate::engine::effect::{ContainerVolumes, Effect, FilesCall, RecordChange, VolumesCall};
 use crate::engine::event::{Answer, Event};
+use crate::engine::handler::Handler;
 use crate::engine::op::{Code, OpError, OpId};
 use crate::engine::pod::kill::KillId;
 use crate::event_loop::{Class, Finished, Helpers, JobError, JobId};
 use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -58,6 +61,8 @@ pub enum Job {
     Hosts(ContainerFiles),
     /// The host's DNS settings, for a sandbox.
     Dns(SandboxCall),
+    /// The address of a host, for a probe or a hook.
+    Lookup(Box<Lookup>),
     /// The removal of empty network results.
     Networks(OpId),
     /// The node's docker configuration.
@@ -79,6 +84,7 @@ pub enum Work {
     /// The volume mounts of a container.
     Mounts(Result<Vec<Mount>, OpError>),
     Message(String),
+    Lookup(Result<IpAddr, String>),
     FileSystem(Result<FileSystemFact, OpError>),
     /// The new path of a log.
     Rotated(Result<String, String>),
@@ -177,14 +183,8 @@ impl Agent {
             Effect::Log { op, call } => self.use_log(op, call, now),
             Effect::WatchLog { id, path } => self.watch_log(id, &path),
             Effect::UnwatchLog { id } => self.log_writes.unwatch(&id),
-            Effect::Hook { op, call, timeout } => {
-                let token = self.event_loop.token();
-                self.handlers.hook(op, &call, timeout, now.boot, self.event_loop.registry(), token);
-            }
-            Effect::Probe { op, call, timeout } => {
-                let token = self.event_loop.token();
-                self.handlers.probe(op, &call, timeout, now.boot, self.event_loop.registry(), token);
-            }
+            Effect::Hook { op, call, timeout } => self.start_handler(op, Handler::Hook(call), timeout, now),
+            Effect::Probe { op, call, timeout } => self.start_handler(op, Handler::Probe(call), timeout, now),
             Effect::AnswerRegistration { id, result } => self.answer_registration(id, result),
             Effect::WatchDevices { resource, endpoint } => self.watch_devices(&resource, &endpoint, now),
             Effect::Device { op, call, timeout } => self.call_device_plugin(op, call, timeout, now),
@@ -396,6 +396,7 @@ impl Agent {
                 let facts = uids.into_iter().zip(found).map(fact).collect();
                 self.events.push_back(Event::Done { op, result: Ok(Answer::PodDisks(facts)) });
             }
+            (Job::Lookup(lookup), Work::Lookup(address)) => self.host_looked_up(*lookup, address, now),
             (Job::Hosts(waiting), Work::Hosts(hosts)) => self.prepare_on_host_network(waiting, hosts),
             (Job::Dns(sandbox), Work::Dns(host)) => {
                 let host = host.unwrap_or_else(|e| {
@@ -430,6 +431,11 @@ impl Agent {
             };
             return self.manifest_inspected(ticket, Err(not_seen), now);
         }
+        let job = match job {
+            // The handler failed.
+            Job::Lookup(lookup) => return self.host_looked_up(*lookup, Err("i/o timeout".to_owned()), now),
+            other => other,
+        };
         if let Some(repeated) = self.standing.repetitions(&e.to_string(), now.boot) {
             log::warn!("a helper job failed error={:?} repeated={repeated}", e.to_string());
         }
@@ -463,7 +469,7 @@ impl Agent {
                 self.reloaded(Err(e), now);
                 Vec::new()
             }
-            Job::Inspection(_) => Vec::new(),
+            Job::Inspection(_) | Job::Lookup(_) => Vec::new(),
         };
         for op in ops {
             self.events.push_back(Event::Done { op, result: result.clone() });

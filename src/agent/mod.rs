@@ -17,6 +17,7 @@ mod effects;
 mod event_cache;
 mod event_recorder;
 mod events;
+mod handlers;
 pub mod logging;
 mod logind;
 mod logs;

@@ -92,6 +92,7 @@ impl Agent {
         let waits = |job: &Job| match job {
             Job::Dns(sandbox) => sandbox.op == op,
             Job::DockerConfig(of) | Job::Provider(of, _) => *of == op,
+            Job::Lookup(lookup) => lookup.op == op,
             _ => false,
         };
         let Some(id) = self.sources.jobs.iter().find(|(_, job)| waits(job)).map(|(id, _)| *id) else {

@@ -11,6 +11,7 @@ use crate::engine::event::{Answer, ProbeResult};
 use crate::engine::op::{Code, OpError};
 use k8s_openapi::api::core::v1::{Container, HTTPGetAction};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// A kubelet reads at most this much of a probe's output, in bytes.
@@ -32,6 +33,17 @@ pub struct HandlerCall {
 }
 
 impl Handler {
+    /// The destination of a handler that does not need the runtime.
+    ///
+    /// # Errors
+    /// The destination does not exist, or it needs another effect.
+    pub fn target(&self) -> Result<Target, String> {
+        match self {
+            Handler::Probe(call) => call.target(),
+            Handler::Hook(call) => call.target(),
+        }
+    }
+
     pub fn id(&self) -> &ContainerId {
         match self {
             Handler::Probe(call) => &call.id,
@@ -78,9 +90,32 @@ pub struct GrpcTarget {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Destination {
-    /// An IP address or `localhost`. None: the node itself, because the pod has no address of its own.
+    /// An IP address or a name. None: the node itself, because the pod has no address of its own.
     pub host: Option<String>,
     pub port: u16,
+    /// The address of a name, or the reason why there is none.
+    pub looked_up: Option<Result<IpAddr, String>>,
+}
+
+impl Target {
+    /// The name that has to be looked up before the handler starts. (A gRPC probe has no host.)
+    pub fn name(&self) -> Option<&str> {
+        let to = match self {
+            Target::Http(http) => &http.to,
+            Target::Tcp(to) => to,
+            Target::Grpc(_) | Target::Sleep(_) => return None,
+        };
+        to.host.as_deref().filter(|host| *host != "localhost" && host.parse::<IpAddr>().is_err())
+    }
+
+    /// The name has this address. The error is the reason why there is none.
+    pub fn set_address(&mut self, address: Result<IpAddr, String>) {
+        match self {
+            Target::Http(http) => http.to.looked_up = Some(address),
+            Target::Tcp(to) => to.looked_up = Some(address),
+            Target::Grpc(_) | Target::Sleep(_) => {}
+        }
+    }
 }
 
 impl Destination {
@@ -102,7 +137,7 @@ impl Destination {
         let number = number.and_then(|n| u16::try_from(n).ok()).filter(|n| *n > 0);
         let Some(port) = number else { return Err(format!("couldn't find port: {port:?}")) };
         let host = host.filter(|host| !host.is_empty()).or(ips.first()).cloned();
-        Ok(Destination { host, port })
+        Ok(Destination { host, port, looked_up: None })
     }
 }
 
@@ -226,7 +261,7 @@ mod tests {
             let ips: Vec<String> = ips.iter().map(|ip| (*ip).to_owned()).collect();
             Destination::new(host.map(str::to_owned).as_ref(), &port, &container, &ips)
         };
-        let at = |host: Option<&str>, port| Ok(Destination { host: host.map(str::to_owned), port });
+        let at = |host: Option<&str>, port| Ok(Destination { host: host.map(str::to_owned), port, looked_up: None });
         let named = |name: &str| IntOrString::String(name.to_owned());
         assert_eq!(to(None, IntOrString::Int(80), &["10.0.0.5", "fd00::5"]), at(Some("10.0.0.5"), 80));
         assert_eq!(to(Some("127.0.0.1"), named("web"), &["10.0.0.5"]), at(Some("127.0.0.1"), 8080));

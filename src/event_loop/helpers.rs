@@ -39,11 +39,13 @@ pub enum Class {
     Measurements,
     /// Rotations of container logs: files of any size are compressed.
     Logs,
+    /// Lookups of host names. A DNS server that does not answer blocks them for many seconds.
+    Names,
 }
 
 impl Class {
     /// All classes in the order of declaration.
-    pub const ALL: [Class; 8] = [
+    pub const ALL: [Class; 9] = [
         Class::Records,
         Class::Manifests,
         Class::Paths,
@@ -52,6 +54,7 @@ impl Class {
         Class::Removals,
         Class::Measurements,
         Class::Logs,
+        Class::Names,
     ];
 
     /// The name in messages.
@@ -65,6 +68,7 @@ impl Class {
             Class::Removals => "removals",
             Class::Measurements => "measurements",
             Class::Logs => "logs",
+            Class::Names => "names",
         }
     }
 
@@ -94,7 +98,8 @@ impl Class {
             | Class::Volumes
             | Class::Removals
             | Class::Measurements
-            | Class::Logs => 2,
+            | Class::Logs
+            | Class::Names => 2,
         }
     }
 }

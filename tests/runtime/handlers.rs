@@ -158,6 +158,36 @@ fn http_and_tcp_probes_see_a_server_in_the_pod() {
 }
 
 #[test]
+fn the_host_of_a_probe_may_be_a_name() {
+    let agent = Agent::start("names");
+    // (The kernel completes the connections.)
+    let server = std::net::TcpListener::bind("127.0.0.1:0").expect("a server");
+    let port = server.local_addr().expect("an address").port();
+    // Only `localhost` in lower case needs no lookup.
+    agent.apply(
+        "web",
+        &format!(
+            "
+            terminationGracePeriodSeconds: 1
+            containers:
+            - name: main
+              image: localhost/trap:1
+              readinessProbe: {{tcpSocket: {{host: LOCALHOST, port: {port}}}, periodSeconds: 1, timeoutSeconds: 30}}
+            - name: other
+              image: localhost/trap:1
+              readinessProbe: {{httpGet: {{host: no-such-host.invalid, port: {port}}}, timeoutSeconds: 30}}
+            "
+        ),
+    );
+    agent.wait("the name is found", |a| a.pod("web").is_some_and(|p| container(&p, "main")["ready"] == true));
+    let failure = format!("Get \"http://no-such-host.invalid:{port}/\": dial tcp: lookup no-such-host.invalid: ");
+    agent.wait("the other name is not found", |a| {
+        String::from_utf8_lossy(&a.wherry(&["events", "web"]).stdout).contains(&failure)
+    });
+    assert_eq!(container(&agent.pod("web").expect("it runs"), "other")["ready"], false);
+}
+
+#[test]
 fn hooks_can_request_a_page_or_sleep() {
     let agent = Agent::start("hookget");
     agent.apply(

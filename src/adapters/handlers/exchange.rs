@@ -95,6 +95,8 @@ impl Write for Connection {
 pub(super) struct Http {
     connection: Connection,
     url: Url,
+    /// The address of the host.
+    ip: IpAddr,
     user_agent: &'static str,
     headers: Vec<(String, String)>,
     /// The part of the request that is not written yet.
@@ -180,7 +182,7 @@ impl Exchange {
     /// Begins to connect.
     ///
     /// # Errors
-    /// The connection failed at once, or the host is not an address.
+    /// The connection failed at once, or the host has no address.
     pub(super) fn start(
         target: Target,
         user_agent: &'static str,
@@ -194,10 +196,12 @@ impl Exchange {
                 Ok(Exchange::Tcp { stream, address })
             }
             Target::Http(http) => {
-                let address = resolve(&http.to)?;
-                let host = http.to.host.unwrap_or_else(|| address.ip().to_string());
+                let address = resolve(&http.to);
+                let own = || address.as_ref().map(|address| address.ip().to_string()).unwrap_or_default();
+                let host = http.to.host.unwrap_or_else(own);
                 let scheme = if http.tls { Scheme::Https } else { Scheme::Http };
                 let url = Url { scheme, host, port: http.to.port, path: http.path };
+                let address = address.map_err(|why| get_error(&url, &why))?;
                 Http::start(url, address, user_agent, http.headers, 0, registry, token)
                     .map(|h| Exchange::Http(Box::new(h)))
             }
@@ -265,7 +269,8 @@ impl Http {
         let authority = url.authority();
         let get = Get { host: &authority, target: &url.path, user_agent, headers: &headers };
         let request = get.bytes();
-        Ok(Http { connection, url, user_agent, headers, request, reader: Reader::new(MAX_BODY), redirects })
+        let ip = address.ip();
+        Ok(Http { connection, url, ip, user_agent, headers, request, reader: Reader::new(MAX_BODY), redirects })
     }
 
     fn failure(&self, why: &str) -> String {
@@ -325,11 +330,9 @@ impl Http {
         if redirects >= MAX_REDIRECTS {
             return Outcome::Failed(get_error(&url, "stopped after 10 redirects"));
         }
-        let to = Destination { host: Some(url.host.clone()), port: url.port };
+        let address = SocketAddr::new(self.ip, url.port);
         let headers = std::mem::take(&mut self.headers);
-        let next = resolve(&to)
-            .and_then(|address| Http::start(url, address, self.user_agent, headers, redirects, registry, token));
-        match next {
+        match Http::start(url, address, self.user_agent, headers, redirects, registry, token) {
             Ok(next) => {
                 *self = next;
                 Outcome::Pending
@@ -344,7 +347,11 @@ fn resolve(to: &Destination) -> Result<SocketAddr, String> {
     let ip = match to.host.as_deref() {
         None => own(),
         Some("localhost") => IpAddr::V4(Ipv4Addr::LOCALHOST),
-        Some(host) => host.parse().map_err(|_| format!("lookup {host}: names are not resolved; give an IP address"))?,
+        Some(host) => match (host.parse(), to.looked_up.clone()) {
+            (Ok(ip), _) | (Err(_), Some(Ok(ip))) => ip,
+            (Err(_), Some(Err(why))) => return Err(format!("dial tcp: lookup {host}: {why}")),
+            (Err(_), None) => return Err(format!("dial tcp: lookup {host}: the name was not looked up")),
+        },
     };
     Ok(SocketAddr::new(ip, to.port))
 }

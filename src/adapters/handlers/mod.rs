@@ -5,14 +5,16 @@
 
 mod exchange;
 mod grpc;
+mod lookup;
 #[cfg(test)]
 mod tests;
 
 use crate::api::time::Boot;
-use crate::engine::effect::{HookCall, ProbeCall, Target};
+use crate::engine::effect::Target;
 use crate::engine::event::{Answer, ProbeResult};
 use crate::engine::op::{Code, OpError, OpId};
 use exchange::{Exchange, Outcome};
+pub use lookup::look_up;
 use mio::{Registry, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -61,13 +63,13 @@ impl Handlers {
     pub fn probe(
         &mut self,
         op: OpId,
-        call: &ProbeCall,
+        target: Result<Target, String>,
         timeout: Duration,
         now: Boot,
         registry: &Registry,
         token: Token,
     ) {
-        let work = match call.target() {
+        let work = match target {
             Ok(target) => Exchange::start(target, PROBE_AGENT, registry, token),
             Err(why) => return self.done.push((op, Err(failed(why)))),
         };
@@ -78,8 +80,16 @@ impl Handlers {
     }
 
     /// Starts a hook. It fails if it has not ended after `timeout`.
-    pub fn hook(&mut self, op: OpId, call: &HookCall, timeout: Duration, now: Boot, registry: &Registry, token: Token) {
-        match call.target() {
+    pub fn hook(
+        &mut self,
+        op: OpId,
+        target: Result<Target, String>,
+        timeout: Duration,
+        now: Boot,
+        registry: &Registry,
+        token: Token,
+    ) {
+        match target {
             Err(why) => self.done.push((op, Err(failed(why)))),
             Ok(Target::Sleep(time)) if time <= timeout => self.insert(op, now, time, Work::Sleep),
             Ok(Target::Sleep(_)) => self.insert(op, now, timeout, Work::SleepTooLong),

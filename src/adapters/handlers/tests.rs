@@ -3,10 +3,10 @@
 use super::*;
 use crate::api::document::{self, Context};
 use crate::api::pod::Pod;
-use crate::engine::effect::{HookKind, Kind};
+use crate::engine::effect::{HookCall, HookKind, Kind, ProbeCall};
 use mio::{Events, Poll};
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -17,11 +17,14 @@ struct Lab {
     poll: Poll,
     begun: Instant,
     last: u64,
+    /// The address of every name.
+    found: Result<IpAddr, String>,
 }
 
 impl Lab {
     fn new() -> Lab {
-        Lab { handlers: Handlers::default(), poll: Poll::new().unwrap(), begun: Instant::now(), last: 0 }
+        let found = Ok(IpAddr::from([127, 0, 0, 1]));
+        Lab { handlers: Handlers::default(), poll: Poll::new().unwrap(), begun: Instant::now(), last: 0, found }
     }
 
     fn now(&self) -> Boot {
@@ -39,7 +42,13 @@ impl Lab {
             ips: vec!["127.0.0.1".into()],
         };
         let now = self.now();
-        self.handlers.probe(op, &call, timeout, now, self.poll.registry(), token);
+        let mut target = call.target();
+        if let Ok(target) = &mut target
+            && target.name().is_some()
+        {
+            target.set_address(self.found.clone());
+        }
+        self.handlers.probe(op, target, timeout, now, self.poll.registry(), token);
         op
     }
 
@@ -56,7 +65,7 @@ impl Lab {
             ips: vec!["127.0.0.1".into()],
         };
         let now = self.now();
-        self.handlers.hook(op, &call, timeout, now, self.poll.registry(), token);
+        self.handlers.hook(op, call.target(), timeout, now, self.poll.registry(), token);
         self.wait(1).remove(0).1
     }
 
@@ -195,6 +204,23 @@ fn redirects_on_the_same_host_are_followed_up_to_ten() {
     let (address, _requests) = server(vec![to("/"); 20]);
     let ProbeResult::Failed(why) = lab.probe(&http(address, "/")) else { panic!("a failure") };
     assert!(why.ends_with("stopped after 10 redirects"), "{why}");
+}
+
+#[test]
+fn a_name_is_in_the_request_and_its_address_is_connected_to() {
+    let mut lab = Lab::new();
+    let moved = "HTTP/1.1 302 Found\r\nLocation: /next\r\nContent-Length: 0\r\n\r\n".to_owned();
+    let (address, requests) = server(vec![moved, ok("")]);
+    let named = format!("httpGet: {{host: web.example, port: {}, path: /}}", address.port());
+    assert_eq!(lab.probe(&named), ProbeResult::Passed);
+    let host = format!("\r\nHost: web.example:{}\r\n", address.port());
+    assert!(requests.iter().take(2).all(|request| request.contains(&host)), "also after a redirect");
+    lab.found = Err("no such host".to_owned());
+    let ProbeResult::Failed(why) = lab.probe(&named) else { panic!("a failure") };
+    let url = format!("http://web.example:{}/", address.port());
+    assert_eq!(why, format!("Get \"{url}\": dial tcp: lookup web.example: no such host"));
+    let tcp = lab.probe("tcpSocket: {host: web.example, port: 80}");
+    assert_eq!(tcp, ProbeResult::Failed("dial tcp: lookup web.example: no such host".into()));
 }
 
 #[test]

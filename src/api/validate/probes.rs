@@ -172,11 +172,9 @@ fn port(port: &IntOrString, container: &Container, at: At<'_>, faults: &mut Faul
 
 fn host(host: Option<&str>, at: At<'_>, faults: &mut Faults) {
     let Some(host) = host.filter(|host| !host.is_empty() && *host != "localhost") else { return };
-    if host.parse::<std::net::IpAddr>().is_err() {
-        faults.invalid(
-            at.field("host"),
-            host,
-            "must be an IP address or localhost: names are not resolved for probes and hooks",
-        );
+    // Kubernetes checks nothing here. A name in the hosts file can have underscores.
+    let is_name = host.len() <= 253 && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
+    if !is_name && host.parse::<std::net::IpAddr>().is_err() {
+        faults.invalid(at.field("host"), host, "must be an IP address or the name of a host");
     }
 }

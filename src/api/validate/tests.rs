@@ -357,6 +357,8 @@ fn a_probe_or_hook_has_one_valid_handler_and_valid_times() {
         (live(json!({"exec": {"command": ["true"]}, "periodSeconds": 1, "terminationGracePeriodSeconds": 1})), ""),
         (get(json!({"port": "web", "host": "127.0.0.1", "httpHeaders": [{"name": "X-A", "value": "b"}]})), ""),
         (live(json!({"tcpSocket": {"port": 80, "host": "localhost"}})), ""),
+        (live(json!({"tcpSocket": {"port": 80, "host": "DB_1.example."}})), ""),
+        (live(json!({"tcpSocket": {"port": 80, "host": "fd00::1"}})), ""),
         (stop(json!({"sleep": {"seconds": 30}})), ""),
         (live(json!({})), "livenessProbe: Required value: must specify a handler type"),
         (
@@ -375,8 +377,8 @@ fn a_probe_or_hook_has_one_valid_handler_and_valid_times() {
         (get(json!({"path": "/a b"})), "livenessProbe.httpGet.path: Invalid value: \"/a b\": must not contain spaces"),
         (get(json!({"scheme": "FTP"})), "livenessProbe.httpGet.scheme: Unsupported value: \"FTP\""),
         (
-            get(json!({"host": "db.example"})),
-            "livenessProbe.httpGet.host: Invalid value: \"db.example\": must be an IP address",
+            get(json!({"host": "db example"})),
+            "livenessProbe.httpGet.host: Invalid value: \"db example\": must be an IP address or the name of a host",
         ),
         (
             get(json!({"httpHeaders": [{"name": "X A", "value": "b"}]})),
