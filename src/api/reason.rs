@@ -33,7 +33,7 @@ macro_rules! reasons {
 reasons! {
     // Events of a pod.
     BackOff ContainerDied Created Failed FailedCleanup FailedCreatePodSandBox FailedKillPod FailedLogRotation FailedMount FailedPostStartHook
-    FailedPreStopHook FailedRecord FailedToRetrieveImagePullSecret FailedUnMount InspectFailed Killing OrphanedPod ProbeWarning Pulled Pulling Removed
+    FailedPreStopHook FailedRecord FailedToRetrieveImagePullSecret FailedUnMount InspectFailed Killing LifecycleHTTPFallback OrphanedPod ProbeWarning Pulled Pulling Removed
     ResizeCompleted ResizeDeferred ResizeError ResizeInfeasible ResizeStarted SandboxChanged Started Undrained Unhealthy
     // Events of a pod about its DNS settings.
     DNSConfigForming MissingClusterDNS

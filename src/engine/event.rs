@@ -174,6 +174,8 @@ pub enum Answer {
     Provided(Provided),
     Message(String),
     Probe(ProbeResult),
+    /// The server of an https hook has no TLS, and the hook succeeded over http. `host:port` of the server.
+    WithoutTls(String),
     /// logind's maximum delay for inhibitor locks.
     Delay(Duration),
     /// False: nothing had to be written.

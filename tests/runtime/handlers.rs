@@ -220,6 +220,38 @@ fn hooks_can_request_a_page_or_sleep() {
     assert!(!agent.log().contains("FailedPreStopHook"), "a response is a success");
 }
 
+#[test]
+fn an_https_hook_of_a_server_without_tls_succeeds_over_http() {
+    let agent = Agent::start("hookplain");
+    // (The server is the agent itself.)
+    let port = agent.healthz_port;
+    let hook = |host: &str| format!("{{httpGet: {{scheme: HTTPS, host: {host}, port: {port}, path: /healthz}}}}");
+    let spec = format!(
+        "
+        terminationGracePeriodSeconds: 5
+        containers:
+        - name: main
+          image: localhost/trap:1
+          lifecycle: {{postStart: {}, preStop: {}}}
+        ",
+        hook("127.0.0.1"),
+        hook("localhost")
+    );
+    agent.apply("web", &spec);
+    agent.wait_running("web");
+    let reported = |a: &Agent, host: &str| {
+        let server = format!("{host}:{port}");
+        a.log()
+            .contains(&format!("request to HTTPS lifecycle hook {server} got HTTP response, retry with HTTP succeeded"))
+    };
+    agent.wait("the fallback of postStart is reported", |a| reported(a, "127.0.0.1"));
+    assert!(!reported(&agent, "localhost"));
+    agent.delete("web");
+    agent.wait_gone("web");
+    assert!(reported(&agent, "localhost"), "{}", agent.log());
+    assert!(!agent.log().contains("PreStopHook failed"), "{}", agent.log());
+}
+
 /// A pod with a probe of a server on the node.
 fn probing(port: u16, path: &str, scheme: &str) -> String {
     format!(

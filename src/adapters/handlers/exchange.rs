@@ -27,6 +27,8 @@ pub(super) enum Outcome {
     Response(Response),
     /// The reason in the words of Go.
     Failed(String),
+    /// The server of an https URL has no TLS. The reason in the words of Go.
+    NotTls(String),
 }
 
 pub(super) enum Exchange {
@@ -227,6 +229,21 @@ impl Exchange {
         }
     }
 
+    /// Sends an https request again, without TLS and without its credentials. Returns the server's `host:port`.
+    ///
+    /// # Errors
+    /// The connection failed at once, or the exchange is not a request.
+    pub(super) fn again_without_tls(&mut self, registry: &Registry, token: Token) -> Result<String, String> {
+        let Exchange::Http(http) = self else { return Err(NOT_TLS.to_owned()) };
+        let url = Url { scheme: Scheme::Http, ..http.url.clone() };
+        let server = url.authority();
+        let address = SocketAddr::new(http.ip, url.port);
+        let mut headers = std::mem::take(&mut http.headers);
+        headers.retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
+        **http = Http::start(url, address, http.user_agent, headers, http.redirects, registry, token)?;
+        Ok(server)
+    }
+
     /// The head of a response has arrived.
     pub(super) fn has_response(&self) -> bool {
         matches!(self, Exchange::Http(http) if http.reader.has_head())
@@ -279,7 +296,7 @@ impl Http {
 
     fn advance(&mut self, registry: &Registry, token: Token) -> Outcome {
         if self.connection.is_answered_in_http() {
-            return Outcome::Failed(self.failure(NOT_TLS));
+            return Outcome::NotTls(self.failure(NOT_TLS));
         }
         while !self.request.is_empty() {
             match self.connection.write(&self.request) {

@@ -51,11 +51,20 @@ enum Work {
     Hook {
         token: Token,
         exchange: Exchange,
+        fallback: Option<Fallback>,
     },
     /// Succeeds at its deadline.
     Sleep,
     /// Fails at its deadline, because a hook that sleeps for longer is cut.
     SleepTooLong,
+}
+
+/// The server of an https hook has no TLS, so the request was sent again over http.
+struct Fallback {
+    /// `host:port`.
+    server: String,
+    /// Why the first request failed. A second failure changes nothing.
+    why: String,
 }
 
 impl Handlers {
@@ -94,7 +103,7 @@ impl Handlers {
             Ok(Target::Sleep(time)) if time <= timeout => self.insert(op, now, time, Work::Sleep),
             Ok(Target::Sleep(_)) => self.insert(op, now, timeout, Work::SleepTooLong),
             Ok(target) => match Exchange::start(target, HOOK_AGENT, registry, token) {
-                Ok(exchange) => self.insert(op, now, timeout, Work::Hook { token, exchange }),
+                Ok(exchange) => self.insert(op, now, timeout, Work::Hook { token, exchange, fallback: None }),
                 Err(why) => self.done.push((op, Err(failed(why)))),
             },
         }
@@ -123,13 +132,28 @@ impl Handlers {
                 Outcome::Pending => return,
                 outcome => Ok(Answer::Probe(probe_result(outcome))),
             },
-            Work::Hook { exchange, .. } => match exchange.advance(registry, token) {
+            Work::Hook { exchange, fallback, .. } => {
+                let outcome = exchange.advance(registry, token);
                 // The head of a response is enough.
-                _ if exchange.has_response() => Ok(Answer::Ok),
-                Outcome::Pending => return,
-                Outcome::Failed(why) => Err(failed(why)),
-                _ => Ok(Answer::Ok),
-            },
+                let answered = exchange.has_response() || matches!(outcome, Outcome::Connected | Outcome::Response(_));
+                match (outcome, fallback.take()) {
+                    (_, None) if answered => Ok(Answer::Ok),
+                    (_, Some(first)) if answered => Ok(Answer::WithoutTls(first.server)),
+                    (Outcome::NotTls(why), None) => match exchange.again_without_tls(registry, token) {
+                        Ok(server) => {
+                            *fallback = Some(Fallback { server, why });
+                            return;
+                        }
+                        Err(_) => Err(failed(why)),
+                    },
+                    (Outcome::Failed(why), None) => Err(failed(why)),
+                    (Outcome::Failed(_) | Outcome::NotTls(_), Some(first)) => Err(failed(first.why)),
+                    (Outcome::Pending | Outcome::Connected | Outcome::Response(_), first) => {
+                        *fallback = first;
+                        return;
+                    }
+                }
+            }
             Work::Sleep | Work::SleepTooLong => return,
         };
         self.end(op, result);
@@ -151,6 +175,7 @@ impl Handlers {
                 Work::Probe { exchange, .. } => {
                     Ok(Answer::Probe(ProbeResult::Failed(exchange.timed_out(flight.timeout))))
                 }
+                Work::Hook { fallback: Some(first), .. } => Err(failed(first.why.clone())),
                 Work::Hook { exchange, .. } => Err(failed(exchange.timed_out(flight.timeout))),
                 Work::Sleep => Ok(Answer::Ok),
                 Work::SleepTooLong => Err(OpError::Unknown("context deadline exceeded".to_owned())),
@@ -201,7 +226,7 @@ fn probe_result(outcome: Outcome) -> ProbeResult {
                 status => ProbeResult::Failed(format!("HTTP probe failed with statuscode: {status}")),
             }
         }
-        Outcome::Failed(why) => ProbeResult::Failed(why),
+        Outcome::Failed(why) | Outcome::NotTls(why) => ProbeResult::Failed(why),
         Outcome::Pending => ProbeResult::Failed("no result".to_owned()),
     }
 }

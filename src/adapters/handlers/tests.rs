@@ -129,6 +129,31 @@ fn server(answers: Vec<String>) -> (SocketAddr, std::sync::mpsc::Receiver<String
     (address, requests)
 }
 
+/// A server that answers the first bytes of the first connection, and a whole request on each further one.
+fn tls_refused(answers: Vec<String>) -> (SocketAddr, std::sync::mpsc::Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (seen, requests) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for (n, answer) in answers.into_iter().enumerate() {
+            let Ok((mut stream, _)) = listener.accept() else { return };
+            let mut request = Vec::new();
+            let mut buffer = [0; 16_384];
+            while !(n == 0 && !request.is_empty() || request.ends_with(b"\r\n\r\n")) {
+                match stream.read(&mut buffer) {
+                    Ok(n) if n > 0 => request.extend_from_slice(&buffer[..n]),
+                    _ => break,
+                }
+            }
+            if n > 0 {
+                let _ = seen.send(String::from_utf8_lossy(&request).into_owned());
+            }
+            let _ = stream.write_all(answer.as_bytes());
+        }
+    });
+    (address, requests)
+}
+
 fn ok(body: &str) -> String {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
 }
@@ -241,6 +266,27 @@ fn a_hook_succeeds_with_any_response_and_fails_without_one() {
     assert_eq!(lab.hook(&get(address.port()), 10 * SECOND), Ok(Answer::Ok));
     let Err(e) = lab.hook(&get(closed().port()), 10 * SECOND) else { panic!("an error") };
     assert!(e.message().contains("connection refused"), "{e}");
+}
+
+#[test]
+fn an_https_hook_of_a_server_without_tls_is_sent_again_over_http_without_its_credentials() {
+    let mut lab = Lab::new();
+    let plain = || "HTTP/1.0 400 Bad Request\r\n\r\n".to_owned();
+    let get = |port: u16| {
+        format!(
+            "{{httpGet: {{scheme: HTTPS, port: {port}, path: /stop, httpHeaders: [{{name: authorization, value: Basic x}}, \
+             {{name: X-Kept, value: kept}}]}}}}"
+        )
+    };
+    let (address, requests) = tls_refused(vec![plain(), ok("")]);
+    assert_eq!(lab.hook(&get(address.port()), 10 * SECOND), Ok(Answer::WithoutTls(address.to_string())));
+    let again = requests.recv().unwrap();
+    assert!(again.starts_with("GET /stop HTTP/1.1\r\n") && again.contains("X-Kept: kept"), "{again}");
+    assert!(!again.to_lowercase().contains("authorization"), "{again}");
+    // The first failure is the result if the second request fails too.
+    let (address, _requests) = tls_refused(vec![plain(), "SSH-2.0\r\n".into()]);
+    let Err(e) = lab.hook(&get(address.port()), 10 * SECOND) else { panic!("an error") };
+    assert!(e.message().ends_with("http: server gave HTTP response to HTTPS client"), "{e}");
 }
 
 #[test]

@@ -148,6 +148,25 @@ fn w4_a_failed_pre_stop_is_reported_and_the_stop_continues() {
 }
 
 #[test]
+fn w10_an_https_hook_that_succeeds_over_http_is_reported() {
+    const GET: &str = "{httpGet: {scheme: HTTPS, port: 8443, path: /x}}";
+    let mut w = node();
+    for hook in ["PostStart", "PreStop"] {
+        w.handlers.answers(&format!("web/main/{hook}"), &[Answers::WithoutTls]);
+    }
+    w.file("web", &hooked("").replace(HOOK, GET));
+    w.run(2);
+    let message = "request to HTTPS lifecycle hook 10.0.0.5:8443 got HTTP response, retry with HTTP succeeded";
+    assert_eq!(w.notices("LifecycleHTTPFallback"), [message]);
+    assert_eq!(w.shown("web"), "Running main#0:running second#0:running");
+    w.remove("web");
+    w.run(3);
+    assert_eq!(w.notices("LifecycleHTTPFallback"), [message; 2]);
+    assert_eq!(w.notices("FailedPreStopHook"), [""; 0]);
+    w.assert_clean();
+}
+
+#[test]
 fn w4_pre_stop_runs_once_whatever_becomes_of_wherry() {
     let mut w = node();
     w.life("web/main", &[Life::deaf()]);

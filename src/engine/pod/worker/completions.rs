@@ -13,7 +13,6 @@ use crate::api::time::{Boot, Wall};
 use crate::engine::context::Context;
 use crate::engine::effect::{FilesCall, Measure};
 use crate::engine::event::Answer;
-use crate::engine::handler;
 use crate::engine::op::{OpError, OpId};
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::plan;
@@ -67,7 +66,7 @@ impl Worker {
             BackgroundOp::RemovePodFiles { marker } => self.files_removed(marker, result.map(drop), ctx),
             BackgroundOp::RecordRemoved => self.record_removed(result.map(drop), ctx),
             BackgroundOp::PreStop { container } => {
-                self.pre_stop_done(&container, handler::hooked(Some(&[]), result), ctx);
+                self.pre_stop_done(&container, result, ctx);
             }
             BackgroundOp::Probe => self.probed(op, result, ctx),
             BackgroundOp::UpdateVolumes => self.volumes_updated(result.map(drop), ctx),

@@ -77,6 +77,7 @@ impl Worker {
         let Some(pod) = self.pod.clone() else { return };
         let hook = pod.at(index).lifecycle.as_ref().and_then(|l| l.post_start.as_ref());
         let command = hook.and_then(|h| h.exec.as_ref()).map(|exec| exec.command.as_deref().unwrap_or_default());
+        self.note_fallback(&pod.at(index).name, &result, ctx);
         if let Err(e) = handler::hooked(command, result) {
             self.post_start_failed(&pod, index, id, &e, ctx);
         }
@@ -152,7 +153,18 @@ impl Worker {
         }
     }
 
-    pub(super) fn pre_stop_done(&mut self, container: &str, result: Result<(), OpError>, ctx: &mut Context<'_>) {
+    /// An https hook of a server without TLS has succeeded over http. The manifest should say so.
+    fn note_fallback(&self, container: &str, result: &Result<Answer, OpError>, ctx: &mut Context<'_>) {
+        if let Ok(Answer::WithoutTls(server)) = result {
+            let message =
+                format!("request to HTTPS lifecycle hook {server} got HTTP response, retry with HTTP succeeded");
+            ctx.emit_warning(self.pod.as_ref(), Some(container), Reason::LifecycleHTTPFallback, message);
+        }
+    }
+
+    pub(super) fn pre_stop_done(&mut self, container: &str, result: Result<Answer, OpError>, ctx: &mut Context<'_>) {
+        self.note_fallback(container, &result, ctx);
+        let result = handler::hooked(Some(&[]), result);
         // A hook that was cut by a shorter grace period, or that ended with its container, is not reported as a failure.
         let reported = matches!(self.state, State::Sync(_) | State::Terminating(_));
         if let (true, Err(OpError::Answered { .. })) = (reported, &result) {
