@@ -136,6 +136,12 @@ impl Pod {
         })
     }
 
+    /// The images of all containers and of all image volumes, as the spec names them.
+    pub fn images(&self) -> impl Iterator<Item = &String> {
+        let volumes = self.spec().volumes.iter().flatten().filter_map(|v| v.image.as_ref()?.reference.as_ref());
+        self.all_containers().filter_map(|c| c.image.as_ref()).chain(volumes)
+    }
+
     pub fn host_network(&self) -> bool {
         self.spec().host_network == Some(true)
     }

@@ -26,6 +26,13 @@ pub enum VolumeKind {
         /// If two files have the same path, the last one wins, as in a projected volume of a kubelet.
         files: Vec<VolumeFile>,
     },
+    /// The runtime mounts it.
+    Image {
+        /// As the spec names the image.
+        reference: String,
+        /// The runtime's id of the image. Empty if it is not needed.
+        id: String,
+    },
 }
 
 /// Where an emptyDir stores its files.
@@ -133,7 +140,7 @@ impl Volume {
     pub fn plugin(&self) -> Option<&'static str> {
         match &self.kind {
             VolumeKind::EmptyDir(_) => Some("kubernetes.io~empty-dir"),
-            VolumeKind::HostPath { .. } => None,
+            VolumeKind::HostPath { .. } | VolumeKind::Image { .. } => None,
             VolumeKind::Files { plugin: FilesPlugin::ConfigMap, .. } => Some("kubernetes.io~configmap"),
             VolumeKind::Files { plugin: FilesPlugin::Secret, .. } => Some("kubernetes.io~secret"),
             VolumeKind::Files { plugin: FilesPlugin::Projected, .. } => Some("kubernetes.io~projected"),
@@ -151,7 +158,7 @@ impl Volume {
 
     /// True if a container cannot write to the volume, whatever its mount says.
     pub fn is_read_only(&self) -> bool {
-        matches!(self.kind, VolumeKind::Files { .. })
+        matches!(self.kind, VolumeKind::Files { .. } | VolumeKind::Image { .. })
     }
 }
 

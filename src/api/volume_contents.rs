@@ -40,11 +40,15 @@ pub fn resolve(facts: Facts<'_>) -> Result<Vec<Volume>, Unresolved> {
     volumes.map(one).collect()
 }
 
-/// The volumes without the contents of files: enough to mount them in a container.
-pub fn without_contents(pod: &Pod) -> Vec<Volume> {
-    let kind = |volume: &core::Volume| match plugin(volume) {
-        Some(plugin) => VolumeKind::Files { plugin, files: Vec::new() },
-        None => plain(volume, Medium::Disk),
+/// The volumes without the contents of files: enough to mount them in a container. `images`: the ids of the images of image
+/// volumes, by volume.
+pub fn without_contents(pod: &Pod, images: &BTreeMap<String, String>) -> Vec<Volume> {
+    let kind = |volume: &core::Volume| match (plugin(volume), plain(volume, Medium::Disk)) {
+        (Some(plugin), _) => VolumeKind::Files { plugin, files: Vec::new() },
+        (None, VolumeKind::Image { reference, .. }) => {
+            VolumeKind::Image { reference, id: images.get(&volume.name).cloned().unwrap_or_default() }
+        }
+        (None, kind) => kind,
     };
     let volumes = pod.spec().volumes.iter().flatten();
     volumes.map(|v| Volume { name: v.name.clone(), kind: kind(v), fs_group: fs_group(pod) }).collect()
@@ -108,6 +112,9 @@ fn kind(volume: &core::Volume, facts: Facts<'_>) -> Result<VolumeKind, String> {
 
 /// An emptyDir or a hostPath. Validation rejects all other sources.
 fn plain(volume: &core::Volume, medium: Medium) -> VolumeKind {
+    if let Some(of) = &volume.image {
+        return VolumeKind::Image { reference: of.reference.clone().unwrap_or_default(), id: String::new() };
+    }
     match &volume.host_path {
         Some(of) => {
             let check = HostPathType::named(of.type_.as_deref().unwrap_or_default()).unwrap_or(HostPathType::Unset);
@@ -354,14 +361,16 @@ mod tests {
     #[test]
     fn the_group_and_the_references_come_from_the_pod() {
         let volumes = "[{name: a, secret: {secretName: login}}, {name: b, projected: {sources: [{configMap: {name: page}}]}}, \
-                       {name: c, emptyDir: {}}, {name: d, hostPath: {path: /x, type: File}}]";
+                       {name: c, emptyDir: {}}, {name: d, hostPath: {path: /x, type: File}}, \
+                       {name: e, image: {reference: 'i:1'}}]";
         let pod = pod(volumes);
         let found: Vec<String> = references(&pod).map(|key| key.to_string()).collect();
         assert_eq!(found, ["Secret default/login", "ConfigMap default/page"]);
         let group = Some(FsGroup { gid: 7, only_on_root_mismatch: true });
-        let bare = without_contents(&pod);
-        assert!(bare.iter().all(|v| v.fs_group == group) && bare.len() == 4);
+        let bare = without_contents(&pod, &BTreeMap::from([("e".into(), "sha256:1".into())]));
+        assert!(bare.iter().all(|v| v.fs_group == group) && bare.len() == 5);
         let host_path = VolumeKind::HostPath { path: "/x".into(), check: HostPathType::File };
         assert_eq!((&bare[2].kind, &bare[3].kind), (&VolumeKind::EmptyDir(Medium::Disk), &host_path));
+        assert_eq!(bare[4].kind, VolumeKind::Image { reference: "i:1".into(), id: "sha256:1".into() });
     }
 }

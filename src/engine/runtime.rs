@@ -2,7 +2,7 @@
 //! from it for starts (P6).
 
 use crate::api::facts::RuntimeFact;
-use crate::api::runtime_features::RuntimeFeatures;
+use crate::api::runtime_features::{ImageVolumes, RuntimeFeatures};
 use crate::api::time::Boot;
 use crate::engine::context::Owner;
 use crate::engine::effect::{Effect, RuntimeCall, TimerKey};
@@ -78,7 +78,11 @@ impl Runtime {
 
     /// The optional features of the runtime, perhaps from an earlier connection.
     pub fn features(&self) -> &RuntimeFeatures {
-        static NONE: RuntimeFeatures = RuntimeFeatures { supplemental_groups_policy: false, handlers: BTreeMap::new() };
+        static NONE: RuntimeFeatures = RuntimeFeatures {
+            supplemental_groups_policy: false,
+            image_volumes: ImageVolumes::None,
+            handlers: BTreeMap::new(),
+        };
         self.fact.as_ref().map_or(&NONE, |f| &f.features)
     }
 

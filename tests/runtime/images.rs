@@ -3,6 +3,7 @@
 use crate::support::agent::{Agent, container};
 use crate::support::registry::Registry;
 use crate::support::yaml::script;
+use wherry::api::runtime_features::ImageVolumes;
 
 fn spec(image: &str, policy: &str) -> String {
     format!(
@@ -152,4 +153,80 @@ fn command_and_args_replace_entrypoint_and_cmd_as_in_kubernetes() {
     // $(pwd) names no variable: it stays unchanged, and the shell expands it.
     assert_eq!(output("args"), "args in /tmp\n");
     assert_eq!(output("command"), "command\n");
+}
+
+#[test]
+fn an_image_volume_has_the_files_of_the_image() {
+    let registry = Registry::start();
+    let mut agent = Agent::start("image-volume");
+    let image = registry.image("model");
+    agent.apply(
+        "web",
+        &format!(
+            "
+            terminationGracePeriodSeconds: 1
+            containers:
+            - name: main
+              image: localhost/busybox:1.35
+              command: [sh, -c, 'test -x /model/bin/busybox && ! touch /model/x 2>/dev/null && echo mounted; exec sleep 1000']
+              volumeMounts: [{{name: model, mountPath: /model}}]
+            volumes: [{{name: model, image: {{reference: '{image}'}}}}]
+            "
+        ),
+    );
+    let has = image_volumes(&agent);
+    if has == ImageVolumes::None {
+        let text =
+            "volume \\\"model\\\": image volumes are not supported in this node: containerd has them from 2.1 on";
+        agent.wait("the reason is reported", |a| a.log().contains(text));
+        assert!(agent.running("web", "main").is_none());
+        return;
+    }
+    // The container waits for the image of its volume, also after a restart.
+    let status = agent.wait_waiting("web", "ImagePullBackOff");
+    let message = status["state"]["waiting"]["message"].as_str().unwrap_or_default();
+    assert!(message.contains(&image), "{message}");
+    agent.kill();
+    registry.publish("model", "localhost/trap:1");
+    agent.run();
+    let pod = agent.wait_running("web");
+    let log = agent.log_path(&pod, "main", 0);
+    agent.wait("the files are seen", |_| std::fs::read_to_string(&log).is_ok_and(|text| text.contains("F mounted")));
+    agent.delete("web");
+    agent.wait_gone("web");
+}
+
+#[test]
+fn a_sub_path_of_an_image_volume_needs_a_runtime_that_has_them() {
+    let registry = Registry::start();
+    registry.publish("part", "localhost/trap:1");
+    let agent = Agent::start("image-part");
+    agent.apply(
+        "web",
+        &format!(
+            "
+            terminationGracePeriodSeconds: 1
+            containers:
+            - name: main
+              image: localhost/busybox:1.35
+              command: [sh, -c, 'test -x /part/busybox && echo mounted; exec sleep 1000']
+              volumeMounts: [{{name: model, mountPath: /part, subPath: bin}}]
+            volumes: [{{name: model, image: {{reference: '{}'}}}}]
+            ",
+            registry.image("part")
+        ),
+    );
+    if image_volumes(&agent) < ImageVolumes::WithSubPaths {
+        agent.wait("the reason is reported", |a| a.log().contains("not supported in this node: "));
+        assert!(agent.running("web", "main").is_none());
+        return;
+    }
+    let pod = agent.wait_running("web");
+    let log = agent.log_path(&pod, "main", 0);
+    agent.wait("the files are seen", |_| std::fs::read_to_string(&log).is_ok_and(|text| text.contains("F mounted")));
+}
+
+fn image_volumes(agent: &Agent) -> ImageVolumes {
+    let version = agent.cri().version().expect("Version");
+    ImageVolumes::of(&version.runtime_name, &version.runtime_version)
 }

@@ -55,7 +55,7 @@ impl Pool {
         );
         let hook = "{exec: {command: [sh]}}";
         let hooked = format!(
-            "containers: [{{name: main, {image}, {requests}, volumeMounts: [{{name: v, mountPath: /v}}], lifecycle: {{postStart: {hook}, preStop: {hook}}}}}, \
+            "containers: [{{name: main, {image}, {requests}, volumeMounts: [{{name: v, mountPath: /v}}, {{name: m, mountPath: /m}}], lifecycle: {{postStart: {hook}, preStop: {hook}}}}}, \
              {{name: side, {image}, lifecycle: {{preStop: {{sleep: {{seconds: 1}}}}}}}}]"
         );
         let probe = |handler: &str, more: &str| format!("{{{handler}, periodSeconds: 4, failureThreshold: 2{more}}}");
@@ -79,7 +79,10 @@ impl Pool {
             format!("restartPolicy: OnFailure, hostNetwork: true, terminationGracePeriodSeconds: 10, {one}"),
             format!("{init}, terminationGracePeriodSeconds: 4, {one}"),
             format!("restartPolicy: Never, terminationGracePeriodSeconds: 4, {sidecars}, {one}"),
-            format!("{sidecars}, terminationGracePeriodSeconds: 6, {hooked}, volumes: [{{name: v, emptyDir: {{}}}}]"),
+            format!(
+                "{sidecars}, terminationGracePeriodSeconds: 6, {hooked}, volumes: [{{name: v, emptyDir: {{}}}}, \
+                 {{name: m, image: {{reference: 'other:1'}}}}]"
+            ),
             format!("restartPolicy: OnFailure, terminationGracePeriodSeconds: 8, {init}, {probed}"),
             limited("1", ""),
             limited("2", ""),

@@ -10,7 +10,7 @@ use crate::api::facts::{
     ListedSandbox, RuntimeFact, SandboxFact, UsageFact,
 };
 use crate::api::names::{ContainerId, FullName, SandboxId, Uid, annotation, label};
-use crate::api::runtime_features::{HandlerFeatures, RuntimeFeatures};
+use crate::api::runtime_features::{HandlerFeatures, ImageVolumes, RuntimeFeatures};
 use crate::api::time::Wall;
 use protobuf::EnumOrUnknown;
 use std::collections::BTreeMap;
@@ -23,11 +23,11 @@ pub fn runtime(version: &proto::VersionResponse, status: &proto::StatusResponse)
         version: version.runtime_version.clone(),
         runtime_not_ready: not_ready(status, "RuntimeReady"),
         network_not_ready: not_ready(status, "NetworkReady"),
-        features: features(status),
+        features: features(version, status),
     }
 }
 
-fn features(status: &proto::StatusResponse) -> RuntimeFeatures {
+fn features(version: &proto::VersionResponse, status: &proto::StatusResponse) -> RuntimeFeatures {
     let handler = |handler: &proto::RuntimeHandler| {
         let features = HandlerFeatures {
             recursive_read_only_mounts: handler.features.recursive_read_only_mounts,
@@ -37,6 +37,7 @@ fn features(status: &proto::StatusResponse) -> RuntimeFeatures {
     };
     RuntimeFeatures {
         supplemental_groups_policy: status.features.supplemental_groups_policy,
+        image_volumes: ImageVolumes::of(&version.runtime_name, &version.runtime_version),
         handlers: status.runtime_handlers.iter().map(handler).collect(),
     }
 }

@@ -1,5 +1,6 @@
 use super::remove::exists;
 use super::*;
+use crate::api::mount::MountSource;
 use crate::api::names::{FullName, Uid};
 use crate::api::pod::Source;
 use k8s_openapi::api::core::v1 as core;
@@ -64,10 +65,17 @@ fn prepare(place: &Place, pod: &Rc<Pod>, attempt: u32) -> String {
             assert_eq!(host_ips, [""; 0]);
             let inside: Vec<&str> = mounts.iter().map(|m| m.container_path.as_str()).collect();
             assert_eq!(inside, ["/etc/hosts", "/dev/termination-log"]);
-            assert_eq!(mounts[0].host_path, place.files.layout.etc_hosts(&pod.uid));
-            mounts[1].host_path.clone()
+            assert_eq!(host_path(&mounts[0]), place.files.layout.etc_hosts(&pod.uid));
+            host_path(&mounts[1])
         }
         other => panic!("{other:?}"),
+    }
+}
+
+fn host_path(mount: &Mount) -> String {
+    match &mount.source {
+        MountSource::Host(path) => path.clone(),
+        MountSource::Image(_) => panic!("{mount:?}"),
     }
 }
 

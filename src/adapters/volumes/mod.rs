@@ -105,14 +105,15 @@ fn of(volume: &Volume) -> impl Fn(Cause) -> VolumeError + '_ {
 }
 
 fn set_up_one(paths: &PodPaths, volume: &Volume) -> Result<(), Cause> {
-    let directory = paths.volume(volume)?;
     match (&volume.kind, volume.plugin()) {
         (VolumeKind::EmptyDir(medium), plugin) => {
+            let directory = paths.volume(volume)?;
             let marker = paths.marker(plugin.unwrap_or_default(), &volume.name);
             empty_dir::set_up(paths, &directory, &marker, *medium, volume.fs_group)
         }
         (VolumeKind::HostPath { path, check }, _) => host_path::check(path, *check),
-        (VolumeKind::Files { plugin, files }, _) => set_up_files(paths, &directory, *plugin, files, volume),
+        (VolumeKind::Image { .. }, _) => Ok(()),
+        (VolumeKind::Files { plugin, files }, _) => set_up_files(paths, &paths.volume(volume)?, *plugin, files, volume),
     }
 }
 

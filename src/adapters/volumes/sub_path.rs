@@ -10,8 +10,8 @@ use super::mounts::{self, Where, is_mount_point, open_path, path_of};
 use super::paths::{PodPaths, one_part};
 use crate::api::expand;
 use crate::api::layout::Layout;
-use crate::api::mount::{Access, Mount, Propagation};
-use crate::api::volume::Volume;
+use crate::api::mount::{Access, ImageSource, Mount, MountSource, Propagation};
+use crate::api::volume::{Volume, VolumeKind};
 use k8s_openapi::api::core::v1::{Container, VolumeMount};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags};
@@ -66,14 +66,19 @@ fn container_mount(
         _ => Propagation::Private,
     };
     let access = access(volume, mount, of.recursive_read_only)?;
-    let directory = paths.volume(volume)?;
-    let host_path = match sub_path(mount, of.env)? {
-        None => directory,
-        Some(sub_path) => {
+    let sub_path = sub_path(mount, of.env)?;
+    let source = match (&volume.kind, sub_path) {
+        (VolumeKind::Image { reference, id }, sub_path) => {
+            let sub_path = sub_path.unwrap_or_default();
+            MountSource::Image(ImageSource { reference: reference.clone(), id: id.clone(), sub_path })
+        }
+        (_, None) => MountSource::Host(paths.volume(volume)?),
+        (_, Some(sub_path)) => {
+            let directory = paths.volume(volume)?;
             let source = open_sub_path(&directory, &sub_path)?;
             let target = format!("{}/{index}", paths.container_sub_paths(&volume.name, one_part(&of.container.name)?)?);
             bind(paths, &source, &target, propagation)?;
-            target
+            MountSource::Host(target)
         }
     };
     let container_path = match mount.mount_path.as_str() {
@@ -81,7 +86,8 @@ fn container_mount(
         // As in a kubelet: relative to the root of the container.
         path => format!("/{path}"),
     };
-    Ok(Mount { container_path, host_path, access, propagation, owned: volume.host_path().is_none() })
+    let owned = volume.host_path().is_none() && matches!(source, MountSource::Host(_));
+    Ok(Mount { container_path, source, access, propagation, owned })
 }
 
 fn access(volume: &Volume, mount: &VolumeMount, runtime_has_recursive: bool) -> Result<Access, Cause> {

@@ -64,6 +64,15 @@ pub(crate) fn image_names(pod: &Pod) -> Vec<Fault> {
             }
         }
     }
+    let at_volumes = at.field("volumes");
+    for (i, volume) in spec.and_then(|spec| spec.volumes.as_deref()).unwrap_or_default().iter().enumerate() {
+        let Some(image) = volume.image.as_ref().and_then(|image| image.reference.as_deref()) else { continue };
+        if let Err(why) = image::check(image) {
+            let at = at_volumes.item(i);
+            let detail = format_args!("{why}; the containers that mount it would wait with InvalidImageName");
+            faults.invalid(at.field("image").field("reference"), image, detail);
+        }
+    }
     faults.0
 }
 

@@ -235,7 +235,6 @@ fn image(source: &ImageVolumeSource, at: At<'_>, faults: &mut Faults) {
     if let Some(policy) = source.pull_policy.as_deref().filter(|policy| !policy.is_empty()) {
         one_of(Some(policy), &["Always", "IfNotPresent", "Never"], at.field("pullPolicy"), faults);
     }
-    faults.not_yet(at);
 }
 
 fn projected(source: &ProjectedVolumeSource, spec: &PodSpec, at: At<'_>, faults: &mut Faults) {

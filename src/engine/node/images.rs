@@ -21,7 +21,7 @@ impl Engine {
         let mut named = Vec::new();
         let mut of_pod = |pod: &Pod| {
             let of = |image: &String| Named { image: image.clone(), pod: pod.name.clone() };
-            named.extend(pod.all_containers().filter_map(|c| c.image.as_ref()).map(of));
+            named.extend(pod.images().map(of));
         };
         self.desired.manifests().iter().chain(of_workers).for_each(|pod| of_pod(pod));
         for (uid, worker) in &self.workers {

@@ -5,7 +5,7 @@
 
 use crate::api::pod::Pod;
 use crate::api::runtime_class::RuntimeClasses;
-use crate::api::runtime_features::RuntimeFeatures;
+use crate::api::runtime_features::{ImageVolumes, RuntimeFeatures};
 
 /// The runtime handler for the pod's sandbox; empty for the default handler.
 ///
@@ -22,5 +22,32 @@ pub fn handler(pod: &Pod, classes: &RuntimeClasses, runtime: &RuntimeFeatures) -
                 .to_owned(),
         );
     }
+    image_volumes(pod, runtime.image_volumes)?;
     Ok(handler.into())
+}
+
+fn image_volumes(pod: &Pod, runtime: ImageVolumes) -> Result<(), String> {
+    let volumes = || pod.spec().volumes.iter().flatten().filter(|volume| volume.image.is_some());
+    let given = |path: &Option<String>| path.as_deref().is_some_and(|path| !path.is_empty());
+    let has_sub_path = |name: &str| {
+        let mut mounts = pod.all_containers().flat_map(|container| container.volume_mounts.iter().flatten());
+        mounts.any(|mount| mount.name == name && (given(&mount.sub_path) || given(&mount.sub_path_expr)))
+    };
+    match (runtime, volumes().next()) {
+        (_, None) => Ok(()),
+        (ImageVolumes::None, Some(volume)) => Err(format!(
+            "volume {:?}: image volumes are not supported in this node: containerd has them from 2.1 on, CRI-O from 1.31 on; \
+             upgrade the container runtime",
+            volume.name
+        )),
+        (ImageVolumes::Whole, _) => match volumes().find(|volume| has_sub_path(&volume.name)) {
+            None => Ok(()),
+            Some(volume) => Err(format!(
+                "volume {:?}: subPath of an image volume is not supported in this node: the container runtime would mount the \
+                 whole image; containerd has it from 2.2 on, CRI-O from 1.33 on; upgrade the container runtime",
+                volume.name
+            )),
+        },
+        (ImageVolumes::WithSubPaths, _) => Ok(()),
+    }
 }

@@ -12,9 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use wherry::api::facts::{ContainerState, ImageFact, RuntimeFact};
+use wherry::api::mount::MountSource;
 use wherry::api::names::{ContainerId, Uid};
 use wherry::api::pod::Pod;
-use wherry::api::runtime_features::RuntimeFeatures;
+use wherry::api::runtime_features::{ImageVolumes, RuntimeFeatures};
 use wherry::api::time::Wall;
 use wherry::engine::effect::{CreateContainer, RuntimeCall};
 use wherry::engine::event::Answer;
@@ -96,6 +97,7 @@ impl Runtime {
             network_ready: true,
             ready: true,
             image_user: (Some(0), String::new()),
+            features: RuntimeFeatures { image_volumes: ImageVolumes::WithSubPaths, ..RuntimeFeatures::default() },
             ..Runtime::default()
         }
     }
@@ -305,6 +307,15 @@ impl Runtime {
         };
         if self.containers.values().any(taken) {
             return failed("failed to reserve container name: it is reserved");
+        }
+        let images = call.mounts.iter().filter_map(|mount| match &mount.source {
+            MountSource::Image(image) => Some(&image.id),
+            MountSource::Host(_) => None,
+        });
+        for image in images {
+            if !self.images.iter().any(|name| format!("sha256:{name}") == *image) {
+                return failed(format!("failed to mount image volume: image {image:?}: not found"));
+            }
         }
         let id = self.id("c");
         let pid = 1000 + self.last_id;

@@ -284,3 +284,16 @@ fn images_that_cannot_be_listed_are_an_error_of_the_request() {
     w.run(5);
     assert_eq!(w.operations_in_flight(), 0, "the call was cancelled");
 }
+
+#[test]
+fn i1_the_image_of_a_volume_is_in_use_and_that_of_a_waiting_manifest_too() {
+    let mut w = node_with_images(&["a:1", "b:1"], 740, policy());
+    let spec = "volumes: [{name: m, image: {reference: 'a:1'}}], \
+         containers: [{name: main, image: 'busybox:1.35', volumeMounts: [{name: m, mountPath: /m}]}]";
+    w.file("web", spec);
+    w.run(70);
+    assert!(w.runs("web/main"));
+    assert_eq!(w.removals(), ["b:1"], "{}", w.trace());
+    w.run(200);
+    assert_eq!(w.removals(), ["b:1"], "{}", w.trace());
+}

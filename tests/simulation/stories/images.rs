@@ -1,7 +1,8 @@
 //! Images: pull policies, pulls and their back-off.
 
 use crate::story::*;
-use crate::world::Fault;
+use crate::world::{Fault, World};
+use wherry::api::runtime_features::ImageVolumes;
 
 fn with_policy(policy: &str) -> String {
     format!("containers: [{{name: main, image: 'other:1', imagePullPolicy: {policy}}}]")
@@ -113,4 +114,75 @@ fn pulls_are_made_one_after_another_and_starts_do_not_wait_for_them() {
     w.run(10);
     assert_eq!(w.times("PullImage", 0).len(), 10);
     assert_eq!(w.runtime.containers.values().filter(|c| c.runs()).count(), 11);
+}
+
+/// Two containers that mount the same image.
+const WITH_IMAGE_VOLUME: &str = "volumes: [{name: model, image: {reference: 'other:1'}}, {name: unused, image: {reference: 'gone:1'}}], \
+     containers: [{name: main, image: 'busybox:1.35', volumeMounts: [{name: model, mountPath: /model}]}, \
+     {name: second, image: 'busybox:1.35'}]";
+
+#[test]
+fn w9_the_image_of_a_volume_is_pulled_before_the_container_that_mounts_it() {
+    let mut w = node();
+    w.runtime.unknown_images.insert("other:1".into());
+    w.file("web", WITH_IMAGE_VOLUME);
+    w.until("the first failure", 5, |w| w.waiting("web", "main").0 == "ErrImagePull");
+    assert_eq!(w.waiting("web", "main").1, "failed to pull other:1: no such image");
+    w.run(3);
+    assert_eq!(w.waiting("web", "main").0, "ImagePullBackOff");
+    assert!(w.runs("web/second"), "a container without the volume starts");
+    w.runtime.unknown_images.clear();
+    w.run(20);
+    assert!(w.runs("web/main"), "{}", w.trace());
+    assert_eq!(w.times("PullImage other:1", 0).len(), 2);
+    assert_eq!(w.times("PullImage gone:1", 0).len(), 0, "no container mounts it");
+    // The next start finds the image, also after a restart of Wherry.
+    w.restart_engine();
+    w.run(2);
+    w.exit_of("web/main", 1);
+    w.run(20);
+    assert!(w.runs("web/main"), "{}", w.trace());
+    assert_eq!(w.times("PullImage", 0).len(), 2);
+    w.assert_well();
+}
+
+#[test]
+fn w9_the_pull_policy_of_an_image_volume_is_its_own() {
+    let mut w = node();
+    w.file("web", &WITH_IMAGE_VOLUME.replace("'other:1'", "'other:1', pullPolicy: Never"));
+    w.run(3);
+    let message = "Container image \"other:1\" is not present with pull policy of Never";
+    assert_eq!(w.waiting("web", "main"), ("ErrImageNeverPull".into(), message.into()));
+    w.runtime.images.insert("other:1".into());
+    w.file("web", &WITH_IMAGE_VOLUME.replace("'other:1'", "'other:1', pullPolicy: Always"));
+    w.run(40);
+    assert!(w.runs("web/main"));
+    assert_eq!(w.times("PullImage other:1", 0).len(), 1);
+    w.file("web", &WITH_IMAGE_VOLUME.replace("other:1", "Other:1"));
+    w.run(40);
+    assert_eq!(w.waiting("web", "main").0, "InvalidImageName");
+}
+
+#[test]
+fn w9_a_pod_with_an_image_volume_waits_for_a_runtime_that_has_them() {
+    let mut w = node();
+    let upgrade = |w: &mut World, has: ImageVolumes| {
+        w.runtime.features.image_volumes = has;
+        w.runtime_down();
+        w.runtime_up();
+        w.run(60);
+    };
+    upgrade(&mut w, ImageVolumes::None);
+    w.file("web", WITH_IMAGE_VOLUME);
+    w.file("part", &WITH_IMAGE_VOLUME.replace("mountPath: /model", "mountPath: /model, subPath: a"));
+    w.run(30);
+    assert_eq!(w.times("RunSandbox", 0).len(), 0);
+    let notices = w.notices("FailedCreatePodSandBox");
+    assert!(notices[0].contains("volume \"model\": image volumes are not supported in this node"), "{notices:?}");
+    upgrade(&mut w, ImageVolumes::Whole);
+    assert!(w.runs("web/main") && w.times("RunSandbox part", 0).is_empty(), "{}", w.trace());
+    let notices = w.notices("FailedCreatePodSandBox");
+    assert!(notices.iter().any(|text| text.contains("subPath of an image volume is not supported")), "{notices:?}");
+    upgrade(&mut w, ImageVolumes::WithSubPaths);
+    assert!(w.runs("part/main"), "{}", w.trace());
 }

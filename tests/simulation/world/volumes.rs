@@ -4,8 +4,9 @@ use super::{Item, MS, World};
 use crate::runtime::Container;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use wherry::api::mount::Mount;
+use wherry::api::mount::{ImageSource, Mount, MountSource};
 use wherry::api::names::Uid;
+use wherry::api::volume::VolumeKind;
 use wherry::engine::effect::{ContainerVolumes, VolumesCall};
 use wherry::engine::event::Answer;
 use wherry::engine::op::{Code, OpError, OpId};
@@ -52,7 +53,15 @@ impl World {
 
     fn mounts_of(&self, of: &ContainerVolumes) -> Vec<Mount> {
         let mounts = of.container.volume_mounts.iter().flatten();
-        mounts.map(|mount| Mount::writable(&mount.mount_path, format!("/volumes/{}", mount.name))).collect()
+        let source = |name: &str| match of.volumes.iter().find(|v| v.name == name).map(|v| &v.kind) {
+            Some(VolumeKind::Image { reference, id }) => MountSource::Image(ImageSource {
+                reference: reference.clone(),
+                id: id.clone(),
+                sub_path: String::new(),
+            }),
+            _ => MountSource::Host(format!("/volumes/{name}")),
+        };
+        mounts.map(|m| Mount { source: source(&m.name), ..Mount::writable(&m.mount_path, "") }).collect()
     }
 
     fn change_volumes(&mut self, call: &VolumesCall) {

@@ -4,7 +4,7 @@ use super::{RequestConfig, annotations, resources, security};
 use crate::adapters::cri::proto;
 use crate::api::devices::DeviceNode;
 use crate::api::layout::Layout;
-use crate::api::mount::{Access, Mount, Propagation};
+use crate::api::mount::{Access, Mount, MountSource, Propagation};
 use crate::api::pod::Pod;
 use crate::engine::effect::CreateContainer;
 use k8s_openapi::api::core::v1::Container;
@@ -85,9 +85,22 @@ fn cdi_device(name: &str) -> proto::CDIDevice {
 }
 
 pub(super) fn mount(mount: &Mount, cfg: &RequestConfig) -> proto::Mount {
+    let (host_path, image, image_sub_path) = match &mount.source {
+        MountSource::Host(path) => (path.clone(), MessageField::none(), String::new()),
+        MountSource::Image(source) => {
+            let image = proto::ImageSpec {
+                image: source.id.clone(),
+                user_specified_image: source.reference.clone(),
+                ..Default::default()
+            };
+            (String::new(), MessageField::some(image), source.sub_path.clone())
+        }
+    };
     proto::Mount {
         container_path: mount.container_path.clone(),
-        host_path: mount.host_path.clone(),
+        host_path,
+        image,
+        image_sub_path,
         readonly: mount.access != Access::ReadWrite,
         recursive_read_only: mount.access == Access::RecursiveReadOnly,
         selinux_relabel: mount.owned && cfg.selinux,

@@ -1,6 +1,7 @@
 use super::*;
 use crate::adapters::volumes::tests::*;
-use crate::adapters::volumes::{set_up, tear_down_container, update_files};
+use crate::adapters::volumes::{set_up, tear_down, tear_down_container, update_files};
+use crate::api::mount::ImageSource;
 use crate::api::volume::{FilesPlugin, HostPathType, Medium};
 use rustix::mount::{mount_bind, mount_change};
 use serde_json::{Value, json};
@@ -31,6 +32,13 @@ fn sub_path_of(place: &Place, volume: &str, index: usize) -> String {
     place.at(&format!("root/pods/u1/volume-subpaths/{volume}/main/{index}"))
 }
 
+fn source_path(mount: &Mount) -> String {
+    match &mount.source {
+        MountSource::Host(path) => path.clone(),
+        MountSource::Image(_) => panic!("{mount:?}"),
+    }
+}
+
 #[test]
 fn a_whole_volume_needs_no_mount_of_its_own() {
     let place = place();
@@ -50,7 +58,7 @@ fn a_whole_volume_needs_no_mount_of_its_own() {
     ]);
     let mount = |path: &str, host: &str, access, propagation| Mount {
         container_path: path.into(),
-        host_path: host.into(),
+        source: MountSource::Host(host.into()),
         access,
         propagation,
         owned: path != "/h/x",
@@ -98,6 +106,33 @@ fn a_sub_path_that_is_not_valid_is_refused() {
 }
 
 #[test]
+fn the_runtime_mounts_the_image_of_an_image_volume() {
+    let place = place();
+    let kind = VolumeKind::Image { reference: "r.io/model:1".into(), id: "sha256:1".into() };
+    let volumes = [volume("m", kind)];
+    set_up(&place.layout, "u1", &volumes).unwrap();
+    let list = json!([
+        {"name": "m", "mountPath": "/model"},
+        {"name": "m", "mountPath": "/part", "subPathExpr": "weights/$(NAME)"},
+    ]);
+    let mount = |path: &str, sub_path: &str| Mount {
+        container_path: path.into(),
+        source: MountSource::Image(ImageSource {
+            reference: "r.io/model:1".into(),
+            id: "sha256:1".into(),
+            sub_path: sub_path.into(),
+        }),
+        access: Access::ReadOnly,
+        propagation: Propagation::Private,
+        owned: false,
+    };
+    assert_eq!(mounts(&place, &volumes, list).unwrap(), [mount("/model", ""), mount("/part", "weights/web")]);
+    tear_down(&place.layout, "u1").unwrap();
+    let outside = json!([{"name": "m", "mountPath": "/x", "subPath": "../x"}]);
+    assert!(mounts(&place, &volumes, outside).is_err());
+}
+
+#[test]
 fn a_sub_path_is_mounted_in_the_pods_directory() {
     with_mounts(|| {
         let place = place();
@@ -112,7 +147,7 @@ fn a_sub_path_is_mounted_in_the_pods_directory() {
             {"name": "e", "mountPath": "/expr", "subPathExpr": "x-$(NAME)"},
             {"name": "c", "mountPath": "/key", "subPath": "key"},
         ]);
-        let paths = |mounts: Vec<Mount>| mounts.into_iter().map(|mount| mount.host_path).collect::<Vec<_>>();
+        let paths = |mounts: Vec<Mount>| mounts.iter().map(source_path).collect::<Vec<_>>();
         let first = paths(mounts(&place, &volumes, list.clone()).unwrap());
         let wanted = [("e", 1), ("e", 2), ("c", 3)].map(|(volume, index)| sub_path_of(&place, volume, index));
         assert_eq!(first[1..], wanted);
@@ -174,7 +209,7 @@ fn mounts_of_the_host_below_a_sub_path_stay_mounted() {
         let volumes = [host_path("h", &host, HostPathType::Directory)];
         let mounted = |propagation| {
             let list = json!([{"name": "h", "mountPath": "/h", "subPath": "data", "mountPropagation": propagation}]);
-            mounts(&place, &volumes, list).unwrap().remove(0).host_path
+            source_path(&mounts(&place, &volumes, list).unwrap()[0])
         };
         for (propagation, arrives) in [("None", false), ("HostToContainer", true), ("Bidirectional", true)] {
             let sub_path = mounted(propagation);

@@ -171,8 +171,8 @@ impl Worker {
             (ActiveOp::PreparePod { attempt }, Ok(_)) => self.prepared(Preparation::Directories { attempt }),
             (ActiveOp::MakeCgroup { attempt }, Ok(_)) => self.prepared(Preparation::Cgroup { attempt }),
             (ActiveOp::PreparePod { .. } | ActiveOp::MakeCgroup { .. }, Err(e)) => self.sandbox_failed(&e, ctx),
-            (ActiveOp::ImageStatus { index, attempt }, Ok(Answer::Image(found))) => {
-                self.image_found(Instance { index, attempt }, found, ctx);
+            (ActiveOp::ImageStatus { index, attempt, needed }, Ok(Answer::Image(found))) => {
+                self.image_found(Instance { index, attempt }, needed, found, ctx);
             }
             (ActiveOp::DockerConfig { index, attempt }, result) => {
                 self.docker_config_read(Instance { index, attempt }, result, ctx);
@@ -180,8 +180,8 @@ impl Worker {
             (ActiveOp::AskProvider { index, attempt, name }, result) => {
                 self.provider_asked(Instance { index, attempt }, &name, result, ctx);
             }
-            (ActiveOp::Pull { index, attempt, image, began }, result) => {
-                self.pulled(Instance { index, attempt }, image, began, result, ctx);
+            (ActiveOp::Pull { index, attempt, needed, image, began }, result) => {
+                self.pulled(Instance { index, attempt }, needed, image, began, result, ctx);
             }
             (ActiveOp::PrepareContainer { index, attempt }, Ok(Answer::Prepared(prepared))) => {
                 if let State::Sync(sync) = &mut self.state {

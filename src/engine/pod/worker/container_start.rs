@@ -3,6 +3,7 @@
 //! The plan names the container and its attempt. `Starting` keeps the results of the steps so far; a result for another
 //! container or attempt does not count.
 
+use super::needed_image::NeededImage;
 use super::pull::Pull;
 use crate::api::facts::ImageFact;
 use crate::api::mount::Mount;
@@ -20,25 +21,41 @@ pub struct Instance {
     pub attempt: u32,
 }
 
+/// The runtime's ids of the images of image volumes, by volume.
+pub type VolumeImages = BTreeMap<String, String>;
+
 /// The steps towards the CreateContainer call that are done.
 #[derive(Debug, Default, Serialize)]
 pub enum Starting {
     #[default]
     Nothing,
-    /// The image is missing.
-    Pulling { of: Instance, pull: Pull },
-    /// The image is present. `prepared`: the resources whose device plugins need no further call before this start.
-    Image { of: Instance, image: ImageFact, prepared: BTreeSet<String> },
+    /// The images of these volumes are present.
+    VolumeImages { of: Instance, volumes: VolumeImages },
+    /// An image is missing.
+    Pulling { of: Instance, volumes: VolumeImages, needed: NeededImage, pull: Pull },
+    /// All images are present. `prepared`: the resources whose device plugins need no further call before this start.
+    Image { of: Instance, volumes: VolumeImages, image: ImageFact, prepared: BTreeSet<String> },
     /// The container's files exist too.
-    Files { of: Instance, image: ImageFact, prepared: Prepared },
+    Files { of: Instance, volumes: VolumeImages, image: ImageFact, prepared: Prepared },
     /// The volumes are mounted for the container too. `prepared` contains their mounts.
-    Mounted { of: Instance, image: ImageFact, prepared: Prepared },
+    Mounted { of: Instance, volumes: VolumeImages, image: ImageFact, prepared: Prepared },
+}
+
+/// The parts of a container's spec that need steps of their own.
+#[derive(Debug, Default)]
+pub struct Needs {
+    /// The container has volume mounts.
+    pub mounts: bool,
+    /// The image volumes that it mounts.
+    pub images: Vec<String>,
+    /// The resources of which it requests devices.
+    pub resources: Vec<String>,
 }
 
 /// The next step towards a container.
 #[derive(Debug, PartialEq)]
 pub enum Step {
-    CheckImage,
+    CheckImage(NeededImage),
     ContinuePull,
     /// A device plugin has to be called, or its devices are still to be chosen.
     PrepareDevices {
@@ -46,6 +63,7 @@ pub enum Step {
     },
     PrepareFiles(ImageFact),
     MountVolumes {
+        volumes: VolumeImages,
         prepared: Prepared,
     },
     Create {
@@ -55,28 +73,62 @@ pub enum Step {
 }
 
 impl Starting {
-    /// `has_volumes`: the container has volume mounts. `resources`: it requests devices of these.
-    pub fn next(&self, instance: Instance, has_volumes: bool, resources: &[String]) -> Step {
+    pub fn next(&self, instance: Instance, needs: &Needs) -> Step {
         match self {
             Starting::Pulling { of, .. } if *of == instance => Step::ContinuePull,
-            Starting::Image { of, image, prepared } if *of == instance => {
-                match resources.iter().find(|resource| !prepared.contains(*resource)) {
+            Starting::Image { of, image, prepared, .. } if *of == instance => {
+                match needs.resources.iter().find(|resource| !prepared.contains(*resource)) {
                     Some(resource) => Step::PrepareDevices { resource: resource.clone() },
                     None => Step::PrepareFiles(image.clone()),
                 }
             }
-            Starting::Files { of, prepared, .. } if *of == instance && has_volumes => {
-                Step::MountVolumes { prepared: prepared.clone() }
+            Starting::Files { of, volumes, prepared, .. } if *of == instance && needs.mounts => {
+                Step::MountVolumes { volumes: volumes.clone(), prepared: prepared.clone() }
             }
-            Starting::Files { of, image, prepared } | Starting::Mounted { of, image, prepared } if *of == instance => {
+            Starting::Files { of, image, prepared, .. } | Starting::Mounted { of, image, prepared, .. }
+                if *of == instance =>
+            {
                 Step::Create { image: image.clone(), prepared: prepared.clone() }
             }
-            _ => Step::CheckImage,
+            _ => {
+                let missing = needs.images.iter().find(|volume| !self.has_volume_image(instance, volume));
+                Step::CheckImage(missing.cloned().map_or(NeededImage::Own, NeededImage::Volume))
+            }
         }
     }
 
-    pub fn image(of: Instance, image: ImageFact) -> Starting {
-        Starting::Image { of, image, prepared: BTreeSet::new() }
+    fn has_volume_image(&self, instance: Instance, volume: &str) -> bool {
+        matches!(self, Starting::VolumeImages { of, volumes } if *of == instance && volumes.contains_key(volume))
+    }
+
+    /// Nothing is known about the container yet.
+    pub fn is_first_step(&self, instance: Instance) -> bool {
+        !matches!(self, Starting::VolumeImages { of, .. } if *of == instance)
+    }
+
+    /// The images of volumes that are present for this instance.
+    fn take_volume_images(&mut self, instance: Instance) -> VolumeImages {
+        match std::mem::take(self) {
+            Starting::VolumeImages { of, volumes } | Starting::Pulling { of, volumes, .. } if of == instance => volumes,
+            _ => VolumeImages::new(),
+        }
+    }
+
+    pub fn begin_pull(&mut self, of: Instance, needed: NeededImage, pull: Pull) {
+        let volumes = self.take_volume_images(of);
+        *self = Starting::Pulling { of, volumes, needed, pull };
+    }
+
+    /// The image is present.
+    pub fn image_found(&mut self, of: Instance, needed: NeededImage, image: ImageFact) {
+        let mut volumes = self.take_volume_images(of);
+        *self = match needed {
+            NeededImage::Own => Starting::Image { of, volumes, image, prepared: BTreeSet::new() },
+            NeededImage::Volume(name) => {
+                volumes.insert(name, image.id);
+                Starting::VolumeImages { of, volumes }
+            }
+        };
     }
 
     /// The device plugin of the resource needs no further call before this start.
@@ -91,7 +143,9 @@ impl Starting {
     /// The files of this container were created. They count only if its image is still the one that was checked.
     pub fn files_created(&mut self, instance: Instance, prepared: Prepared) {
         *self = match std::mem::take(self) {
-            Starting::Image { of, image, .. } if of == instance => Starting::Files { of, image, prepared },
+            Starting::Image { of, volumes, image, .. } if of == instance => {
+                Starting::Files { of, volumes, image, prepared }
+            }
             other => other,
         };
     }
@@ -99,11 +153,11 @@ impl Starting {
     /// The volumes are mounted for this container.
     pub fn volumes_mounted(&mut self, instance: Instance, mounts: Vec<Mount>) {
         *self = match std::mem::take(self) {
-            Starting::Files { of, image, mut prepared } if of == instance => {
+            Starting::Files { of, volumes, image, mut prepared } if of == instance => {
                 // As in a kubelet, a volume at /etc/hosts replaces the managed file.
                 prepared.mounts.retain(|own| mounts.iter().all(|mount| mount.container_path != own.container_path));
                 prepared.mounts.splice(0..0, mounts);
-                Starting::Mounted { of, image, prepared }
+                Starting::Mounted { of, volumes, image, prepared }
             }
             other => other,
         };
@@ -113,7 +167,9 @@ impl Starting {
     pub fn forget_files(&mut self) {
         *self = match std::mem::take(self) {
             Starting::Pulling { .. } => Starting::Nothing,
-            Starting::Files { of, image, .. } | Starting::Mounted { of, image, .. } => Starting::image(of, image),
+            Starting::Files { of, volumes, image, .. } | Starting::Mounted { of, volumes, image, .. } => {
+                Starting::Image { of, volumes, image, prepared: BTreeSet::new() }
+            }
             other => other,
         };
     }
@@ -229,35 +285,75 @@ mod tests {
         Prepared { mounts: vec![Mount::writable("/dev/termination-log", host_path)], ..Prepared::default() }
     }
 
+    fn mounts() -> Needs {
+        Needs { mounts: true, ..Needs::default() }
+    }
+
+    #[test]
+    fn the_images_of_volumes_are_needed_before_the_containers_own() {
+        let (this, other) = (Instance { index: 0, attempt: 1 }, Instance { index: 0, attempt: 2 });
+        let needs = Needs { mounts: true, images: vec!["a".into(), "b".into()], ..Needs::default() };
+        let volume = |name: &str| NeededImage::Volume(name.into());
+        let found = |id: &str| ImageFact { id: id.into(), ..image() };
+        let mut starting = Starting::Nothing;
+        assert_eq!(starting.next(this, &needs), Step::CheckImage(volume("a")));
+        assert!(starting.is_first_step(this));
+        starting.image_found(this, volume("a"), found("1"));
+        assert_eq!(starting.next(this, &needs), Step::CheckImage(volume("b")));
+        assert!(!starting.is_first_step(this) && starting.is_first_step(other));
+        assert_eq!(starting.next(other, &needs), Step::CheckImage(volume("a")), "of another instance");
+        starting.begin_pull(this, volume("b"), Pull::new("b:1".into(), "b".into(), at(3)));
+        assert_eq!(starting.next(this, &needs), Step::ContinuePull);
+        starting.image_found(this, volume("b"), found("2"));
+        assert_eq!(starting.next(this, &needs), Step::CheckImage(NeededImage::Own));
+        starting.begin_pull(this, NeededImage::Own, Pull::new("i:1".into(), "i".into(), at(4)));
+        starting.image_found(this, NeededImage::Own, image());
+        starting.files_created(this, prepared("/t"));
+        let volumes: VolumeImages = [("a".into(), "1".into()), ("b".into(), "2".into())].into();
+        assert_eq!(starting.next(this, &needs), Step::MountVolumes { volumes, prepared: prepared("/t") });
+        starting.image_found(other, volume("b"), found("2"));
+        assert_eq!(starting.next(other, &needs), Step::CheckImage(volume("a")), "the images of another instance");
+    }
+
     #[test]
     fn a_start_goes_from_the_image_to_the_files_to_the_create_of_one_instance() {
         let (this, other) = (Instance { index: 0, attempt: 1 }, Instance { index: 0, attempt: 2 });
         let mut starting = Starting::Nothing;
-        assert_eq!(starting.next(this, false, &[]), Step::CheckImage);
+        assert_eq!(starting.next(this, &Needs::default()), Step::CheckImage(NeededImage::Own));
         let pull = Pull::new("i:1".into(), "docker.io/library/i".into(), at(3));
-        starting = Starting::Pulling { of: this, pull };
+        starting.begin_pull(this, NeededImage::Own, pull);
         assert!(
-            starting.next(this, false, &[]) == Step::ContinuePull
-                && starting.next(other, false, &[]) == Step::CheckImage
+            starting.next(this, &Needs::default()) == Step::ContinuePull
+                && starting.next(other, &Needs::default()) == Step::CheckImage(NeededImage::Own)
         );
         starting.forget_files();
-        assert_eq!(starting.next(this, false, &[]), Step::CheckImage);
-        starting = Starting::image(this, image());
-        assert_eq!(starting.next(this, false, &[]), Step::PrepareFiles(image()));
+        assert_eq!(starting.next(this, &Needs::default()), Step::CheckImage(NeededImage::Own));
+        starting.image_found(this, NeededImage::Own, image());
+        assert_eq!(starting.next(this, &Needs::default()), Step::PrepareFiles(image()));
         starting.files_created(other, prepared("/x"));
-        assert_eq!(starting.next(this, false, &[]), Step::PrepareFiles(image()), "the files of another instance");
+        assert_eq!(
+            starting.next(this, &Needs::default()),
+            Step::PrepareFiles(image()),
+            "the files of another instance"
+        );
         starting.files_created(this, prepared("/t"));
-        assert_eq!(starting.next(this, false, &[]), Step::Create { image: image(), prepared: prepared("/t") });
-        assert_eq!(starting.next(other, false, &[]), Step::CheckImage);
-        assert_eq!(starting.next(this, true, &[]), Step::MountVolumes { prepared: prepared("/t") });
+        assert_eq!(starting.next(this, &Needs::default()), Step::Create { image: image(), prepared: prepared("/t") });
+        assert_eq!(starting.next(other, &Needs::default()), Step::CheckImage(NeededImage::Own));
+        assert_eq!(
+            starting.next(this, &mounts()),
+            Step::MountVolumes { volumes: VolumeImages::new(), prepared: prepared("/t") }
+        );
         let volume = Mount::writable("/data", "/v");
         starting.volumes_mounted(other, vec![volume.clone()]);
-        assert_eq!(starting.next(this, true, &[]), Step::MountVolumes { prepared: prepared("/t") });
+        assert_eq!(
+            starting.next(this, &mounts()),
+            Step::MountVolumes { volumes: VolumeImages::new(), prepared: prepared("/t") }
+        );
         starting.volumes_mounted(this, vec![volume.clone(), Mount::writable("/dev/termination-log", "/own")]);
-        let Step::Create { prepared: mounted, .. } = starting.next(this, true, &[]) else { panic!("a create") };
+        let Step::Create { prepared: mounted, .. } = starting.next(this, &mounts()) else { panic!("a create") };
         assert_eq!(mounted.mounts, [volume, Mount::writable("/dev/termination-log", "/own")]);
         starting.forget_files();
-        assert_eq!(starting.next(this, false, &[]), Step::PrepareFiles(image()));
+        assert_eq!(starting.next(this, &Needs::default()), Step::PrepareFiles(image()));
     }
 
     #[test]

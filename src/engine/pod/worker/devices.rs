@@ -5,7 +5,7 @@ use super::ops::ActiveOp;
 use super::{State, Worker};
 use crate::api::devices::{Allocated, Granted, is_device_resource};
 use crate::api::limits::limits;
-use crate::api::mount::{Access, Mount, Propagation};
+use crate::api::mount::{Access, Mount, MountSource, Propagation};
 use crate::api::pod::{Pod, is_sidecar};
 use crate::api::reason::Reason;
 use crate::api::resources::Resources;
@@ -168,7 +168,7 @@ impl Worker {
 pub(super) fn mounts(allocated: &Allocated) -> impl Iterator<Item = Mount> {
     allocated.mounts.iter().map(|mount| Mount {
         container_path: mount.container_path.clone(),
-        host_path: mount.host_path.clone(),
+        source: MountSource::Host(mount.host_path.clone()),
         access: if mount.read_only { Access::ReadOnly } else { Access::ReadWrite },
         propagation: Propagation::Private,
         owned: false,

@@ -24,6 +24,7 @@ mod devices;
 mod hooks;
 mod killing;
 mod measure;
+mod needed_image;
 mod ops;
 mod pod_record;
 mod probing;

@@ -3,6 +3,7 @@
 //! At most one *active* operation is in flight: the plan waits for its result. Any number of *background* operations may run
 //! next to it. They change nothing that a plan depends on, or count as one together (stops).
 
+use super::needed_image::NeededImage;
 use crate::api::names::{ContainerId, SandboxId};
 use crate::api::time::Boot;
 use crate::engine::op::OpId;
@@ -28,6 +29,7 @@ pub enum ActiveOp {
     ImageStatus {
         index: usize,
         attempt: u32,
+        needed: NeededImage,
     },
     /// The read of the node's docker configuration, for a pull.
     DockerConfig {
@@ -43,6 +45,7 @@ pub enum ActiveOp {
     Pull {
         index: usize,
         attempt: u32,
+        needed: NeededImage,
         image: String,
         began: Boot,
     },
@@ -354,7 +357,8 @@ mod tests {
     #[test]
     fn w2_a_kill_cancels_starts_pulls_and_hooks_and_nothing_else() {
         let hook = |cancelled| ActiveOp::PostStart { index: 0, id: "c".into(), cancelled };
-        let pull = ActiveOp::Pull { index: 0, attempt: 0, image: String::new(), began: Boot(0) };
+        let pull =
+            ActiveOp::Pull { index: 0, attempt: 0, needed: NeededImage::Own, image: String::new(), began: Boot(0) };
         let sandbox = ActiveOp::RunSandbox { began: Boot(0), attempt: 0 };
         let provider = ActiveOp::AskProvider { index: 0, attempt: 0, name: String::new() };
         let cancelled =

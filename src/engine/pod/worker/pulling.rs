@@ -2,6 +2,7 @@
 
 use super::container_start::{Instance, Starting};
 use super::measure::measure_start_error;
+use super::needed_image::NeededImage;
 use super::ops::ActiveOp;
 use super::pull::{Pull, PullStep};
 use super::{State, Worker};
@@ -21,25 +22,27 @@ type Outcome = Result<Answer, OpError>;
 
 impl Worker {
     /// Begins to collect the credentials for a pull, unless the image is in back-off.
-    pub(super) fn pull(&mut self, pod: &Rc<Pod>, of: Instance, ctx: &mut Context<'_>) {
+    pub(super) fn pull(&mut self, pod: &Rc<Pod>, of: Instance, needed: NeededImage, ctx: &mut Context<'_>) {
         let spec = pod.at(of.index);
-        let image = spec.image.clone().unwrap_or_default();
+        let image = needed.spec(pod, of.index).0.to_owned();
         let now = ctx.now.boot;
-        self.set_starting(Starting::Nothing);
         if let Some(b) = self.failures.of_pull(&image, now) {
             measure_start_error(pod, of.index, Reason::ImagePullBackOff, ctx);
             let shown = (Reason::ImagePullBackOff, format!("Back-off pulling image \"{image}\": {}", b.error));
-            return self.backoffs.hold(&spec.name, b.until, Some(shown));
+            self.backoffs.hold(&spec.name, b.until, Some(shown));
+            return self.set_starting(Starting::Nothing);
         }
         let repository = image::repository(&image).unwrap_or_default();
-        self.set_starting(Starting::Pulling { of, pull: Pull::new(image, repository, now) });
+        if let State::Sync(sync) = &mut self.state {
+            sync.starting.begin_pull(of, needed, Pull::new(image, repository, now));
+        }
         self.continue_pull(pod, of, ctx);
     }
 
     /// Requests the next step of the pull.
     pub(super) fn continue_pull(&mut self, pod: &Rc<Pod>, of: Instance, ctx: &mut Context<'_>) {
         let State::Sync(sync) = &mut self.state else { return };
-        let Starting::Pulling { pull, .. } = &mut sync.starting else { return };
+        let Starting::Pulling { pull, needed, .. } = &mut sync.starting else { return };
         let Instance { index, attempt } = of;
         loop {
             match pull.next() {
@@ -69,8 +72,9 @@ impl Worker {
                     let (image, began) = (pull.image.clone(), pull.began().unwrap_or(ctx.now.boot));
                     let name = image::normalize(&image).unwrap_or_else(|_| image.clone());
                     let call = RuntimeCall::PullImage { pod: pod.clone(), image: name, credential };
+                    let needed = needed.clone();
                     let op = ctx.runtime(&self.uid, call);
-                    return self.ops.start(op, ActiveOp::Pull { index, attempt, image, began });
+                    return self.ops.start(op, ActiveOp::Pull { index, attempt, needed, image, began });
                 }
                 // (`pulled` has reported the failure.)
                 PullStep::Fail => return,
@@ -104,7 +108,7 @@ impl Worker {
     fn pull_of(&mut self, of: Instance) -> Option<&mut Pull> {
         match &mut self.state {
             State::Sync(sync) => match &mut sync.starting {
-                Starting::Pulling { of: pulled, pull } if *pulled == of => Some(pull),
+                Starting::Pulling { of: pulled, pull, .. } if *pulled == of => Some(pull),
                 _ => None,
             },
             _ => None,
@@ -112,7 +116,15 @@ impl Worker {
     }
 
     /// `began`: the pull got its slot.
-    pub(super) fn pulled(&mut self, of: Instance, image: String, began: Boot, result: Outcome, ctx: &mut Context<'_>) {
+    pub(super) fn pulled(
+        &mut self,
+        of: Instance,
+        needed: NeededImage,
+        image: String,
+        began: Boot,
+        result: Outcome,
+        ctx: &mut Context<'_>,
+    ) {
         let Some(pod) = self.pod.clone() else { return };
         let now = ctx.now.boot;
         let name = &pod.at(of.index).name;
@@ -126,7 +138,7 @@ impl Worker {
                 );
                 ctx.emit_normal(Some(&pod), Some(name), Reason::Pulled, message);
                 self.failures.pulled(&image);
-                self.set_starting(Starting::image(of, found));
+                self.image_is_present(of, needed, found);
             }
             Ok(_) => {
                 let message = "the image is missing after a successful pull".to_string();

@@ -5,9 +5,10 @@
 
 use super::State;
 use super::Worker;
-use super::container_start::{self, Instance, Starting, may_run_as};
+use super::container_start::{self, Instance, Needs, Starting, VolumeImages, may_run_as};
 use super::devices;
 use super::measure::{container_type, measure_start_error};
+use super::needed_image::{self, NeededImage};
 use super::ops::ActiveOp;
 use super::sandbox::{self, Preparation};
 use crate::api::data_object::DataKey;
@@ -118,7 +119,7 @@ impl Worker {
         // The container only waits for a pull slot.
         if let (Next::Create { index, attempt }, State::Sync(sync)) = (next, &self.state)
             && matches!(
-                sync.starting.next(Instance { index: *index, attempt: *attempt }, false, &[]),
+                sync.starting.next(Instance { index: *index, attempt: *attempt }, &Needs::default()),
                 container_start::Step::ContinuePull
             )
         {
@@ -160,18 +161,21 @@ impl Worker {
 
     fn create(&mut self, pod: &Rc<Pod>, instance: Instance, entry: &Entry, ctx: &mut Context<'_>) {
         let State::Sync(sync) = &self.state else { return };
-        let has_volumes = has_volumes(pod, instance.index);
-        let resources = devices::device_resources(pod, instance.index, ctx);
-        match sync.starting.next(instance, has_volumes, &resources) {
-            container_start::Step::CheckImage => self.check_image(pod, instance, ctx),
+        let needs = Needs {
+            mounts: has_volumes(pod, instance.index),
+            images: needed_image::mounted(pod, instance.index),
+            resources: devices::device_resources(pod, instance.index, ctx),
+        };
+        match sync.starting.next(instance, &needs) {
+            container_start::Step::CheckImage(needed) => self.check_image(pod, instance, needed, ctx),
             container_start::Step::ContinuePull => self.continue_pull(pod, instance, ctx),
             container_start::Step::PrepareDevices { .. } if !self.record.is_durable() => {}
             container_start::Step::PrepareDevices { resource } => self.prepare_devices(pod, instance, resource, ctx),
             // The pod's record is durable before its first container exists (W25).
             container_start::Step::PrepareFiles(_) if !self.record.is_durable() => {}
             container_start::Step::PrepareFiles(image) => self.prepare_files(pod, instance, &image, entry, ctx),
-            container_start::Step::MountVolumes { prepared } => {
-                self.mount_in_container(pod, instance, &prepared, entry, ctx);
+            container_start::Step::MountVolumes { volumes, prepared } => {
+                self.mount_in_container(pod, instance, &volumes, &prepared, entry, ctx);
             }
             container_start::Step::Create { image, prepared } => {
                 self.create_container(pod, instance, image, prepared, entry, ctx);
@@ -185,15 +189,24 @@ impl Worker {
         }
     }
 
-    fn check_image(&mut self, pod: &Rc<Pod>, of: Instance, ctx: &mut Context<'_>) {
-        ctx.outbox.measure(Measure::StartedContainer { container_type: container_type(pod, of.index) });
-        let spec = pod.at(of.index);
-        match crate::api::image::normalize(spec.image.as_deref().unwrap_or_default()) {
+    /// The image is present: the start continues.
+    pub(super) fn image_is_present(&mut self, of: Instance, needed: NeededImage, image: ImageFact) {
+        if let State::Sync(sync) = &mut self.state {
+            sync.starting.image_found(of, needed, image);
+        }
+    }
+
+    fn check_image(&mut self, pod: &Rc<Pod>, of: Instance, needed: NeededImage, ctx: &mut Context<'_>) {
+        if matches!(&self.state, State::Sync(sync) if sync.starting.is_first_step(of)) {
+            ctx.outbox.measure(Measure::StartedContainer { container_type: container_type(pod, of.index) });
+        }
+        match crate::api::image::normalize(needed.spec(pod, of.index).0) {
             Ok(image) => {
                 let op = ctx.runtime(&self.uid, RuntimeCall::ImageStatus { image });
-                self.ops.start(op, ActiveOp::ImageStatus { index: of.index, attempt: of.attempt });
+                self.ops.start(op, ActiveOp::ImageStatus { index: of.index, attempt: of.attempt, needed });
             }
             Err(message) => {
+                let spec = pod.at(of.index);
                 ctx.emit_warning(Some(pod), Some(&spec.name), Reason::InspectFailed, message.clone());
                 self.hold_error(pod, of.index, Reason::InvalidImageName, message, ctx);
             }
@@ -201,11 +214,16 @@ impl Worker {
     }
 
     /// Handles the image status: uses the image, pulls it, or waits.
-    pub(super) fn image_found(&mut self, of: Instance, found: Option<ImageFact>, ctx: &mut Context<'_>) {
+    pub(super) fn image_found(
+        &mut self,
+        of: Instance,
+        needed: NeededImage,
+        found: Option<ImageFact>,
+        ctx: &mut Context<'_>,
+    ) {
         let Some(pod) = self.pod.clone() else { return };
         let spec = pod.at(of.index);
-        let image = spec.image.clone().unwrap_or_default();
-        let policy = spec.image_pull_policy.as_deref().unwrap_or("IfNotPresent");
+        let (image, policy) = needed.spec(&pod, of.index);
         match (policy, found) {
             ("Never", None) => {
                 let message = format!("Container image \"{image}\" is not present with pull policy of Never");
@@ -215,9 +233,9 @@ impl Worker {
             ("IfNotPresent" | "Never", Some(found)) => {
                 let message = format!("Container image \"{image}\" already present on machine");
                 ctx.emit_normal(Some(&pod), Some(&spec.name), Reason::Pulled, message);
-                self.set_starting(Starting::image(of, found));
+                self.image_is_present(of, needed, found);
             }
-            _ => self.pull(&pod, of, ctx),
+            _ => self.pull(&pod, of, needed, ctx),
         }
     }
 
@@ -242,6 +260,7 @@ impl Worker {
         &mut self,
         pod: &Rc<Pod>,
         of: Instance,
+        images: &VolumeImages,
         prepared: &Prepared,
         entry: &Entry,
         ctx: &mut Context<'_>,
@@ -251,7 +270,7 @@ impl Worker {
             Ok(process) => process.env,
             Err(message) => return self.hold_error(pod, of.index, Reason::CreateContainerConfigError, message, ctx),
         };
-        let volumes = volume_contents::without_contents(pod);
+        let volumes = volume_contents::without_contents(pod, images);
         let call = ContainerVolumes {
             uid: self.uid.clone(),
             container: container.clone(),
