@@ -3,8 +3,9 @@
 #
 # 1.7 is the containerd of Debian 13, and 2 is the containerd 2.x of Debian forky, unpacked into ~/.cache/wherry-lab for a Debian
 # 12, which has 1.6. The script installs nothing: apt uses separate lists and directories, with this machine's mirror and keyring.
-# An existing copy is used without the network. The lab uses the system's runc (the newer ones need a newer libc). Exit code 69,
-# with the reason on stderr and nothing on stdout: this containerd is not available here.
+# An existing copy is used without the network. containerd 2 comes with the runc of its suite, because user namespaces need it, and
+# with the C library that this runc needs; 1.7 uses the system's runc. Exit code 69, with the reason on stderr and nothing on
+# stdout: this containerd is not available here.
 set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/common.sh"
@@ -19,15 +20,18 @@ cannot() {
 [ $# = 1 ] || die "usage: newer-runtime.sh VERSION (1.7 or 2)"
 WANTED=$1
 case $WANTED in
-1.7) SUITE=trixie ;;
-2) SUITE=forky ;;
+1.7) SUITE=trixie PACKAGES=(containerd) ;;
+2) SUITE=forky PACKAGES=(containerd runc libc6 libseccomp2 patchelf libstdc++6 libgcc-s1) ;;
 *) die "unknown runtime $WANTED (1.7, 2)" ;;
 esac
 DIR=${XDG_CACHE_HOME:-$(caller_home)/.cache}/wherry-lab/containerd-$WANTED
 BIN=$DIR/unpacked/usr/bin
 
 # The versions of containerd and its shim must match.
-complete() { [ -x "$BIN/containerd-shim-runc-v2" ] && "$BIN/containerd" --version >/dev/null 2>&1; }
+complete() {
+	[ -x "$BIN/containerd-shim-runc-v2" ] && "$BIN/containerd" --version >/dev/null 2>&1 || return 1
+	[ "$WANTED" = 1.7 ] || "$BIN/runc" --version >/dev/null 2>&1
+}
 
 # Prints the package mirror of this machine.
 mirror() {
@@ -49,9 +53,19 @@ fetch() {
 	printf 'deb [signed-by=%s] %s %s main\n' "$keyring" "${from:-http://deb.debian.org/debian}" "$SUITE" >"$DIR/sources.list"
 	apt_alone -o APT::Update::Error-Mode=any update
 	cd "$DIR/archives"
-	apt_alone download containerd
+	apt_alone download "$@"
 	for package in *.deb; do dpkg -x "$package" "$DIR/unpacked"; done
 	rm -rf "$DIR/lists" "$DIR/archives"
+	[ ! -e "$BIN/patchelf" ] || own_libc
+}
+
+# runc gets the unpacked C library for good: it starts itself again, so a wrapper is not enough.
+own_libc() {
+	local lib loader
+	lib=$(echo "$DIR"/unpacked/usr/lib/*-linux-gnu)
+	loader=$(echo "$lib"/ld-linux-*.so.*)
+	cp --remove-destination "$DIR/unpacked/usr/sbin/runc" "$BIN/runc"
+	"$loader" --library-path "$lib" "$BIN/patchelf" --set-interpreter "$loader" --set-rpath "$lib" "$BIN/runc"
 }
 
 if ! complete; then
@@ -64,7 +78,7 @@ if ! complete; then
 	for try in 1 2 3; do
 		# (A separate shell, because under `if` a shell ignores `set -e`.)
 		status=0
-		(export -f fetch apt_alone mirror; export DIR SUITE; bash -euo pipefail -c fetch) >"$log" 2>&1 || status=$?
+		(export -f fetch own_libc apt_alone mirror; export DIR BIN SUITE; bash -euo pipefail -c 'fetch "$@"' fetch "${PACKAGES[@]}") >"$log" 2>&1 || status=$?
 		[ "$status" != 0 ] || break
 		[ "$try" = 3 ] || sleep $((try * 3))
 	done
