@@ -7,6 +7,7 @@ use crate::api::eviction::Level;
 use crate::api::names::{ContainerId, FullName, SandboxId, Uid};
 use crate::api::runtime_features::RuntimeFeatures;
 use crate::api::time::Wall;
+use crate::api::user_namespace::IdRange;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -31,6 +32,8 @@ pub struct ListedSandbox {
     pub owner: Option<String>,
     /// The annotation `annotation::SANDBOX_GRACE` in seconds, if present (W21).
     pub grace_seconds: Option<u64>,
+    /// The annotation `annotation::USER_NAMESPACE`, if present (W28).
+    pub user_namespace: Option<IdRange>,
     pub created_at: Wall,
 }
 
@@ -67,6 +70,8 @@ pub struct SandboxFact {
     /// Primary address first. Empty with hostNetwork, and while the sandbox is not ready.
     pub ips: Vec<String>,
     pub owner: Option<String>,
+    /// The annotation `annotation::USER_NAMESPACE`, if present (W28).
+    pub user_namespace: Option<IdRange>,
     /// The sandbox's own process, from the verbose info, while it is ready. None if the runtime does not report it.
     pub pid: Option<u32>,
 }

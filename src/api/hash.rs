@@ -16,8 +16,12 @@ pub fn container(name: &str, image: &str) -> String {
         let _ = write!(text, "{}{byte}", if i == 0 { "" } else { " " });
     }
     text.push(']');
-    let hash = text.bytes().fold(0x811c_9dc5u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    format!("{hash:x}")
+    format!("{:x}", fnv1a(text.as_bytes()))
+}
+
+/// FNV-1a with 32 bits.
+pub fn fnv1a(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
 #[cfg(test)]

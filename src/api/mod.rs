@@ -44,6 +44,7 @@ pub mod sysctls;
 pub mod system_credentials;
 pub mod time;
 pub mod uid;
+pub mod user_namespace;
 pub mod validate;
 pub mod volume;
 pub mod volume_contents;

@@ -108,6 +108,8 @@ pub mod annotation {
     pub const OWNER: &str = "io.wherry.owner";
     /// On containers: the number of consecutive restarts before this one (W10), decimal.
     pub const BACKOFF_LEVEL: &str = "io.wherry.container.backoffLevel";
+    /// On sandboxes with a user namespace of their own: the first id on the host (W28), decimal.
+    pub const USER_NAMESPACE: &str = "io.wherry.pod.userNamespace";
     /// On sandboxes: the pod's grace period in seconds, used for an orphan (W21), decimal.
     pub const SANDBOX_GRACE: &str = "io.wherry.pod.terminationGracePeriod";
 }

@@ -21,6 +21,7 @@ use crate::engine::pleg::cache::Generation;
 use crate::engine::provider_cache::ProviderCache;
 use crate::engine::rng::Rng;
 use crate::engine::slots::StartSlots;
+use crate::engine::user_namespaces::UserNamespaces;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -94,6 +95,7 @@ pub struct Context<'a> {
     pub slots: &'a mut StartSlots,
     pub provider_cache: &'a mut ProviderCache,
     pub devices: &'a mut Devices,
+    pub user_namespaces: &'a mut UserNamespaces,
     pub outbox: &'a mut Outbox,
     /// The runtime is connected.
     pub up: bool,

@@ -12,6 +12,7 @@ use crate::api::problem::Problem;
 use crate::api::reason::Reason;
 use crate::api::registry_credentials::Credential;
 use crate::api::time::Boot;
+use crate::api::user_namespace::IdRange;
 use crate::api::volume::Volume;
 pub use crate::engine::control::{Command, ExecCall};
 use crate::engine::control::{Reply, RequestError, RequestId};
@@ -123,6 +124,8 @@ pub enum RuntimeCall {
         attempt: u32,
         /// The runtime handler; empty for the default handler.
         handler: Box<str>,
+        /// None: the users are those of the host.
+        user_namespace: Option<IdRange>,
     },
     /// Answer: `Ok`, as for each call below that documents no other answer.
     StopSandbox {
@@ -195,6 +198,8 @@ pub struct CreateContainer {
     pub sandbox: SandboxId,
     /// The sandbox's attempt. The call has to repeat the sandbox's configuration.
     pub sandbox_attempt: u32,
+    /// That of the sandbox.
+    pub user_namespace: Option<IdRange>,
     /// The restart count.
     pub attempt: u32,
     /// The value of `annotation::BACKOFF_LEVEL` (W10).

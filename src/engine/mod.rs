@@ -4,7 +4,7 @@
 //! - `desired`, `pod`, `admission`, `shutdown`, `pleg`, `runtime`, `control`: docs/architecture.md describes them;
 //! - `eviction`: node-pressure eviction;
 //! - `log_rotation`: the rotation of container logs;
-//! - `devices`: the devices of device plugins;
+//! - `devices`: the devices of device plugins; `user_namespaces`: the ids of pods with `hostUsers: false`;
 //! - `probe`: container probes; `handler`: exec handlers of probes and hooks;
 //! - `container_ends`: reports the end of each container once;
 //! - `orphaned_directories`: directories without a known pod; `slots`: limits on calls in flight;
@@ -38,3 +38,4 @@ pub mod runtime;
 pub mod shutdown;
 pub mod slots;
 pub mod timer;
+pub mod user_namespaces;

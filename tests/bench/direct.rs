@@ -77,7 +77,7 @@ pub fn start(runtime: &Runtime, cri: &mut Cri, name: &str) -> Direct {
     let files = files(&node);
     let begun = now();
     files.execute(&FilesCall::PreparePod { pod: pod.clone() }).expect("directories");
-    let config = sandbox_config(&pod, 0, &node).expect("a config");
+    let config = sandbox_config(&pod, 0, None, &node).expect("a config");
     let sandbox = cri.run_sandbox(&config);
     let mut direct = Direct { sandbox, config, container: String::new(), begun, started: 0, pod, node };
     direct.container = container(cri, &direct, 0);
@@ -104,6 +104,8 @@ pub fn container(cri: &mut Cri, direct: &Direct, attempt: u32) -> String {
         container: name,
         sandbox: direct.sandbox.as_str().into(),
         sandbox_attempt: 0,
+
+        user_namespace: None,
         attempt,
         backoff_level: 0,
         image: ImageFact { id: "localhost/trap:1".into(), uid: None, username: String::new(), size: 0 },

@@ -1,7 +1,9 @@
 //! Optional features of the runtime: its handlers (RuntimeClass), recursive read-only mounts, the policy of supplemental groups.
 //! containerd reports its features from 2.0 on.
 
-use crate::support::agent::Agent;
+use crate::support::agent::{Agent, container};
+use crate::support::cri::RuntimeHandler;
+use crate::support::lab::signal;
 
 fn runtime_class(handler: &str) -> String {
     format!(
@@ -100,14 +102,78 @@ fn strict_supplemental_groups_need_a_runtime_that_has_them() {
     }
 }
 
+#[test]
+fn w28_a_pod_without_host_users_has_ids_of_its_own() {
+    let mut agent = Agent::start("userns");
+    let spec = |name: &str| {
+        format!(
+            "
+            hostUsers: false
+            terminationGracePeriodSeconds: 1
+            securityContext: {{fsGroup: 3000}}
+            containers:
+            - name: main
+              image: localhost/busybox:1.35
+              securityContext: {{procMount: Unmasked}}
+              command: [sh, -c, 'echo {name} >> /scratch/file; echo $(cat /login/user) $(id -u) $(cat /scratch/file) $(cat /proc/self/uid_map); exec sleep 1000']
+              volumeMounts: [{{name: scratch, mountPath: /scratch}}, {{name: login, mountPath: /login}}]
+            volumes:
+            - {{name: scratch, emptyDir: {{}}}}
+            - {{name: login, secret: {{secretName: login, defaultMode: 0400}}}}
+            "
+        )
+    };
+    let secret =
+        "{apiVersion: v1, kind: Secret, metadata: {name: login, namespace: NAMESPACE}, stringData: {user: anna}}\n";
+    agent.write("login.yaml", &secret.replace("NAMESPACE", &agent.namespace));
+    agent.apply("one", &spec("one"));
+    if !default_handler(&agent).is_some_and(|handler| handler.features.user_namespaces) {
+        agent.wait("the reason is reported", |a| a.log().contains("hostUsers=false is not supported in this node"));
+        assert!(agent.running("one", "main").is_none());
+        return;
+    }
+    // In the pod the user is root, and on the host one of a range that no other pod has. The volumes are accessible.
+    let first_id = |agent: &Agent, pod: &serde_json::Value, name: &str, attempt: u32| -> u32 {
+        let log = agent.log_path(pod, "main", attempt);
+        let line = agent.wait_for("the ids", |_| {
+            let text = std::fs::read_to_string(&log).ok()?;
+            text.lines().find_map(|line| Some(line.split_once(" F ")?.1.to_owned()))
+        });
+        let written = vec![name; attempt as usize + 1].join(" ");
+        let map = line.strip_prefix(&format!("anna 0 {written} 0 ")).and_then(|rest| rest.strip_suffix(" 65536"));
+        map.and_then(|first| first.parse().ok()).unwrap_or_else(|| panic!("{line}"))
+    };
+    let one = first_id(&agent, &agent.wait_running("one"), "one", 0);
+    assert!(one >= 65_536 && one.is_multiple_of(65_536));
+    agent.kill();
+    agent.run();
+    agent.apply("two", &spec("two"));
+    assert_ne!(first_id(&agent, &agent.wait_running("two"), "two", 0), one);
+    // A container that starts again has the ids of its sandbox, and its old files.
+    let id = agent.running("one", "main").expect("it runs");
+    signal(&agent.cri().container_pid(&id).to_string(), "KILL");
+    let pod = agent.wait_for("it runs again", |a| {
+        a.pod("one").filter(|pod| {
+            let status = container(pod, "main");
+            status["restartCount"] == 1 && status["state"]["running"].is_object()
+        })
+    });
+    assert_eq!(first_id(&agent, &pod, "one", 1), one);
+}
+
 /// The runtime has recursive read-only mounts, and strict supplemental groups.
 fn features(agent: &Agent) -> (bool, bool) {
     let status = agent.cri().status().expect("Status");
-    let default = status.runtime_handlers.iter().find(|handler| handler.name.is_empty());
+    let default = default_handler(agent);
     let newer = !agent.cri().version().expect("Version").runtime_version.starts_with("1.");
     assert_eq!(default.is_some(), newer);
     let recursive = default.is_some_and(|handler| handler.features.recursive_read_only_mounts);
     (recursive, status.features.supplemental_groups_policy)
+}
+
+fn default_handler(agent: &Agent) -> Option<RuntimeHandler> {
+    let status = agent.cri().status().expect("Status");
+    status.runtime_handlers.into_iter().find(|handler| handler.name.is_empty())
 }
 
 #[test]

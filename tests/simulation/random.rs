@@ -74,10 +74,10 @@ impl Pool {
             one.to_string(),
             format!("terminationGracePeriodSeconds: 3, priority: 1000, {two}"),
             format!("restartPolicy: OnFailure, priority: 2000000000, {two}"),
-            format!("restartPolicy: Never, terminationGracePeriodSeconds: 1, {one}"),
+            format!("restartPolicy: Never, hostUsers: false, terminationGracePeriodSeconds: 1, {one}"),
             format!("activeDeadlineSeconds: 40, terminationGracePeriodSeconds: 5, {one}"),
             format!("restartPolicy: OnFailure, hostNetwork: true, terminationGracePeriodSeconds: 10, {one}"),
-            format!("{init}, terminationGracePeriodSeconds: 4, {one}"),
+            format!("{init}, hostUsers: false, terminationGracePeriodSeconds: 4, {one}"),
             format!("restartPolicy: Never, terminationGracePeriodSeconds: 4, {sidecars}, {one}"),
             format!(
                 "{sidecars}, terminationGracePeriodSeconds: 6, {hooked}, volumes: [{{name: v, emptyDir: {{}}}}, \
@@ -246,7 +246,7 @@ pub fn play(pool: &Pool, plan: &Plan, print: bool, plant: fn(&mut Checks)) -> Pl
 /// Adds pods of another owner to the same runtime (W21).
 fn add_foreign(w: &mut World) {
     let pod = pod("/x", "a", "foreign", crate::story::ONE);
-    let call = RuntimeCall::RunSandbox { pod, attempt: 0, handler: Box::default() };
+    let call = RuntimeCall::RunSandbox { pod, attempt: 0, handler: Box::default(), user_namespace: None };
     w.runtime.call(&call, Wall(1), |_| Life::FOREVER);
     for s in w.runtime.sandboxes.values_mut() {
         s.owner = Some("root-2".into());

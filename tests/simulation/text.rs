@@ -81,7 +81,7 @@ impl Runtime {
             RuntimeCall::Status => "Status".into(),
             RuntimeCall::List => "List".into(),
             RuntimeCall::ReadPod { uid } => format!("ReadPod {uid}"),
-            RuntimeCall::RunSandbox { pod, attempt, handler } => {
+            RuntimeCall::RunSandbox { pod, attempt, handler, .. } => {
                 let handler = if handler.is_empty() { String::new() } else { format!(" with {handler}") };
                 format!("RunSandbox {}#{attempt}{handler}", pod.name.name)
             }

@@ -12,6 +12,7 @@ use crate::api::facts::{
 use crate::api::names::{ContainerId, FullName, SandboxId, Uid, annotation, label};
 use crate::api::runtime_features::{HandlerFeatures, ImageVolumes, RuntimeFeatures};
 use crate::api::time::Wall;
+use crate::api::user_namespace::IdRange;
 use protobuf::EnumOrUnknown;
 use std::collections::BTreeMap;
 
@@ -117,6 +118,7 @@ pub fn listed_sandbox(s: &proto::PodSandbox) -> Option<ListedSandbox> {
         ready: is_ready(s.state),
         owner: s.annotations.get(annotation::OWNER).cloned(),
         grace_seconds: seconds(&s.annotations, annotation::SANDBOX_GRACE),
+        user_namespace: user_namespace(&s.annotations),
         created_at: wall(s.created_at),
     })
 }
@@ -161,6 +163,10 @@ pub fn usage(mut stats: proto::ContainerStats) -> Option<UsageFact> {
     })
 }
 
+fn user_namespace(annotations: &BTreeMap<String, String>) -> Option<IdRange> {
+    annotations.get(annotation::USER_NAMESPACE).and_then(|text| IdRange::from_text(text))
+}
+
 /// Returns None if the answer has no status, or if the sandbox does not belong to a pod.
 pub fn sandbox(answer: &proto::PodSandboxStatusResponse) -> Option<SandboxFact> {
     let s = answer.status.as_ref()?;
@@ -180,6 +186,7 @@ pub fn sandbox(answer: &proto::PodSandboxStatusResponse) -> Option<SandboxFact> 
         created_at: wall(s.created_at),
         ips,
         owner: s.annotations.get(annotation::OWNER).cloned(),
+        user_namespace: user_namespace(&s.annotations),
         pid: info(&answer.info).map(|i| i.pid).filter(|pid| *pid != 0 && ready),
     })
 }

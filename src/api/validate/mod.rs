@@ -11,6 +11,7 @@ mod resources;
 mod security;
 mod syntax;
 mod unsupported;
+mod user_namespace;
 mod volumes;
 
 use crate::api::data_object::{self, DockerFormat};
@@ -285,6 +286,7 @@ fn spec(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
         security::of_pod(context, spec, at.field("securityContext"), faults);
     }
     unsupported::of_pod(spec, at, faults);
+    user_namespace::of_pod(spec, at, faults);
     volumes::volumes(spec, at, faults);
 
     containers(spec, at, faults);

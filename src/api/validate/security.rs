@@ -42,8 +42,7 @@ pub(super) fn of_container(context: &SecurityContext, at: At<'_>, faults: &mut F
     id(context.run_as_user, at.field("runAsUser"), faults);
     id(context.run_as_group, at.field("runAsGroup"), faults);
     match context.proc_mount.as_deref() {
-        None | Some("" | "Default") => {}
-        Some("Unmasked") => faults.not_yet(at.field("procMount")),
+        None | Some("" | "Default" | "Unmasked") => {}
         Some(other) => faults.unsupported_value(at.field("procMount"), other, &["Default", "Unmasked"]),
     }
     if context.windows_options.is_some() {

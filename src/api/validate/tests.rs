@@ -473,7 +473,6 @@ fn an_unsupported_field_is_rejected_by_name() {
         (json!({"readinessGates": [{"conditionType": "a"}]}), "readinessGates"),
         (json!({"resourceClaims": [{"name": "a"}]}), "resourceClaims"),
         (json!({"schedulingGates": [{"name": "a"}]}), "schedulingGates"),
-        (json!({"hostUsers": false}), "hostUsers"),
         (json!({"securityContext": {"windowsOptions": {}}}), "securityContext.windowsOptions"),
     ] {
         assert_eq!(with_fields(more), [format!("spec.{field}: not supported yet")]);
@@ -481,7 +480,6 @@ fn an_unsupported_field_is_rejected_by_name() {
     for (more, field) in [
         (json!({"volumeDevices": [{"name": "v", "devicePath": "/v"}]}), "volumeDevices"),
         (json!({"lifecycle": {"stopSignal": "SIGUSR1"}}), "lifecycle.stopSignal"),
-        (json!({"securityContext": {"procMount": "Unmasked"}}), "securityContext.procMount"),
     ] {
         assert_eq!(with_container(more), [format!("spec.containers[0].{field}: not supported yet")]);
     }
@@ -708,4 +706,29 @@ fn a_resize_policy_is_checked() {
         let wanted: Vec<String> = expected.into_iter().map(|e| format!("{at}{e}")).collect();
         assert_eq!(of(policies.clone(), pod), wanted, "{policies}");
     }
+}
+
+#[test]
+fn host_users_exclude_the_hosts_namespaces_and_high_ids() {
+    let own = |more: Value| {
+        let mut spec = json!({"hostUsers": false});
+        merge(&mut spec, more);
+        with_fields(spec)
+    };
+    assert_eq!(own(json!({"securityContext": {"runAsUser": 65535}})), [""; 0]);
+    for field in ["hostNetwork", "hostPID", "hostIPC"] {
+        assert_eq!(own(json!({field: true})), [format!("spec.{field}: Forbidden: when `hostUsers` is false")]);
+    }
+    let high = "must be less than 65536 when `hostUsers` is false";
+    for (field, value) in [("runAsUser", json!(65536)), ("runAsGroup", json!(65536)), ("fsGroup", json!(65536))] {
+        let found = own(json!({"securityContext": {field: value}}));
+        assert_eq!(found, [format!("spec.securityContext.{field}: Invalid value: 65536: {high}")]);
+    }
+    let container =
+        json!({"name": "main", "image": "i:1", "securityContext": {"procMount": "Unmasked", "runAsUser": 70000}});
+    let found = with_spec(json!({"hostUsers": false, "containers": [container.clone()]}));
+    assert_eq!(found, [format!("spec.containers[0].securityContext.runAsUser: Invalid value: 70000: {high}")]);
+    let found = with_spec(json!({"containers": [container]}));
+    let at = "spec.containers[0].securityContext.procMount";
+    assert_eq!(found, [format!("{at}: Invalid value: \"Unmasked\": `hostUsers` must be false to use `Unmasked`")]);
 }

@@ -14,7 +14,6 @@ fn some<T>(list: Option<&Vec<T>>) -> bool {
 pub(super) fn of_pod(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     for (used, field) in [
         (some(spec.ephemeral_containers.as_ref()), "ephemeralContainers"),
-        (spec.host_users == Some(false), "hostUsers"),
         (some(spec.readiness_gates.as_ref()), "readinessGates"),
         (some(spec.resource_claims.as_ref()), "resourceClaims"),
         (some(spec.scheduling_gates.as_ref()), "schedulingGates"),

@@ -95,6 +95,7 @@ mod tests {
 
     fn list(owners: &[&str]) -> Answer {
         let sandbox = |(n, owner): (usize, &&str)| ListedSandbox {
+            user_namespace: None,
             id: SandboxId::from(format!("s{n}").as_str()),
             uid: Uid::from(format!("u{n}").as_str()),
             name: FullName::new("default", "web"),

@@ -57,6 +57,7 @@ use crate::engine::rng::Rng;
 use crate::engine::runtime::Runtime;
 use crate::engine::shutdown::Shutdown;
 use crate::engine::slots::StartSlots;
+use crate::engine::user_namespaces::UserNamespaces;
 use host_cleanup::HostCleanup;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,6 +71,7 @@ pub struct Engine {
     slots: StartSlots,
     provider_cache: ProviderCache,
     devices: Devices,
+    user_namespaces: UserNamespaces,
     runtime: Runtime,
     pleg: Pleg,
     host_cleanup: HostCleanup,
@@ -98,6 +100,7 @@ impl Engine {
             slots: StartSlots::new(&config),
             provider_cache: ProviderCache::default(),
             devices: Devices::default(),
+            user_namespaces: UserNamespaces::default(),
             runtime: Runtime::default(),
             pleg: Pleg::new(config.parallel_reads),
             host_cleanup: HostCleanup::default(),
@@ -335,6 +338,7 @@ impl Engine {
             slots: &mut self.slots,
             provider_cache: &mut self.provider_cache,
             devices: &mut self.devices,
+            user_namespaces: &mut self.user_namespaces,
             outbox: &mut self.outbox,
             up: self.runtime.is_up(),
             may_start,
@@ -365,6 +369,7 @@ impl Engine {
             }
         }
         if finished {
+            self.user_namespaces.release(uid);
             self.free_name(&name, uid);
         }
         self.update_logs(uid);

@@ -22,6 +22,7 @@ impl Engine {
         if list.is_first {
             self.admission.room_changed();
         }
+        self.user_namespaces.listed(list.listed.sandboxes.iter().filter_map(|s| s.user_namespace).collect());
         let pods = relist::by_pod(&list.listed, &self.config.owner);
         let has_worker = |uid: &Uid| self.workers.contains_key(uid);
         for found in

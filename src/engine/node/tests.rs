@@ -60,8 +60,17 @@ fn listed(uid: &str, name: &str) -> Listed {
         grace_seconds: None,
         created_at,
     };
-    let sandbox =
-        ListedSandbox { id: id.into(), uid, name, attempt: 0, ready: true, owner, grace_seconds: Some(7), created_at };
+    let sandbox = ListedSandbox {
+        user_namespace: None,
+        id: id.into(),
+        uid,
+        name,
+        attempt: 0,
+        ready: true,
+        owner,
+        grace_seconds: Some(7),
+        created_at,
+    };
     Listed { sandboxes: vec![sandbox], containers: vec![container] }
 }
 
@@ -122,8 +131,16 @@ fn the_dump_has_everything_and_no_secret() {
 fn running() -> PodFacts {
     let (id, created_at) = ("s-1".into(), Wall(1));
     let owner = Some("me".to_string());
-    let sandbox =
-        SandboxFact { id, attempt: 0, ready: true, created_at, ips: Vec::new(), owner: owner.clone(), pid: None };
+    let sandbox = SandboxFact {
+        user_namespace: None,
+        id,
+        attempt: 0,
+        ready: true,
+        created_at,
+        ips: Vec::new(),
+        owner: owner.clone(),
+        pid: None,
+    };
     let container = ContainerFact {
         id: "c1".into(),
         sandbox: "s-1".into(),

@@ -294,7 +294,16 @@ mod tests {
     fn sandbox(attempt: u32, ready: bool, ip: &str) -> SandboxFact {
         let ips = if ip.is_empty() { Vec::new() } else { vec![ip.to_string()] };
         let id = format!("s{attempt}").into();
-        SandboxFact { id, attempt, ready, created_at: Wall(9 - i64::from(attempt)), ips, owner: None, pid: None }
+        SandboxFact {
+            user_namespace: None,
+            id,
+            attempt,
+            ready,
+            created_at: Wall(9 - i64::from(attempt)),
+            ips,
+            owner: None,
+            pid: None,
+        }
     }
 
     fn container(state: ContainerState) -> ContainerFact {

@@ -234,6 +234,7 @@ mod tests {
 
     fn sandbox(uid: &str, id: &str, ready: bool, owner: &str) -> ListedSandbox {
         ListedSandbox {
+            user_namespace: None,
             id: id.into(),
             uid: uid.into(),
             name: crate::api::names::FullName::new("default", uid),
@@ -299,6 +300,7 @@ mod tests {
         let kinds: Vec<Kind> = changes(&cached, &shown).into_iter().map(|e| e.kind).collect();
         assert_eq!(kinds, [Kind::ContainerStarted, Kind::ContainerStarted]);
         cached.sandboxes.push(crate::api::facts::SandboxFact {
+            user_namespace: None,
             id: "s1".into(),
             attempt: 0,
             ready: true,

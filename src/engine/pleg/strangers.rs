@@ -136,6 +136,7 @@ mod tests {
 
     fn sandbox(id: &str, attempt: u32, ready: bool, owner: Option<&str>) -> ListedSandbox {
         ListedSandbox {
+            user_namespace: None,
             id: id.into(),
             uid: Uid::from("u"),
             name: FullName::new("default", "web"),

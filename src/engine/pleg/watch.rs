@@ -152,8 +152,16 @@ mod tests {
 
     fn entry(pid: Option<u32>, ready: bool) -> Entry {
         let mut entry = Entry::empty(1);
-        let sandbox =
-            SandboxFact { id: "s1".into(), attempt: 0, ready, created_at: Wall(1), ips: Vec::new(), owner: None, pid };
+        let sandbox = SandboxFact {
+            user_namespace: None,
+            id: "s1".into(),
+            attempt: 0,
+            ready,
+            created_at: Wall(1),
+            ips: Vec::new(),
+            owner: None,
+            pid,
+        };
         entry.put_sandbox(sandbox, 2);
         entry
     }

@@ -130,6 +130,7 @@ mod tests {
 
     fn list(uids: &[(&str, &str)]) -> Listed {
         let sandbox = |(uid, owner): &(&str, &str)| ListedSandbox {
+            user_namespace: None,
             id: format!("s-{uid}").into(),
             uid: (*uid).into(),
             name: FullName::new("default", uid),

@@ -23,6 +23,12 @@ pub fn handler(pod: &Pod, classes: &RuntimeClasses, runtime: &RuntimeFeatures) -
         );
     }
     image_volumes(pod, runtime.image_volumes)?;
+    if spec.host_users == Some(false) && !runtime.of_handler(handler).user_namespaces {
+        return Err(format!(
+            "hostUsers=false is not supported in this node: the runtime handler {handler:?} of the container runtime does not \
+             report user namespaces; containerd has them from 2.0 on, with runc 1.2 or crun 1.13"
+        ));
+    }
     Ok(handler.into())
 }
 

@@ -15,8 +15,9 @@ use wherry::api::facts::{ContainerState, ImageFact, RuntimeFact};
 use wherry::api::mount::MountSource;
 use wherry::api::names::{ContainerId, Uid};
 use wherry::api::pod::Pod;
-use wherry::api::runtime_features::{ImageVolumes, RuntimeFeatures};
+use wherry::api::runtime_features::{HandlerFeatures, ImageVolumes, RuntimeFeatures};
 use wherry::api::time::Wall;
+use wherry::api::user_namespace::IdRange;
 use wherry::engine::effect::{CreateContainer, RuntimeCall};
 use wherry::engine::event::Answer;
 use wherry::engine::op::{Code, OpError};
@@ -68,6 +69,8 @@ pub struct Runtime {
     succeeded: BTreeSet<(String, String)>,
     /// Containers that a list shows as unknown, whatever their status call returns.
     pub listed_unknown: BTreeSet<String>,
+    /// Errors of the engine: pods with the ids of another one.
+    pub shared_user_namespaces: Vec<String>,
     /// Errors of the engine: containers that were removed while they ran.
     pub removed_running: Vec<String>,
 }
@@ -97,7 +100,11 @@ impl Runtime {
             network_ready: true,
             ready: true,
             image_user: (Some(0), String::new()),
-            features: RuntimeFeatures { image_volumes: ImageVolumes::WithSubPaths, ..RuntimeFeatures::default() },
+            features: RuntimeFeatures {
+                image_volumes: ImageVolumes::WithSubPaths,
+                handlers: [(String::new(), HandlerFeatures { user_namespaces: true, ..Default::default() })].into(),
+                ..RuntimeFeatures::default()
+            },
             ..Runtime::default()
         }
     }
@@ -118,7 +125,9 @@ impl Runtime {
             })),
             RuntimeCall::List => ok(Answer::Listed(self.list())),
             RuntimeCall::ReadPod { uid } => ok(Answer::Pod(self.read(uid))),
-            RuntimeCall::RunSandbox { pod, attempt, .. } => self.run_sandbox(pod, *attempt, now),
+            RuntimeCall::RunSandbox { pod, attempt, user_namespace, .. } => {
+                self.run_sandbox(pod, *attempt, *user_namespace, now)
+            }
             RuntimeCall::StopSandbox { id } => self.stop_sandbox(id.as_str(), now),
             RuntimeCall::RemoveSandbox { id } => self.remove_sandbox(id.as_str(), now),
             RuntimeCall::ImageStatus { image } => ok(Answer::Image(self.image(image))),
@@ -211,11 +220,15 @@ impl Runtime {
         })
     }
 
-    fn run_sandbox(&mut self, pod: &Rc<Pod>, attempt: u32, now: Wall) -> Outcome {
+    fn run_sandbox(&mut self, pod: &Rc<Pod>, attempt: u32, user_namespace: Option<IdRange>, now: Wall) -> Outcome {
         let reserved = self.reserved.contains(&(pod.uid.clone(), attempt));
         let taken = |s: &Sandbox| (&s.uid, s.attempt, &s.name) == (&pod.uid, attempt, &pod.name);
         if reserved || self.sandboxes.values().any(taken) {
             return failed("failed to reserve sandbox name: it is reserved");
+        }
+        let shared = |s: &Sandbox| s.uid != pod.uid && s.ready && s.user_namespace == user_namespace;
+        if user_namespace.is_some() && self.sandboxes.values().any(shared) {
+            self.shared_user_namespaces.push(pod.name.to_string());
         }
         let id = self.id("s");
         let s = Sandbox {
@@ -232,6 +245,7 @@ impl Runtime {
             owner: Some(self.owner.clone()),
             grace_seconds: Some(pod.grace_period().as_secs()),
             version: version_of(pod),
+            user_namespace,
             pid: 500_000 + self.last_id,
             empty_network: false,
         };
@@ -300,6 +314,9 @@ impl Runtime {
         let Some(s) = self.sandboxes.get(call.sandbox.as_str()) else { return not_found(call.sandbox.as_str()) };
         if !s.ready {
             return failed("sandbox is not ready");
+        }
+        if s.user_namespace != call.user_namespace {
+            return failed("user namespace config for sandbox is different from container");
         }
         let uid = &call.pod.uid;
         let taken = |c: &Container| {

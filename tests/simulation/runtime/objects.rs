@@ -10,6 +10,7 @@ use wherry::api::facts::{
 use wherry::api::names::{ContainerId, FullName, SandboxId, Uid};
 use wherry::api::pod::Pod;
 use wherry::api::time::Wall;
+use wherry::api::user_namespace::IdRange;
 use wherry::engine::effect::CreateContainer;
 
 /// The output of a container may reach its log this much later.
@@ -75,6 +76,7 @@ pub struct Sandbox {
     pub grace_seconds: Option<u64>,
     /// The version of the pod for which it was created (`version_of`).
     pub version: String,
+    pub user_namespace: Option<IdRange>,
     pub pid: u32,
     /// Its network result is an empty file.
     pub empty_network: bool,
@@ -162,6 +164,7 @@ impl Runtime {
             ready: s.ready,
             owner: s.owner.clone(),
             grace_seconds: s.grace_seconds,
+            user_namespace: s.user_namespace,
             created_at: s.created_at,
         });
         let containers = self.containers.values().map(|c| ListedContainer {
@@ -211,6 +214,7 @@ pub(super) fn sandbox_fact(s: &Sandbox, host_network: bool) -> SandboxFact {
         created_at: s.created_at,
         ips: if s.ready && !host_network && !s.ip.is_empty() { vec![s.ip.clone()] } else { Vec::new() },
         owner: s.owner.clone(),
+        user_namespace: s.user_namespace,
         pid: s.ready.then_some(s.pid),
     }
 }

@@ -24,7 +24,7 @@ impl Runtime {
         if self.sandboxes.values().any(|s| s.uid == twin.uid && s.name == twin.name) {
             return;
         }
-        let Outcome::Answer(Ok(Answer::Sandbox(sandbox))) = self.run_sandbox(&twin, 0, now) else { return };
+        let Outcome::Answer(Ok(Answer::Sandbox(sandbox))) = self.run_sandbox(&twin, 0, None, now) else { return };
         if let Some(s) = self.sandboxes.get_mut(sandbox.id.as_str()) {
             s.owner = Some(OTHER.into());
         }
@@ -33,6 +33,8 @@ impl Runtime {
             pod: twin,
             sandbox: sandbox.id,
             sandbox_attempt: 0,
+
+            user_namespace: None,
             attempt: 0,
             backoff_level: 0,
             image: ImageFact { id: "sha256:other".into(), uid: None, username: String::new(), size: 0 },

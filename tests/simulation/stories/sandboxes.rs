@@ -3,6 +3,7 @@
 use crate::runtime::Life;
 use crate::story::*;
 use crate::world::{Fault, World};
+use wherry::api::user_namespace::IdRange;
 
 fn up(spec: &str) -> World {
     let mut w = node();
@@ -157,4 +158,81 @@ fn w13_a_pod_that_never_restarts_gets_no_second_sandbox_once_a_container_existed
     w.run(120);
     assert_eq!(w.take_calls().iter().filter(|s| s.starts_with("RunSandbox")).count(), 0);
     assert!(w.shown("web").starts_with("Failed"), "{}", w.shown("web"));
+}
+
+const OWN_USERS: &str =
+    "hostUsers: false, terminationGracePeriodSeconds: 1, containers: [{name: main, image: 'busybox:1.35'}]";
+
+/// The range of ids of each ready sandbox, by pod.
+fn ranges(w: &World) -> Vec<(String, Option<IdRange>)> {
+    let ready = w.runtime.sandboxes.values().filter(|s| s.ready);
+    let mut ranges: Vec<_> = ready.map(|s| (s.name.name.to_string(), s.user_namespace)).collect();
+    ranges.sort();
+    ranges
+}
+
+#[test]
+fn w28_each_pod_without_host_users_has_ids_of_its_own_also_after_a_restart() {
+    let mut w = node();
+    w.file("a", OWN_USERS);
+    w.file("plain", ONE);
+    w.run(3);
+    let before = ranges(&w);
+    assert!(matches!(before[..], [(_, Some(_)), (_, None)]), "{before:?}");
+    // Another pod prefers the range of `a`, which only the list shows after a restart.
+    w.restart_engine();
+    for s in w.runtime.sandboxes.values_mut().filter(|s| s.user_namespace.is_some()) {
+        s.user_namespace = Some(IdRange::preferred(&"uid-b".into()));
+    }
+    w.run(3);
+    w.file_with_uid("b", "uid-b", OWN_USERS);
+    w.run(5);
+    let now = ranges(&w);
+    assert!(w.runs("b/main") && now[0].1 != now[1].1, "{now:?}");
+    // A container that starts again is in the namespace of its sandbox.
+    w.exit_of("a/main", 1);
+    w.run(5);
+    assert!(w.runs("a/main"), "{}", w.trace());
+    w.assert_well();
+}
+
+#[test]
+fn w28_a_new_sandbox_of_a_pod_has_the_same_ids() {
+    let mut w = node();
+    w.file("a", OWN_USERS);
+    w.run(3);
+    let before = ranges(&w);
+    let id = w.sandbox("a");
+    w.kill_sandbox(&id);
+    w.run(30);
+    assert_ne!(w.sandbox("a"), id);
+    assert_eq!((ranges(&w), w.runs("a/main")), (before, true), "{}", w.trace());
+}
+
+#[test]
+fn w28_a_pod_without_host_users_waits_for_a_runtime_with_user_namespaces() {
+    let mut w = node();
+    w.runtime.features.handlers.clear();
+    w.runtime_down();
+    w.runtime_up();
+    w.file("a", OWN_USERS);
+    w.run(30);
+    let notices = w.notices("FailedCreatePodSandBox");
+    assert!(notices[0].contains("hostUsers=false is not supported in this node"), "{notices:?}");
+    assert_eq!(ranges(&w), []);
+}
+
+#[test]
+fn w28_the_ids_of_a_removed_pod_are_free_again() {
+    let mut w = node();
+    let preferred = IdRange::preferred(&"uid-a".into());
+    let uids = (0..).map(|n| format!("uid-{n}"));
+    let same = uids.into_iter().find(|uid| IdRange::preferred(&uid.as_str().into()) == preferred).unwrap_or_default();
+    w.file_with_uid("a", "uid-a", OWN_USERS);
+    w.run(5);
+    w.remove("a");
+    w.run(60);
+    w.file_with_uid("b", &same, OWN_USERS);
+    w.run(5);
+    assert_eq!(ranges(&w), [("b".to_owned(), Some(preferred))]);
 }

@@ -21,12 +21,16 @@ pub(super) fn stranger(w: &mut World, name: &str, uid: &str, attempt: u32, owner
         all(w).difference(&before).next().cloned()
     };
     let pod = pod(&format!("/kubelet/{name}.yaml"), name, uid, ONE);
-    let sandbox = call(w, RuntimeCall::RunSandbox { pod: pod.clone(), attempt, handler: Box::default() }).unwrap();
+    let sandbox =
+        call(w, RuntimeCall::RunSandbox { pod: pod.clone(), attempt, handler: Box::default(), user_namespace: None })
+            .unwrap();
     let create = CreateContainer {
         pod,
         container: "main".into(),
         sandbox: sandbox.as_str().into(),
         sandbox_attempt: attempt,
+
+        user_namespace: None,
         attempt,
         backoff_level: 0,
         image: ImageFact { id: "i".into(), uid: None, username: String::new(), size: 0 },

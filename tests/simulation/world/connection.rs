@@ -290,6 +290,9 @@ impl World {
         if let Some(id) = self.runtime.removed_running.pop() {
             self.checks.fail("nothing is removed while it runs", format!("{id} was"));
         }
+        if let Some(pod) = self.runtime.shared_user_namespaces.pop() {
+            self.checks.fail("W28", format!("{pod} has the ids of another pod"));
+        }
     }
 
     /// The cgroup of a cancelled RunPodSandbox appears.

@@ -32,8 +32,8 @@ impl Client {
                 self.call(op, Step::FindSandboxes, method::LIST_POD_SANDBOX, &sandboxes, now)?;
                 self.call(op, Step::FindContainers, method::LIST_CONTAINERS, &containers, now)
             }
-            RuntimeCall::RunSandbox { pod, attempt, handler } => {
-                let config = requests::sandbox_config(&pod, attempt, &self.config).map_err(invalid)?;
+            RuntimeCall::RunSandbox { pod, attempt, handler, user_namespace } => {
+                let config = requests::sandbox_config(&pod, attempt, user_namespace, &self.config).map_err(invalid)?;
                 let request = proto::RunPodSandboxRequest {
                     config: MessageField::some(config),
                     runtime_handler: handler.into(),
@@ -144,7 +144,7 @@ impl Client {
         credential: Option<Credential>,
         now: Boot,
     ) -> Result<(), OpError> {
-        let config = requests::sandbox_config(pod, 0, &self.config).map_err(invalid)?;
+        let config = requests::sandbox_config(pod, 0, None, &self.config).map_err(invalid)?;
         let annotations = pod.object.metadata.annotations.clone().unwrap_or_default();
         let request = proto::PullImageRequest {
             image: MessageField::some(proto::ImageSpec { image, annotations, ..Default::default() }),
@@ -157,7 +157,8 @@ impl Client {
 
     fn create_container(&mut self, op: OpId, create: &CreateContainer, now: Boot) -> Result<(), OpError> {
         let config = requests::container_config(create, &self.config).map_err(invalid)?;
-        let sandbox = requests::sandbox_config(&create.pod, create.sandbox_attempt, &self.config);
+        let sandbox =
+            requests::sandbox_config(&create.pod, create.sandbox_attempt, create.user_namespace, &self.config);
         let request = proto::CreateContainerRequest {
             pod_sandbox_id: create.sandbox.to_string(),
             config: MessageField::some(config),

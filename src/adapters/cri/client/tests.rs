@@ -152,7 +152,12 @@ fn container_status(id: &str, created_at: i64, pid: Option<u32>) -> proto::Conta
 }
 
 fn run() -> RuntimeCall {
-    RuntimeCall::RunSandbox { pod: Rc::new(pod(r#"{"hostname":"h"}"#)), attempt: 3, handler: "runsc".into() }
+    RuntimeCall::RunSandbox {
+        pod: Rc::new(pod(r#"{"hostname":"h"}"#)),
+        attempt: 3,
+        handler: "runsc".into(),
+        user_namespace: None,
+    }
 }
 
 fn is_unknown(end: Option<Result<Answer, OpError>>) -> bool {
@@ -311,7 +316,7 @@ fn a_request_that_is_too_large_is_refused_and_one_without_a_connection_is_not_se
         large.object.metadata.annotations = Some([("a".to_owned(), "x".repeat(bytes))].into());
         client.start(
             OP,
-            RuntimeCall::RunSandbox { pod: Rc::new(large), attempt: 0, handler: Box::default() },
+            RuntimeCall::RunSandbox { pod: Rc::new(large), attempt: 0, handler: Box::default(), user_namespace: None },
             TIMEOUT,
             NOW,
         );
@@ -491,7 +496,12 @@ fn a_grace_period_is_sent_in_whole_seconds_rounded_up() {
 #[test]
 fn a_pod_that_cannot_be_expressed_ends_without_a_call() {
     let spec = format!(r#"{{"setHostnameAsFQDN":true,"subdomain":"{}"}}"#, "s".repeat(63));
-    let mut b = Bench::new(RuntimeCall::RunSandbox { pod: Rc::new(pod(&spec)), attempt: 0, handler: Box::default() });
+    let mut b = Bench::new(RuntimeCall::RunSandbox {
+        pod: Rc::new(pod(&spec)),
+        attempt: 0,
+        handler: Box::default(),
+        user_namespace: None,
+    });
     assert_eq!(b.client.next_deadline(), Some(Boot(0)));
     let Some(Err(OpError::Answered { code, message })) = b.drive() else { panic!() };
     assert_eq!(code, Code::InvalidArgument);

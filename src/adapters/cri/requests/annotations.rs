@@ -4,6 +4,7 @@ use super::RequestConfig;
 use crate::api::hash;
 use crate::api::names::{annotation, label};
 use crate::api::pod::Pod;
+use crate::api::user_namespace::IdRange;
 use crate::engine::effect::CreateContainer;
 use k8s_openapi::api::core::v1 as core;
 use std::collections::BTreeMap;
@@ -18,11 +19,15 @@ pub fn sandbox_labels(pod: &Pod) -> Map {
     labels
 }
 
-/// The pod's own annotations (including the three about its source), the owner and the grace period.
-pub fn sandbox_annotations(pod: &Pod, cfg: &RequestConfig) -> Map {
+/// The pod's own annotations (including the three about its source), the owner, the grace period and the user namespace.
+pub fn sandbox_annotations(pod: &Pod, user_namespace: Option<IdRange>, cfg: &RequestConfig) -> Map {
     let mut a = pod.object.metadata.annotations.clone().unwrap_or_default();
     a.insert(annotation::OWNER.into(), cfg.owner.clone());
     a.insert(annotation::SANDBOX_GRACE.into(), pod.grace_period().as_secs().to_string());
+    a.remove(annotation::USER_NAMESPACE);
+    if let Some(range) = user_namespace {
+        a.insert(annotation::USER_NAMESPACE.into(), range.to_string());
+    }
     a
 }
 

@@ -6,6 +6,7 @@ use crate::api::devices::DeviceNode;
 use crate::api::layout::Layout;
 use crate::api::mount::{Access, Mount, MountSource, Propagation};
 use crate::api::pod::Pod;
+use crate::api::user_namespace::IdRange;
 use crate::engine::effect::CreateContainer;
 use k8s_openapi::api::core::v1::Container;
 use protobuf::{EnumOrUnknown, MessageField};
@@ -33,7 +34,7 @@ pub fn container_config(create: &CreateContainer, cfg: &RequestConfig) -> Result
         args: create.process.args.clone(),
         working_dir: container.working_dir.clone().unwrap_or_default(),
         envs: create.process.env.iter().map(env).collect(),
-        mounts: create.mounts.iter().map(|m| mount(m, cfg)).collect(),
+        mounts: create.mounts.iter().map(|m| mount(m, create.user_namespace, cfg)).collect(),
         devices: create.devices.nodes.iter().map(device).collect(),
         CDI_devices: create.devices.cdi.iter().map(|name| cdi_device(name)).collect(),
         labels: annotations::container_labels(pod, &container.name),
@@ -44,7 +45,13 @@ pub fn container_config(create: &CreateContainer, cfg: &RequestConfig) -> Result
         tty: container.tty == Some(true),
         linux: MessageField::some(proto::LinuxContainerConfig {
             resources: MessageField::some(resources::container(pod, container, cfg)),
-            security_context: MessageField::some(security::container(pod, container, &create.image, cfg)?),
+            security_context: MessageField::some(security::container(
+                pod,
+                container,
+                &create.image,
+                create.user_namespace,
+                cfg,
+            )?),
             ..Default::default()
         }),
         ..Default::default()
@@ -84,7 +91,8 @@ fn cdi_device(name: &str) -> proto::CDIDevice {
     proto::CDIDevice { name: name.to_owned(), ..Default::default() }
 }
 
-pub(super) fn mount(mount: &Mount, cfg: &RequestConfig) -> proto::Mount {
+/// In a user namespace, the owners of the files stay those on the disk: each mount translates them (an id-mapped mount).
+pub(super) fn mount(mount: &Mount, user_namespace: Option<IdRange>, cfg: &RequestConfig) -> proto::Mount {
     let (host_path, image, image_sub_path) = match &mount.source {
         MountSource::Host(path) => (path.clone(), MessageField::none(), String::new()),
         MountSource::Image(source) => {
@@ -96,7 +104,11 @@ pub(super) fn mount(mount: &Mount, cfg: &RequestConfig) -> proto::Mount {
             (String::new(), MessageField::some(image), source.sub_path.clone())
         }
     };
+    // The runtime mounts an image with the owners that fit.
+    let mapped = user_namespace.filter(|_| image.is_none());
     proto::Mount {
+        uidMappings: security::id_mappings(mapped),
+        gidMappings: security::id_mappings(mapped),
         container_path: mount.container_path.clone(),
         host_path,
         image,

@@ -5,19 +5,25 @@ use crate::adapters::cri::proto;
 use crate::api::hostname;
 use crate::api::pod::Pod;
 use crate::api::qos::Qos;
+use crate::api::user_namespace::IdRange;
 use k8s_openapi::api::core::v1 as core;
 use protobuf::MessageField;
 use std::collections::BTreeSet;
 
-/// Builds the config of a sandbox.
+/// Builds the config of a sandbox. `user_namespace`: None for the users of the host.
 ///
 /// # Errors
 /// A field cannot be represented in the CRI. The error names the field.
-pub fn sandbox_config(pod: &Pod, attempt: u32, cfg: &RequestConfig) -> Result<proto::PodSandboxConfig, String> {
+pub fn sandbox_config(
+    pod: &Pod,
+    attempt: u32,
+    user_namespace: Option<IdRange>,
+    cfg: &RequestConfig,
+) -> Result<proto::PodSandboxConfig, String> {
     let (sum, overhead) = resources::sandbox(pod, cfg);
     let linux = proto::LinuxPodSandboxConfig {
         cgroup_parent: cfg.cgroups.pod(Qos::of(pod.spec()), &pod.uid),
-        security_context: MessageField::some(security::sandbox(pod)),
+        security_context: MessageField::some(security::sandbox(pod, user_namespace)),
         sysctls: security::sysctls(pod),
         overhead: MessageField::some(overhead),
         resources: MessageField::some(sum),
@@ -37,7 +43,7 @@ pub fn sandbox_config(pod: &Pod, attempt: u32, cfg: &RequestConfig) -> Result<pr
         dns_config: MessageField::some(dns::dns_config(pod, cfg)),
         port_mappings: port_mappings(pod),
         labels: annotations::sandbox_labels(pod),
-        annotations: annotations::sandbox_annotations(pod, cfg),
+        annotations: annotations::sandbox_annotations(pod, user_namespace, cfg),
         linux: MessageField::some(linux),
         ..Default::default()
     })

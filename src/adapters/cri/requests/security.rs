@@ -6,6 +6,7 @@ use crate::adapters::cri::proto::{self, NamespaceMode, security_profile::Profile
 use crate::api::apparmor;
 use crate::api::facts::ImageFact;
 use crate::api::pod::Pod;
+use crate::api::user_namespace::{IDS_PER_POD, IdRange};
 use k8s_openapi::api::core::v1 as core;
 use protobuf::{EnumOrUnknown, MessageField};
 use std::collections::BTreeMap;
@@ -27,12 +28,12 @@ const MASKED_PATHS: [&str; 12] = [
 ];
 const READONLY_PATHS: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
-pub fn sandbox(pod: &Pod) -> proto::LinuxSandboxSecurityContext {
+pub fn sandbox(pod: &Pod, user_namespace: Option<IdRange>) -> proto::LinuxSandboxSecurityContext {
     let spec = pod.spec();
     let mut all = spec.containers.iter().chain(init_containers(spec));
     let privileged = all.any(|c| c.security_context.as_ref().is_some_and(|s| s.privileged == Some(true)));
     let mut sc = proto::LinuxSandboxSecurityContext {
-        namespace_options: namespaces(pod),
+        namespace_options: namespaces(pod, user_namespace),
         // The only process is the runtime's pause process, so the profiles of the containers do not apply.
         seccomp: profile(ProfileType::RuntimeDefault, String::new()),
         privileged,
@@ -52,12 +53,13 @@ pub fn container(
     pod: &Pod,
     c: &core::Container,
     image: &ImageFact,
+    user_namespace: Option<IdRange>,
     cfg: &RequestConfig,
 ) -> Result<proto::LinuxContainerSecurityContext, String> {
     let pod_context = pod.spec().security_context.as_ref();
     let own = c.security_context.as_ref();
     let mut sc = proto::LinuxContainerSecurityContext {
-        namespace_options: namespaces(pod),
+        namespace_options: namespaces(pod, user_namespace),
         seccomp: seccomp(pod, c, cfg)?,
         apparmor: apparmor(pod, c),
         ..Default::default()
@@ -114,7 +116,7 @@ fn dotted(name: &str) -> String {
     }
 }
 
-fn namespaces(pod: &Pod) -> MessageField<proto::NamespaceOption> {
+fn namespaces(pod: &Pod, user_namespace: Option<IdRange>) -> MessageField<proto::NamespaceOption> {
     let spec = pod.spec();
     let host = |on: Option<bool>| if on == Some(true) { NamespaceMode::NODE } else { NamespaceMode::POD };
     let pid = match (spec.host_pid, spec.share_process_namespace) {
@@ -126,8 +128,25 @@ fn namespaces(pod: &Pod) -> MessageField<proto::NamespaceOption> {
         network: host(spec.host_network).into(),
         pid: pid.into(),
         ipc: host(spec.host_ipc).into(),
+        userns_options: MessageField::from_option(user_namespace.map(|range| proto::UserNamespace {
+            mode: NamespaceMode::POD.into(),
+            uids: id_mappings(Some(range)),
+            gids: id_mappings(Some(range)),
+            ..Default::default()
+        })),
         ..Default::default()
     })
+}
+
+/// The ids in the pod begin at 0. Users and groups have the same mapping.
+pub(super) fn id_mappings(user_namespace: Option<IdRange>) -> Vec<proto::IDMapping> {
+    let mapping = |range: IdRange| proto::IDMapping {
+        host_id: range.first(),
+        container_id: 0,
+        length: IDS_PER_POD,
+        ..Default::default()
+    };
+    user_namespace.map(mapping).into_iter().collect()
 }
 
 /// The fsGroup, followed by the supplemental groups.

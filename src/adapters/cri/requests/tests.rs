@@ -8,10 +8,11 @@ use crate::api::devices::{Allocated, DeviceNode};
 use crate::api::environment::Facts;
 use crate::api::expand;
 use crate::api::facts::ImageFact;
-use crate::api::mount::{Access, Mount, Propagation};
+use crate::api::mount::{Access, ImageSource, Mount, MountSource, Propagation};
 use crate::api::names::{FullName, SandboxId, Uid, annotation};
 use crate::api::pod::{Pod, Source};
 use crate::api::resources::{EPHEMERAL_STORAGE, Resources};
+use crate::api::user_namespace::IdRange;
 use crate::engine::effect::CreateContainer;
 use crate::engine::pod::process;
 use serde_json::{Map, Value, json};
@@ -71,6 +72,8 @@ fn create(pod: Rc<Pod>, container: &str, attempt: u32) -> CreateContainer {
         container: container.into(),
         sandbox: SandboxId::from("s"),
         sandbox_attempt: 0,
+
+        user_namespace: None,
         attempt,
         backoff_level: 0,
         image: image(None, ""),
@@ -296,7 +299,7 @@ fn compare(name: &str) {
     let objects = DataObjects::default();
     let facts = Facts { pod: &pod, ips: &ips, host_ips: &host_ips, allocatable: &allocatable, objects: &objects };
 
-    let mut ours = sandbox_json(&sandbox_config(&pod, 0, &cfg).unwrap());
+    let mut ours = sandbox_json(&sandbox_config(&pod, 0, None, &cfg).unwrap());
     let own = own_annotations(&mut ours);
     assert_eq!(own["io.wherry.pod.terminationGracePeriod"], pod.grace_period().as_secs().to_string());
     // The recorded pod contains the kubelet's own times and digests, so no other field differs.
@@ -354,7 +357,7 @@ fn fs_group_precedes_supplemental_groups_in_sandbox_and_container() {
     let spec = r#"{"securityContext":{"fsGroup":3000,"supplementalGroups":[4000],"sysctls":[{"name":"net.x","value":"1"}]},
         "containers":[{"name":"main"}]}"#;
     let p = pod(spec);
-    let s = sandbox_config(&p, 2, &config()).unwrap();
+    let s = sandbox_config(&p, 2, None, &config()).unwrap();
     let linux = s.linux.clone().unwrap();
     assert_eq!(linux.security_context.supplemental_groups, [3000, 4000]);
     assert_eq!(linux.sysctls["net.x"], "1");
@@ -365,7 +368,7 @@ fn fs_group_precedes_supplemental_groups_in_sandbox_and_container() {
 #[test]
 fn a_privileged_container_makes_the_sandbox_privileged() {
     let spec = r#"{"containers":[{"name":"main","securityContext":{"privileged":true}}]}"#;
-    assert!(sandbox_config(&pod(spec), 0, &config()).unwrap().linux.security_context.privileged);
+    assert!(sandbox_config(&pod(spec), 0, None, &config()).unwrap().linux.security_context.privileged);
     assert!(build(spec, &config()).unwrap().privileged);
 }
 
@@ -425,7 +428,7 @@ fn thousands_of_ports_and_options_are_sent_once_each_and_in_order() {
     let option = |i: usize| json!({"name": format!("o{}", i % 3000), "value": i.to_string()});
     let options: Vec<Value> = (0..6000).map(option).collect();
     let spec = json!({"dnsConfig": {"options": options}, "containers": [{"name": "main", "ports": ports}]});
-    let sandbox = sandbox_config(&pod(&spec.to_string()), 0, &config()).unwrap();
+    let sandbox = sandbox_config(&pod(&spec.to_string()), 0, None, &config()).unwrap();
     let ports: Vec<i32> = sandbox.port_mappings.iter().map(|p| p.container_port).collect();
     assert_eq!(ports, (1..=3000).collect::<Vec<i32>>());
     let options: Vec<String> = (0..3000).map(|i| format!("o{i}:{}", i + 3000)).collect();
@@ -485,7 +488,7 @@ fn w21_a_pre_stop_handler_is_on_its_container_as_a_kubelet_writes_it() {
 fn a_mount_says_what_the_container_may_do_and_how_mounts_propagate() {
     let create = |access, propagation| {
         let mount = Mount { access, propagation, ..Mount::writable("/c", "/h") };
-        super::container::mount(&mount, &config())
+        super::container::mount(&mount, None, &config())
     };
     let seen = |mount: &proto::Mount| (mount.readonly, mount.recursive_read_only, mount.propagation.value());
     for (access, propagation, wanted) in [
@@ -499,6 +502,36 @@ fn a_mount_says_what_the_container_may_do_and_how_mounts_propagate() {
     for (owned, selinux, relabelled) in [(true, false, false), (false, true, false), (true, true, true)] {
         let mount = Mount { owned, ..Mount::writable("/c", "/h") };
         let cfg = RequestConfig { selinux, ..config() };
-        assert_eq!(super::container::mount(&mount, &cfg).selinux_relabel, relabelled);
+        assert_eq!(super::container::mount(&mount, None, &cfg).selinux_relabel, relabelled);
     }
+}
+
+#[test]
+fn w28_a_user_namespace_is_in_the_sandbox_in_its_containers_and_in_their_mounts() {
+    let range = IdRange::from_text("131072").unwrap();
+    let spec = r#"{"hostUsers": false, "containers": [{"name": "main", "image": "i"}]}"#;
+    let mut call = create(Rc::new(pod(spec)), "main", 0);
+    call.user_namespace = Some(range);
+    let image = ImageSource { reference: "m:1".into(), id: "sha256:1".into(), sub_path: "part".into() };
+    let image = Mount { source: MountSource::Image(image), ..Mount::writable("/m", "") };
+    call.mounts = vec![Mount::writable("/c", "/h"), image];
+    let container = container_config(&call, &config()).unwrap();
+    let sandbox = sandbox_config(&call.pod, 0, Some(range), &config()).unwrap();
+    assert_eq!(sandbox.annotations["io.wherry.pod.userNamespace"], "131072");
+    let ids = |list: &[proto::IDMapping]| -> Vec<_> {
+        list.iter().map(|ids| (ids.host_id, ids.container_id, ids.length)).collect()
+    };
+    let expected = [(131_072, 0, 65_536)];
+    let of_sandbox = &sandbox.linux.security_context.namespace_options.userns_options;
+    for options in [of_sandbox, &container.linux.security_context.namespace_options.userns_options] {
+        assert_eq!(options.mode, proto::NamespaceMode::POD.into());
+        assert_eq!((ids(&options.uids), ids(&options.gids)), (expected.to_vec(), expected.to_vec()));
+    }
+    let [files, image] = &container.mounts[..] else { panic!("two mounts") };
+    assert_eq!((ids(&files.uidMappings), ids(&files.gidMappings)), (expected.to_vec(), expected.to_vec()));
+    assert_eq!((image.image.image.as_str(), image.image_sub_path.as_str()), ("sha256:1", "part"));
+    assert_eq!((image.host_path.as_str(), image.uidMappings.len()), ("", 0));
+    let plain =
+        sandbox_config(&pod(r#"{"containers": [{"name": "main", "image": "i"}]}"#), 0, None, &config()).unwrap();
+    assert!(plain.linux.security_context.namespace_options.userns_options.is_none());
 }

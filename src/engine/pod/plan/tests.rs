@@ -15,7 +15,16 @@ fn pod(policy: &str) -> Pod {
 
 fn sandbox(attempt: u32, ready: bool) -> SandboxFact {
     let id = format!("s{attempt}").into();
-    SandboxFact { id, attempt, ready, created_at: Wall(1), ips: Vec::new(), owner: None, pid: None }
+    SandboxFact {
+        user_namespace: None,
+        id,
+        attempt,
+        ready,
+        created_at: Wall(1),
+        ips: Vec::new(),
+        owner: None,
+        pid: None,
+    }
 }
 
 fn container(name: &str, attempt: u32, state: ContainerState, sandbox: &str, exit_code: i32) -> ContainerFact {

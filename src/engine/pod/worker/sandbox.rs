@@ -168,7 +168,16 @@ mod tests {
 
     fn fact(attempt: u32, ready: bool) -> SandboxFact {
         let id = format!("s{attempt}").into();
-        SandboxFact { id, attempt, ready, created_at: Wall(1), ips: Vec::new(), owner: None, pid: None }
+        SandboxFact {
+            user_namespace: None,
+            id,
+            attempt,
+            ready,
+            created_at: Wall(1),
+            ips: Vec::new(),
+            owner: None,
+            pid: None,
+        }
     }
 
     fn facts(sandboxes: Vec<SandboxFact>) -> PodFacts {

@@ -152,7 +152,10 @@ impl Worker {
                         return self.sandbox_not_possible(message, ctx);
                     }
                 };
-                let op = ctx.runtime(&self.uid, RuntimeCall::RunSandbox { pod: pod.clone(), attempt, handler });
+                let user_namespace =
+                    (pod.spec().host_users == Some(false)).then(|| ctx.user_namespaces.take(&self.uid));
+                let call = RuntimeCall::RunSandbox { pod: pod.clone(), attempt, handler, user_namespace };
+                let op = ctx.runtime(&self.uid, call);
                 self.ops.start(op, ActiveOp::RunSandbox { began: ctx.now.boot, attempt });
                 self.forget_preparations();
             }
@@ -317,6 +320,7 @@ impl Worker {
             container: name.clone(),
             sandbox: sandbox.id.clone(),
             sandbox_attempt: sandbox.attempt,
+            user_namespace: sandbox.user_namespace,
             attempt,
             backoff_level: level,
             image,
