@@ -35,7 +35,7 @@ impl IdRange {
     pub fn from_text(text: &str) -> Option<IdRange> {
         let first: u32 = text.parse().ok()?;
         let range = first / IDS_PER_POD;
-        (first % IDS_PER_POD == 0 && (1..=RANGES).contains(&range)).then_some(IdRange(range))
+        (first.is_multiple_of(IDS_PER_POD) && (1..=RANGES).contains(&range)).then_some(IdRange(range))
     }
 }
 
