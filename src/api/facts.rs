@@ -102,6 +102,8 @@ pub struct ContainerFact {
     pub grace_seconds: Option<u64>,
     /// The annotation `annotation::PRE_STOP` (JSON), if present.
     pub pre_stop: Option<String>,
+    /// The signal that ends the container. None if the runtime does not report it.
+    pub stop_signal: Option<&'static str>,
     /// The host file that is mounted at the termination message path.
     pub termination_file: Option<String>,
     /// True if `annotation::TERMINATION_POLICY` is FallbackToLogsOnError.

@@ -40,6 +40,7 @@ pub mod runtime_class;
 pub mod runtime_features;
 pub mod selector;
 pub mod shutdown;
+pub mod stop_signal;
 pub mod sysctls;
 pub mod system_credentials;
 pub mod time;

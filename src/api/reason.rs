@@ -34,7 +34,7 @@ reasons! {
     // Events of a pod.
     BackOff ContainerDied Created Failed FailedCleanup FailedCreatePodSandBox FailedKillPod FailedLogRotation FailedMount FailedPostStartHook
     FailedPreStopHook FailedRecord FailedToRetrieveImagePullSecret FailedUnMount InspectFailed Killing LifecycleHTTPFallback OrphanedPod ProbeWarning Pulled Pulling Removed
-    ResizeCompleted ResizeDeferred ResizeError ResizeInfeasible ResizeStarted SandboxChanged Started Undrained Unhealthy
+    ResizeCompleted ResizeDeferred ResizeError ResizeInfeasible ResizeStarted SandboxChanged Started StopSignalIgnored Undrained Unhealthy
     // Events of a pod about its DNS settings.
     DNSConfigForming MissingClusterDNS
     // Events of the node.

@@ -182,7 +182,7 @@ fn row_of<'r>(rows: &'r [Row], field: &str) -> Option<&'r Row> {
 fn manifest(field: &str, value: &Value) -> String {
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
-        "spec": {"containers": [{"name": "main", "image": "i:1"}]},
+        "spec": {"os": {"name": "linux"}, "containers": [{"name": "main", "image": "i:1"}]},
     });
     if field.starts_with("spec.initContainers") {
         // A sidecar can have all fields.

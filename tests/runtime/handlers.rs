@@ -356,3 +356,29 @@ fn a_grpc_probe_asks_for_the_health_of_a_service() {
     reports("silent", "Readiness probe failed: timeout: health rpc did not complete within 1s");
     assert!(!is_ready(&agent, "silent"));
 }
+
+#[test]
+fn a_stop_signal_ends_the_container_where_the_runtime_has_them() {
+    let agent = Agent::start("stopsignal");
+    agent.apply(
+        "web",
+        "
+        os: {name: linux}
+        terminationGracePeriodSeconds: 20
+        containers:
+        - name: main
+          image: localhost/busybox:1.35
+          command: [sh, -c, 'trap \"echo stopped by USR1; exit 0\" USR1; trap \"echo stopped by TERM; exit 0\" TERM; while :; do sleep 0.1; done']
+          lifecycle: {stopSignal: SIGUSR1}
+        ",
+    );
+    let pod = agent.wait_running("web");
+    let log = std::fs::File::open(agent.log_path(&pod, "main", 0)).expect("the log");
+    let shown = container(&pod, "main")["stopSignal"] == "SIGUSR1";
+    let ignored = agent.log().contains("the container runtime does not support lifecycle.stopSignal SIGUSR1");
+    assert_ne!(shown, ignored, "{}", agent.log());
+    agent.delete("web");
+    agent.wait_gone("web");
+    let text = std::io::read_to_string(log).expect("UTF-8");
+    assert!(text.contains(if shown { "stopped by USR1" } else { "stopped by TERM" }), "{text}");
+}

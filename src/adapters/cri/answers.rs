@@ -11,6 +11,7 @@ use crate::api::facts::{
 };
 use crate::api::names::{ContainerId, FullName, SandboxId, Uid, annotation, label};
 use crate::api::runtime_features::{HandlerFeatures, ImageVolumes, RuntimeFeatures};
+use crate::api::stop_signal;
 use crate::api::time::Wall;
 use crate::api::user_namespace::IdRange;
 use protobuf::EnumOrUnknown;
@@ -219,6 +220,7 @@ pub fn container(answer: &proto::ContainerStatusResponse, sandbox: Option<&str>)
         backoff_level: a.get(annotation::BACKOFF_LEVEL).and_then(|n| n.parse().ok()).unwrap_or(0),
         grace_seconds: seconds(a, annotation::GRACE_PERIOD),
         pre_stop: a.get(annotation::PRE_STOP).cloned(),
+        stop_signal: stop_signal::name(c.stop_signal),
         termination_file: termination_path
             .and_then(|path| c.mounts.iter().find(|m| m.container_path == *path))
             .map(|m| m.host_path.clone()),

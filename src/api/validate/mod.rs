@@ -9,6 +9,7 @@ mod placement;
 mod probes;
 mod resources;
 mod security;
+mod stop_signals;
 mod syntax;
 mod unsupported;
 mod user_namespace;
@@ -287,6 +288,7 @@ fn spec(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     }
     unsupported::of_pod(spec, at, faults);
     user_namespace::of_pod(spec, at, faults);
+    stop_signals::of_pod(spec, at, faults);
     volumes::volumes(spec, at, faults);
 
     containers(spec, at, faults);

@@ -477,12 +477,8 @@ fn an_unsupported_field_is_rejected_by_name() {
     ] {
         assert_eq!(with_fields(more), [format!("spec.{field}: not supported yet")]);
     }
-    for (more, field) in [
-        (json!({"volumeDevices": [{"name": "v", "devicePath": "/v"}]}), "volumeDevices"),
-        (json!({"lifecycle": {"stopSignal": "SIGUSR1"}}), "lifecycle.stopSignal"),
-    ] {
-        assert_eq!(with_container(more), [format!("spec.containers[0].{field}: not supported yet")]);
-    }
+    let devices = json!({"volumeDevices": [{"name": "v", "devicePath": "/v"}]});
+    assert_eq!(with_container(devices), ["spec.containers[0].volumeDevices: not supported yet"]);
 }
 
 #[test]
@@ -731,4 +727,18 @@ fn host_users_exclude_the_hosts_namespaces_and_high_ids() {
     let found = with_spec(json!({"containers": [container]}));
     let at = "spec.containers[0].securityContext.procMount";
     assert_eq!(found, [format!("{at}: Invalid value: \"Unmasked\": `hostUsers` must be false to use `Unmasked`")]);
+}
+
+#[test]
+fn a_stop_signal_needs_the_operating_system_and_exists() {
+    let of = |signal: &str, os: Value| {
+        let container = json!({"name": "main", "image": "i:1", "lifecycle": {"stopSignal": signal}});
+        with_spec(json!({"os": os, "containers": [container]}))
+    };
+    let at = "spec.containers[0].lifecycle.stopSignal";
+    assert_eq!(of("SIGRTMIN+3", json!({"name": "linux"})), [""; 0]);
+    let unnamed = format!("{at}: Forbidden: may not be set for containers with empty `spec.os.name`");
+    assert_eq!(of("SIGUSR1", Value::Null), [unnamed]);
+    let unknown = "must be a signal of Linux, for example SIGUSR1 or SIGRTMIN+3";
+    assert_eq!(of("USR1", json!({"name": "linux"})), [format!("{at}: Invalid value: \"USR1\": {unknown}")]);
 }

@@ -30,10 +30,4 @@ pub(super) fn of_container(container: &Container, at: At<'_>, faults: &mut Fault
             faults.not_yet(at.field(field));
         }
     }
-    if let Some(lifecycle) = &container.lifecycle {
-        let at = at.field("lifecycle");
-        if lifecycle.stop_signal.is_some() {
-            faults.not_yet(at.field("stopSignal"));
-        }
-    }
 }

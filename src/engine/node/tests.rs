@@ -162,6 +162,7 @@ fn running() -> PodFacts {
         log_path: String::new(),
         owner,
         pre_stop: None,
+        stop_signal: None,
         pid: None,
     };
     PodFacts { sandboxes: vec![sandbox], containers: vec![container] }

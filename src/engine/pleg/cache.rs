@@ -324,6 +324,7 @@ mod tests {
             backoff_level: 0,
             grace_seconds: None,
             pre_stop: None,
+            stop_signal: None,
             termination_file: None,
             fallback_to_logs: false,
             log_path: String::new(),

@@ -220,6 +220,7 @@ fn container(view: &View<'_>, spec: &core::Container, main: bool) -> core::Conta
     status.container_id = starting.is_none().then(|| id(view, newest));
     status.image = newest.image.clone();
     status.image_id = newest.image_ref.clone();
+    status.stop_signal = newest.stop_signal.map(str::to_owned);
     let before = view
         .facts
         .containers

@@ -7,7 +7,7 @@ mod twins;
 
 pub use images::ImageStore;
 pub use objects::{Container, Life, Sandbox, end, version_of};
-use objects::{container_fact, pre_stop_of, sandbox_fact};
+use objects::{container_fact, pre_stop_of, sandbox_fact, stop_signal_of};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
@@ -60,6 +60,8 @@ pub struct Runtime {
     pub network_ready: bool,
     pub ready: bool,
     pub features: RuntimeFeatures,
+    /// The runtime supports stop signals.
+    pub stop_signals: bool,
     last_id: u32,
     /// The next sandbox gets no address.
     pub no_address: bool,
@@ -354,6 +356,7 @@ impl Runtime {
             backoff_level: call.backoff_level,
             grace_seconds: Some(call.pod.grace_period().as_secs()),
             pre_stop: pre_stop_of(call),
+            stop_signal: stop_signal_of(call).filter(|_| self.stop_signals),
             pod: call.pod.clone(),
             devices: call.process.env.iter().find(|(name, _)| name == "DEVICES").map(|(_, ids)| ids.clone()),
             resources: call.pod.container(&call.container).and_then(|spec| spec.resources.clone()),

@@ -9,6 +9,7 @@ use wherry::api::facts::{
 };
 use wherry::api::names::{ContainerId, FullName, SandboxId, Uid};
 use wherry::api::pod::Pod;
+use wherry::api::stop_signal;
 use wherry::api::time::Wall;
 use wherry::api::user_namespace::IdRange;
 use wherry::engine::effect::CreateContainer;
@@ -102,6 +103,7 @@ pub struct Container {
     pub grace_seconds: Option<u64>,
     /// The hook in JSON.
     pub pre_stop: Option<String>,
+    pub stop_signal: Option<&'static str>,
     /// The pod for which it was created.
     pub pod: Rc<Pod>,
     /// Those with which it was created or to which it was resized.
@@ -198,6 +200,11 @@ pub(super) fn pre_stop_of(call: &CreateContainer) -> Option<String> {
     serde_json::to_string(handler).ok()
 }
 
+pub(super) fn stop_signal_of(call: &CreateContainer) -> Option<&'static str> {
+    let lifecycle = call.pod.container(&call.container)?.lifecycle.as_ref()?;
+    stop_signal::name(stop_signal::number(lifecycle.stop_signal.as_deref()?)?)
+}
+
 /// The container's process has ended.
 pub fn end(c: &mut Container, code: i32, now: Wall) {
     c.state = ContainerState::Exited;
@@ -238,6 +245,7 @@ pub(super) fn container_fact(c: &Container, with_sandbox: bool) -> ContainerFact
         backoff_level: c.backoff_level,
         grace_seconds: c.grace_seconds,
         pre_stop: c.pre_stop.clone(),
+        stop_signal: c.stop_signal,
         termination_file: Some(format!("/pods/{}/{}", c.uid, c.id)),
         fallback_to_logs: c.falls_back_to_log(),
         log_path: c.log_path(),

@@ -266,3 +266,18 @@ fn w4_a_shorter_period_cuts_a_pre_stop_hook_that_runs() {
     assert_eq!(w.notices("Killing"), ["Container main failed liveness probe, will be restarted"]);
     w.assert_clean();
 }
+
+#[test]
+fn w10_a_stop_signal_is_in_the_status_or_the_runtime_ignores_it() {
+    let spec = "os: {name: linux}, containers: [{name: main, image: 'busybox:1.35', lifecycle: {stopSignal: SIGUSR1}}]";
+    let signal = |w: &World| w.status("web").container_statuses.unwrap_or_default()[0].stop_signal.clone();
+    let mut w = node();
+    w.file("web", spec);
+    w.run(3);
+    assert!(w.runs("web/main"));
+    assert_eq!((w.notices("StopSignalIgnored").len(), signal(&w)), (1, None));
+    w.runtime.stop_signals = true;
+    w.exit_of("web/main", 1);
+    w.run(3);
+    assert_eq!((w.notices("StopSignalIgnored").len(), signal(&w).as_deref()), (1, Some("SIGUSR1")));
+}

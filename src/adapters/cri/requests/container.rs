@@ -6,6 +6,7 @@ use crate::api::devices::DeviceNode;
 use crate::api::layout::Layout;
 use crate::api::mount::{Access, Mount, MountSource, Propagation};
 use crate::api::pod::Pod;
+use crate::api::stop_signal;
 use crate::api::user_namespace::IdRange;
 use crate::engine::effect::CreateContainer;
 use k8s_openapi::api::core::v1::Container;
@@ -43,6 +44,7 @@ pub fn container_config(create: &CreateContainer, cfg: &RequestConfig) -> Result
         stdin: container.stdin == Some(true),
         stdin_once: container.stdin_once == Some(true),
         tty: container.tty == Some(true),
+        stop_signal: stop_signal_of(container).unwrap_or(0),
         linux: MessageField::some(proto::LinuxContainerConfig {
             resources: MessageField::some(resources::container(pod, container, cfg)),
             security_context: MessageField::some(security::container(
@@ -72,6 +74,10 @@ pub fn container_resources(
 
 fn named<'p>(pod: &'p Pod, container: &str) -> Result<&'p Container, String> {
     pod.container(container).ok_or_else(|| format!("pod {} has no container {container}", pod.name))
+}
+
+fn stop_signal_of(container: &Container) -> Option<i32> {
+    stop_signal::number(container.lifecycle.as_ref()?.stop_signal.as_deref()?)
 }
 
 fn env((key, value): &(String, String)) -> proto::KeyValue {

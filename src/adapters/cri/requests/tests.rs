@@ -535,3 +535,11 @@ fn w28_a_user_namespace_is_in_the_sandbox_in_its_containers_and_in_their_mounts(
         sandbox_config(&pod(r#"{"containers": [{"name": "main", "image": "i"}]}"#), 0, None, &config()).unwrap();
     assert!(plain.linux.security_context.namespace_options.userns_options.is_none());
 }
+
+#[test]
+fn a_stop_signal_has_its_number() {
+    let spec = r#"{"os": {"name": "linux"}, "containers": [
+        {"name": "main", "image": "i", "lifecycle": {"stopSignal": "SIGUSR1"}}, {"name": "other", "image": "i"}]}"#;
+    let of = |name: &str| container_config(&create(Rc::new(pod(spec)), name, 0), &config()).unwrap().stop_signal;
+    assert_eq!((of("main"), of("other")), (29, 0));
+}

@@ -45,6 +45,7 @@ fn container(name: &str, attempt: u32, state: ContainerState, sandbox: &str, exi
         backoff_level: 0,
         grace_seconds: None,
         pre_stop: None,
+        stop_signal: None,
         termination_file: None,
         fallback_to_logs: false,
         log_path: String::new(),

@@ -270,6 +270,7 @@ impl Worker {
             backoff_level: level,
             grace_seconds: None,
             pre_stop: None,
+            stop_signal: None,
             termination_file: None,
             fallback_to_logs: false,
             log_path: String::new(),
@@ -290,6 +291,14 @@ impl Worker {
         let Some(pod) = self.pod.clone() else { return };
         let name = &pod.at(index).name;
         ctx.emit_normal(Some(&pod), Some(name), Reason::Started, format!("Started container {name}"));
+        let wanted = pod.at(index).lifecycle.as_ref().and_then(|l| l.stop_signal.as_deref());
+        if let Some(signal) = wanted.filter(|signal| fact.stop_signal != Some(*signal)) {
+            let message = format!(
+                "the container runtime does not support lifecycle.stopSignal {signal}: the container is stopped with the signal of \
+                 its image, by default SIGTERM"
+            );
+            ctx.emit_warning(Some(&pod), Some(name), Reason::StopSignalIgnored, message);
+        }
         if self.extras.probes {
             self.probes.started_container(&id);
         }
