@@ -8,21 +8,72 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme, StreamOwned};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::sync::{Arc, OnceLock};
 
 /// A TLS connection of a client over the socket `S`.
-pub type Client<S> = StreamOwned<ClientConnection, S>;
+pub type Client<S> = StreamOwned<ClientConnection, Socket<S>>;
+
+/// The length of the header of a TLS record.
+const HEADER: usize = 5;
+
+/// A socket that passes on the first header of a TLS record only as a whole, and remembers it. (rustls judges its first byte.)
+pub struct Socket<S> {
+    pub stream: S,
+    header: [u8; HEADER],
+    received: usize,
+    passed_on: usize,
+}
+
+impl<S> Socket<S> {
+    fn new(stream: S) -> Socket<S> {
+        Socket { stream, header: [0; HEADER], received: 0, passed_on: 0 }
+    }
+
+    /// The server answered in HTTP instead of TLS, by the test of Go's HTTP client.
+    pub fn is_answered_in_http(&self) -> bool {
+        self.header == *b"HTTP/"
+    }
+}
+
+impl<S: Read> Read for Socket<S> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.received < HEADER {
+            match self.stream.read(&mut self.header[self.received..])? {
+                0 => return Ok(0),
+                n => self.received += n,
+            }
+        }
+        match &self.header[self.passed_on..] {
+            [] => self.stream.read(buffer),
+            mut rest => {
+                let n = rest.read(buffer)?;
+                self.passed_on += n;
+                Ok(n)
+            }
+        }
+    }
+}
+
+impl<S: Write> Write for Socket<S> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
 
 /// Creates the connection. The handshake takes place in the first reads and writes, which fail with `WouldBlock` like those of
 /// the socket.
 ///
 /// # Errors
 /// The host is neither an IP address nor a name.
-pub fn client<S: Read + Write>(host: &str, socket: S) -> Result<Client<S>, String> {
+pub fn client<S: Read + Write>(host: &str, stream: S) -> Result<Client<S>, String> {
     let name = ServerName::try_from(host.to_owned()).map_err(|_| format!("{host:?} is not a valid server name"))?;
     let connection = ClientConnection::new(config()?, name).map_err(|e| format!("tls: {e}"))?;
-    Ok(StreamOwned::new(connection, socket))
+    Ok(StreamOwned::new(connection, Socket::new(stream)))
 }
 
 /// Created by the first connection: without one, TLS uses no memory.
@@ -86,7 +137,7 @@ impl ServerCertVerifier for AnyCertificate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{self, Cursor};
+    use std::io::Cursor;
 
     /// A socket whose peer sends `input`.
     struct Peer {
@@ -118,7 +169,8 @@ mod tests {
             let peer = Peer { input: Cursor::new(input.to_vec()), written: Vec::new() };
             let mut client = client("10.0.0.5", peer).unwrap();
             assert!(client.write(b"GET / HTTP/1.1\r\n\r\n").is_err(), "{input:?}");
-            assert_eq!(client.sock.written[0], 22, "a handshake record");
+            assert_eq!(client.sock.stream.written[0], 22, "a handshake record");
+            assert_eq!(client.sock.is_answered_in_http(), input.starts_with(b"HTTP/"), "{input:?}");
         }
     }
 

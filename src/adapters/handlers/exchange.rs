@@ -47,20 +47,13 @@ impl Connection {
     fn socket(&self) -> &TcpStream {
         match self {
             Connection::Plain(stream) => stream,
-            Connection::Tls(tls) => &tls.sock,
+            Connection::Tls(tls) => &tls.sock.stream,
         }
     }
 
-    /// The server answers the handshake with HTTP.
+    /// The server of an https URL answered in HTTP.
     fn is_answered_in_http(&self) -> bool {
-        const BEGIN: &[u8; 5] = b"HTTP/";
-        match self {
-            Connection::Tls(tls) if tls.conn.is_handshaking() => {
-                let mut begin = [0; BEGIN.len()];
-                matches!(tls.sock.peek(&mut begin), Ok(n) if n == BEGIN.len() && begin == *BEGIN)
-            }
-            _ => false,
-        }
+        matches!(self, Connection::Tls(tls) if tls.sock.is_answered_in_http())
     }
 }
 
@@ -295,9 +288,6 @@ impl Http {
     }
 
     fn advance(&mut self, registry: &Registry, token: Token) -> Outcome {
-        if self.connection.is_answered_in_http() {
-            return Outcome::NotTls(self.failure(NOT_TLS));
-        }
         while !self.request.is_empty() {
             match self.connection.write(&self.request) {
                 Ok(n) => drop(self.request.drain(..n)),
@@ -305,6 +295,7 @@ impl Http {
                     return Outcome::Pending;
                 }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) if self.connection.is_answered_in_http() => return Outcome::NotTls(self.failure(NOT_TLS)),
                 Err(e) => {
                     let why = match self.connection.socket().peer_addr() {
                         Ok(_) if e.kind() == ErrorKind::InvalidData => format!("tls: {}", words(&e)),
@@ -323,6 +314,7 @@ impl Http {
                 Ok(n) => self.reader.feed(&buffer[..n]),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Outcome::Pending,
                 Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                Err(_) if self.connection.is_answered_in_http() => return Outcome::NotTls(self.failure(NOT_TLS)),
                 Err(e) => return Outcome::Failed(self.failure(&format!("read: {}", words(&e)))),
             };
             match complete {

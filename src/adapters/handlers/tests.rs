@@ -129,7 +129,7 @@ fn server(answers: Vec<String>) -> (SocketAddr, std::sync::mpsc::Receiver<String
     (address, requests)
 }
 
-/// A server that answers the first bytes of the first connection, and a whole request on each further one.
+/// A server that answers the first bytes of the first connection in two parts, and a whole request on each further one.
 fn tls_refused(answers: Vec<String>) -> (SocketAddr, std::sync::mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -147,8 +147,13 @@ fn tls_refused(answers: Vec<String>) -> (SocketAddr, std::sync::mpsc::Receiver<S
             }
             if n > 0 {
                 let _ = seen.send(String::from_utf8_lossy(&request).into_owned());
+                let _ = stream.write_all(answer.as_bytes());
+            } else {
+                let (begin, rest) = answer.as_bytes().split_at(2);
+                let _ = stream.write_all(begin);
+                std::thread::sleep(Duration::from_millis(50));
+                let _ = stream.write_all(rest);
             }
-            let _ = stream.write_all(answer.as_bytes());
         }
     });
     (address, requests)
