@@ -324,17 +324,12 @@ impl Agent {
         let deadline = now.boot + RECORD_TIMEOUT;
         let queue = &mut self.records;
         if !queue.waiting.is_empty() && !queue.writing {
-            let batch: Vec<(OpId, RecordChange)> = queue.waiting.drain(..).collect();
+            let (ops, changes): (Vec<OpId>, Vec<RecordChange>) = queue.waiting.drain(..).unzip();
             queue.writing = true;
-            let ops = batch.iter().map(|(op, _)| *op).collect();
             let records = queue.records.batch();
+            let of = ops.clone();
             let id = self.sources.helpers.submit(Class::Records, "write pods' records", deadline, move || {
-                let write = |change: &RecordChange| match change {
-                    RecordChange::Put { key, value } => records.put(key, value),
-                    RecordChange::Delete { key } => records.delete(key),
-                    RecordChange::SetAside { key } => records.set_aside(key),
-                };
-                Work::Records(batch.iter().map(|(op, change)| (*op, write(change))).collect())
+                Work::Records(of.into_iter().zip(records.make(&changes)).collect())
             });
             self.sources.jobs.insert(id, Job::Records(ops));
         }

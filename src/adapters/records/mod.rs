@@ -5,9 +5,9 @@
 //! SHA-256 of the value; the rest is the value. An invalid file (truncated, damaged, of another version) is renamed to
 //! `*.corrupt` with a warning, because a broken record must not prevent the start of a node. Only the engine interprets values.
 //!
-//! A write waits for the disk, so `put`, `delete` and `set_aside` must run in a helper thread. The agent abandons a thread that
-//! hangs, but the thread may continue much later. Each batch of changes therefore has a number and temporary files of its own,
-//! and has no effect once a later batch has started. `Root` is the root directory with its lock and its id.
+//! A write waits for the disk, so changes must be made in a helper thread. The agent abandons a thread that hangs, but the
+//! thread may continue much later. Each batch of changes therefore has a number and temporary files of its own, and has no
+//! effect once a later batch has started. `Root` is the root directory with its lock and its id.
 
 mod root;
 #[cfg(test)]
@@ -17,6 +17,8 @@ pub use root::{Root, existing_id};
 
 use crate::adapters::durable::{self, appended};
 use crate::api::uid;
+use crate::engine::effect::RecordChange;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
@@ -102,54 +104,57 @@ impl Records {
         records
     }
 
-    /// Writes a record. It is durable when the function returns.
-    ///
-    /// # Errors
-    /// The key is invalid, the file cannot be written, or a later batch has started.
-    pub fn put(&self, key: &str, value: &str) -> Result<(), String> {
+    /// Makes changes in their order, each with a result of its own. A change that succeeded is durable when the function returns.
+    /// All changes of one directory share its sync. Deleting or setting aside a record that does not exist succeeds. An error
+    /// means that the key is invalid, that the file cannot be changed, or that a later batch has started.
+    pub fn make(&self, changes: &[RecordChange]) -> Vec<Result<(), String>> {
+        let made: Vec<Result<PathBuf, String>> = changes.iter().map(|change| self.make_one(change)).collect();
+        let mut synced: BTreeMap<&Path, Result<(), String>> = BTreeMap::new();
+        for directory in made.iter().flatten() {
+            synced.entry(directory).or_insert_with(|| sync_directory(directory));
+        }
+        let result = |one: &Result<PathBuf, String>| match one {
+            Ok(directory) => synced.get(directory.as_path()).cloned().unwrap_or(Ok(())),
+            Err(why) => Err(why.clone()),
+        };
+        made.iter().map(result).collect()
+    }
+
+    /// Returns the directory that has to be synced.
+    fn make_one(&self, change: &RecordChange) -> Result<PathBuf, String> {
+        let (RecordChange::Put { key, .. } | RecordChange::Delete { key } | RecordChange::SetAside { key }) = change;
         let path = self.path(key)?;
-        let directory = path.parent().unwrap_or(&self.directory);
-        make_directory(directory)?;
+        match change {
+            RecordChange::Put { value, .. } => self.put(&path, value)?,
+            RecordChange::Delete { .. } => self.take_effect(&path, || match fs::remove_file(&path) {
+                Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+                other => other,
+            })?,
+            RecordChange::SetAside { .. } => self.set_aside(&path)?,
+        }
+        Ok(path.parent().unwrap_or(&self.directory).to_owned())
+    }
+
+    fn put(&self, path: &Path, value: &str) -> Result<(), String> {
+        make_directory(path.parent().unwrap_or(&self.directory))?;
         let header = Header { version: VERSION, sha256: uid::digest_of_bytes(value.as_bytes()) };
-        let header = serde_json::to_string(&header).map_err(|e| failed("write", &path, &e))?;
-        let aside = appended(&path, &format!(".{}{ASIDE}", self.batch));
+        let header = serde_json::to_string(&header).map_err(|e| failed("write", path, &e))?;
+        let aside = appended(path, &format!(".{}{ASIDE}", self.batch));
         let content = format!("{header}\n{value}");
         let written = durable::write(&aside, content.as_bytes(), 0o600)
-            .map_err(|e| failed("write", &path, &e))
-            .and_then(|()| self.take_effect(&path, || fs::rename(&aside, &path)));
+            .map_err(|e| failed("write", path, &e))
+            .and_then(|()| self.take_effect(path, || fs::rename(&aside, path)));
         if written.is_err() {
             let _ = fs::remove_file(&aside);
         }
-        written.and_then(|()| sync_directory(directory))
-    }
-
-    /// Removes a record. The removal is durable when the function returns. Succeeds if there is no such record.
-    ///
-    /// # Errors
-    /// The key is invalid, the file cannot be removed, or a later batch has started.
-    pub fn delete(&self, key: &str) -> Result<(), String> {
-        let path = self.path(key)?;
-        self.take_effect(&path, || match fs::remove_file(&path) {
-            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
-            other => other,
-        })?;
-        let directory = path.parent().unwrap_or(&self.directory);
-        match durable::sync(directory) {
-            // The directory does not exist: no record of this kind was ever written.
-            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
-            other => other.map_err(|e| failed("sync", directory, &e)),
-        }
+        written
     }
 
     /// Renames a record to `*.corrupt`, so that `load` ignores it and a user can inspect it. Removes the oldest `*.corrupt` file
-    /// if there are too many. Succeeds if there is no such record.
-    ///
-    /// # Errors
-    /// The key is invalid, the file cannot be renamed, or a later batch has started.
-    pub fn set_aside(&self, key: &str) -> Result<(), String> {
-        let path = self.path(key)?;
-        let aside = appended(&path, CORRUPT);
-        self.take_effect(&path, || match fs::rename(&path, &aside) {
+    /// if there are too many.
+    fn set_aside(&self, path: &Path) -> Result<(), String> {
+        let aside = appended(path, CORRUPT);
+        self.take_effect(path, || match fs::rename(path, &aside) {
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
             other => other,
         })?;
@@ -272,7 +277,11 @@ fn decode(name: &str) -> Result<String, String> {
 }
 
 fn sync_directory(directory: &Path) -> Result<(), String> {
-    durable::sync(directory).map_err(|e| failed("sync", directory, &e))
+    match durable::sync(directory) {
+        // The directory does not exist: no record of this kind was ever written.
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
+        other => other.map_err(|e| failed("sync", directory, &e)),
+    }
 }
 
 fn make_directory(directory: &Path) -> Result<(), String> {

@@ -7,17 +7,48 @@ fn open() -> (tempfile::TempDir, Records) {
     (dir, records)
 }
 
+fn put(records: &Records, key: &str, value: &str) -> Result<(), String> {
+    records.make(&[RecordChange::Put { key: key.to_owned(), value: value.to_owned() }]).remove(0)
+}
+
+fn delete(records: &Records, key: &str) -> Result<(), String> {
+    records.make(&[RecordChange::Delete { key: key.to_owned() }]).remove(0)
+}
+
+fn set_aside(records: &Records, key: &str) -> Result<(), String> {
+    records.make(&[RecordChange::SetAside { key: key.to_owned() }]).remove(0)
+}
+
+#[test]
+fn changes_of_a_batch_are_made_in_order_and_fail_alone() {
+    let (_dir, records) = open();
+    let put = |key: &str, value: &str| RecordChange::Put { key: key.to_owned(), value: value.to_owned() };
+    let delete = |key: &str| RecordChange::Delete { key: key.to_owned() };
+    let changes = [
+        put("pod/u", "1"),
+        put("pod/u", "2"),
+        put("no kind", "x"),
+        put("pod/v", "3"),
+        delete("pod/v"),
+        put("images/w", "4"),
+    ];
+    let results = records.make(&changes);
+    assert_eq!(results.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, false, true, true, true]);
+    let (u, w) = (("pod/u".to_owned(), "2".to_owned()), ("images/w".to_owned(), "4".to_owned()));
+    assert_eq!(records.load(&["pod", "images"]), [w, u]);
+}
+
 #[test]
 fn records_are_read_as_they_were_written() {
     let (dir, records) = open();
-    records.put("pod/u2", r#"{"a":1}"#).unwrap();
-    records.put("pod/u1", "{\"line\":\n2}\n").unwrap();
-    records.put("pod/u1", "{\"line\":\n3}\n").unwrap();
-    records.put("rejected/ns/name é.", "{}").unwrap();
-    records.put("pod/.hidden", "{}").unwrap();
-    records.put("pod/gone", "{}").unwrap();
-    records.delete("pod/gone").unwrap();
-    records.delete("pod/gone").unwrap();
+    put(&records, "pod/u2", r#"{"a":1}"#).unwrap();
+    put(&records, "pod/u1", "{\"line\":\n2}\n").unwrap();
+    put(&records, "pod/u1", "{\"line\":\n3}\n").unwrap();
+    put(&records, "rejected/ns/name é.", "{}").unwrap();
+    put(&records, "pod/.hidden", "{}").unwrap();
+    put(&records, "pod/gone", "{}").unwrap();
+    delete(&records, "pod/gone").unwrap();
+    delete(&records, "pod/gone").unwrap();
     let again = Records::open(dir.path()).unwrap();
     let loaded = again.load(&["pod", "rejected"]);
     let loaded: Vec<_> = loaded.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
@@ -36,9 +67,9 @@ fn records_are_read_as_they_were_written() {
 fn keys_that_are_no_file_names_are_refused() {
     let (_dir, records) = open();
     for key in ["", "pod", "pod/", "/x", "../x", "a.b/x", &format!("pod/{}", "x".repeat(300))] {
-        assert!(records.put(key, "{}").is_err(), "{key}");
+        assert!(put(&records, key, "{}").is_err(), "{key}");
     }
-    records.put("pod/../../x", "{}").unwrap();
+    put(&records, "pod/../../x", "{}").unwrap();
     assert_eq!(records.load(&["pod", "rejected"]), [("pod/../../x".to_owned(), "{}".to_owned())]);
 }
 
@@ -47,7 +78,7 @@ fn a_damaged_record_is_set_aside_and_the_rest_is_read() {
     let (dir, records) = open();
     let directory = dir.path().join("records/pod");
     for key in ["good", "cut", "flipped", "newer", "empty", "header"] {
-        records.put(&format!("pod/{key}"), r#"{"spec":"x"}"#).unwrap();
+        put(&records, &format!("pod/{key}"), r#"{"spec":"x"}"#).unwrap();
     }
     let file = |key: &str| directory.join(format!("{key}.json"));
     let text = fs::read_to_string(file("cut")).unwrap();
@@ -75,17 +106,17 @@ fn a_damaged_record_is_set_aside_and_the_rest_is_read() {
             "newer.json.corrupt"
         ]
     );
-    records.put("pod/cut", "{}").unwrap();
+    put(&records, "pod/cut", "{}").unwrap();
     assert_eq!(records.load(&["pod", "rejected"]).len(), 2);
 }
 
 #[test]
 fn a_write_that_fails_leaves_the_old_record_and_names_the_file() {
     let (dir, records) = open();
-    records.put("pod/u", "1").unwrap();
+    put(&records, "pod/u", "1").unwrap();
     // A directory occupies the path of the temporary file.
     fs::create_dir(dir.path().join("records/pod/u.json.0.new")).unwrap();
-    let error = records.put("pod/u", "2").unwrap_err();
+    let error = put(&records, "pod/u", "2").unwrap_err();
     assert!(error.contains("records/pod/u.json"), "{error}");
     assert_eq!(records.load(&["pod", "rejected"]), [("pod/u".to_owned(), "1".to_owned())]);
 }
@@ -126,10 +157,10 @@ fn files_of_other_modules_next_to_the_records_are_unchanged() {
 fn an_abandoned_batch_changes_nothing_when_it_finishes_late() {
     let (dir, records) = open();
     let hung = records.batch();
-    hung.put("pod/u", "1").unwrap();
+    put(&hung, "pod/u", "1").unwrap();
     let next = hung.batch();
-    next.put("pod/u", "2").unwrap();
-    for late in [hung.put("pod/u", "old"), hung.delete("pod/u"), hung.set_aside("pod/u")] {
+    put(&next, "pod/u", "2").unwrap();
+    for late in [put(&hung, "pod/u", "old"), delete(&hung, "pod/u"), set_aside(&hung, "pod/u")] {
         assert!(late.unwrap_err().contains("took too long"));
     }
     assert_eq!(next.load(&["pod"]), [("pod/u".to_owned(), "2".to_owned())]);
@@ -144,7 +175,7 @@ fn a_hung_write_does_not_share_a_file_with_a_later_one() {
     let hung = records.batch();
     fs::create_dir_all(dir.path().join("records/pod")).unwrap();
     let mut open = File::create(dir.path().join(format!("records/pod/u.json.{}.new", hung.batch))).unwrap();
-    records.batch().put("pod/u", "new").unwrap();
+    put(&records.batch(), "pod/u", "new").unwrap();
     open.write_all(b"old and much longer than what is new").unwrap();
     assert_eq!(records.load(&["pod"]), [("pod/u".to_owned(), "new".to_owned())]);
 }
@@ -152,10 +183,10 @@ fn a_hung_write_does_not_share_a_file_with_a_later_one() {
 #[test]
 fn unusable_records_are_set_aside_and_only_the_newest_are_kept() {
     let (dir, records) = open();
-    records.set_aside("pod/none").unwrap();
+    set_aside(&records, "pod/none").unwrap();
     for n in 0..MAX_CORRUPT + 5 {
-        records.put(&format!("pod/u{n:02}"), "{}").unwrap();
-        records.set_aside(&format!("pod/u{n:02}")).unwrap();
+        put(&records, &format!("pod/u{n:02}"), "{}").unwrap();
+        set_aside(&records, &format!("pod/u{n:02}")).unwrap();
     }
     assert!(records.load(&["pod"]).is_empty());
     let mut files: Vec<_> = entries(&dir.path().join("records/pod")).into_iter().map(|(name, _)| name).collect();

@@ -8,6 +8,7 @@ use crate::support::yaml::TRAP;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use wherry::engine::effect::RecordChange;
 
 const LIVES: [&str; 2] = ["lives-0", "lives-1"];
 
@@ -142,7 +143,8 @@ fn records_that_cannot_be_read_are_set_aside_and_their_pods_run_on() {
     fs::write(&files[1], text.replacen("\"version\":1", "\"version\":0", 1)).expect("old");
     let own = wherry::adapters::records::Records::open(&agent.root()).expect("records");
     let uid = files[2].file_stem().expect("a name").to_string_lossy().into_owned();
-    own.put(&format!("pods/{uid}"), "{\"version\":0,\"of\":\"another time\"}").expect("older");
+    let value = "{\"version\":0,\"of\":\"another time\"}".to_owned();
+    own.make(&[RecordChange::Put { key: format!("pods/{uid}"), value }]).remove(0).expect("older");
     agent.run();
     for (name, file) in pods.iter().zip(&files).take(3) {
         let aside = format!("{}.corrupt", file.display());
