@@ -32,9 +32,10 @@ macro_rules! reasons {
 
 reasons! {
     // Events of a pod.
-    BackOff ContainerDied Created Failed FailedCleanup FailedCreatePodSandBox FailedKillPod FailedLogRotation FailedMount FailedPostStartHook
-    FailedPreStopHook FailedRecord FailedToRetrieveImagePullSecret FailedUnMount InspectFailed Killing LifecycleHTTPFallback OrphanedPod ProbeWarning Pulled Pulling Removed
-    ResizeCompleted ResizeDeferred ResizeError ResizeInfeasible ResizeStarted SandboxChanged Started StopSignalIgnored Undrained Unhealthy
+    BackOff CDIDevicesIgnored ContainerDied Created Failed FailedCleanup FailedCreatePodSandBox FailedKillPod FailedLogRotation FailedMount
+    FailedPostStartHook FailedPreStopHook FailedRecord FailedToRetrieveImagePullSecret FailedUnMount InspectFailed Killing
+    LifecycleHTTPFallback OrphanedPod ProbeWarning Pulled Pulling Removed ResizeCompleted ResizeDeferred ResizeError ResizeInfeasible ResizeStarted
+    SandboxChanged Started StopSignalIgnored Undrained Unhealthy
     // Events of a pod about its DNS settings.
     DNSConfigForming MissingClusterDNS
     // Events of the node.

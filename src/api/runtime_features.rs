@@ -9,6 +9,7 @@ pub struct RuntimeFeatures {
     /// `supplementalGroupsPolicy: Strict`.
     pub supplemental_groups_policy: bool,
     pub image_volumes: ImageVolumes,
+    pub cdi_devices: CdiDevices,
     /// The runtime handlers by name. The default handler has the empty name. Empty if the runtime does not report them.
     pub handlers: BTreeMap<String, HandlerFeatures>,
 }
@@ -50,18 +51,56 @@ impl ImageVolumes {
             "cri-o" => ((1, 31), (1, 33)),
             _ => return ImageVolumes::WithSubPaths,
         };
-        let mut numbers = version.trim_start_matches('v').split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
-        match (numbers.next(), numbers.next()) {
-            (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < whole => ImageVolumes::None,
-            (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < with_sub_paths => ImageVolumes::Whole,
+        match numbers(version) {
+            Some(version) if version < whole => ImageVolumes::None,
+            Some(version) if version < with_sub_paths => ImageVolumes::Whole,
             _ => ImageVolumes::WithSubPaths,
         }
     }
 }
 
+/// Whether the runtime gives containers the devices of the Container Device Interface that the CRI names. No field of the CRI
+/// tells. A runtime without them starts the container and ignores the names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub enum CdiDevices {
+    #[default]
+    Ignored,
+    /// Unless its configuration disables them.
+    Supported,
+}
+
+impl CdiDevices {
+    /// From the runtime's name and version. containerd has them since 1.7 (release notes); of other runtimes, all versions
+    /// that implement the CRI v1 API of today have them.
+    pub fn of(runtime: &str, version: &str) -> CdiDevices {
+        match numbers(version) {
+            Some(version) if runtime == "containerd" && version < (1, 7) => CdiDevices::Ignored,
+            _ => CdiDevices::Supported,
+        }
+    }
+}
+
+/// The first two numbers of a version.
+fn numbers(version: &str) -> Option<(u32, u32)> {
+    let mut numbers = version.trim_start_matches('v').split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn containerd_has_cdi_devices_since_1_7() {
+        for (runtime, version, expected) in [
+            ("containerd", "1.6.20~ds1", CdiDevices::Ignored),
+            ("containerd", "v1.7.0", CdiDevices::Supported),
+            ("containerd", "2.1.9", CdiDevices::Supported),
+            ("cri-o", "1.34.1", CdiDevices::Supported),
+        ] {
+            assert_eq!(CdiDevices::of(runtime, version), expected, "{runtime} {version}");
+        }
+    }
 
     #[test]
     fn image_volumes_depend_on_the_version_of_the_runtime() {

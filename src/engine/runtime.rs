@@ -2,7 +2,7 @@
 //! from it for starts (P6).
 
 use crate::api::facts::RuntimeFact;
-use crate::api::runtime_features::{ImageVolumes, RuntimeFeatures};
+use crate::api::runtime_features::{CdiDevices, ImageVolumes, RuntimeFeatures};
 use crate::api::time::Boot;
 use crate::engine::context::Owner;
 use crate::engine::effect::{Effect, RuntimeCall, TimerKey};
@@ -81,6 +81,7 @@ impl Runtime {
         static NONE: RuntimeFeatures = RuntimeFeatures {
             supplemental_groups_policy: false,
             image_volumes: ImageVolumes::None,
+            cdi_devices: CdiDevices::Ignored,
             handlers: BTreeMap::new(),
         };
         self.fact.as_ref().map_or(&NONE, |f| &f.features)

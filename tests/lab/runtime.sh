@@ -3,7 +3,7 @@
 # be called again at any time, also after a crash or a reboot. `runtime.sh again DIR` restarts a killed containerd; its
 # containers keep running. Needs root.
 #
-#   DIR (on a real disk)     root/ (images, layers), cni/, certs.d/ (registries), containerd.toml, containerd.log, env
+#   DIR (on a real disk)     root/ (images, layers), cni/, cdi/, certs.d/ (registries), containerd.toml, containerd.log, env
 #   /run/wherry-NAME         state/, containerd.sock, containerd.pid (short: a socket's path has at most 108 bytes)
 #   bridge wy-NAME, cgroup /wherry-NAME (the parent of the pods: wherry's cgroupRoot)
 #
@@ -99,6 +99,8 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
   netns_mounts_under_state_dir = true
   stream_server_address = "127.0.0.1"
   stream_server_port = "0"
+  enable_cdi = true
+  cdi_spec_dirs = ["$DIR/cdi"]
 
   [plugins."io.containerd.grpc.v1.cri".registry]
     config_path = "${WHERRY_LAB_CERTS:-$DIR/certs.d}"

@@ -124,6 +124,41 @@ fn devices_survive_a_kill_of_the_agent_and_of_the_plugin() {
     assert_eq!(calls.iter().filter(|call| *call == "PreStartContainer a").count(), 2, "{calls:?}");
 }
 
+/// CDI devices, where the runtime has them: a variable and a device node.
+#[test]
+fn g3_a_pod_gets_the_cdi_devices_of_a_plugin() {
+    let node = node("devicecdi");
+    let runtime = crate::support::lab::Runtime::shared();
+    let version = runtime.connect().version().expect("Version").runtime_version;
+    let kind = format!("{}.v.io/cdi", node.agent.namespace);
+    let spec_of_kind = format!(
+        r#"{{"cdiVersion": "0.5.0", "kind": "{kind}", "devices": [{{"name": "cam0", "containerEdits": {{
+            "env": ["CAMERA=by CDI"], "deviceNodes": [{{"path": "/dev/camera", "hostPath": "/dev/zero"}}]}}}}]}}"#
+    );
+    let file = runtime.dir.join("cdi").join(format!("{}.json", node.agent.namespace));
+    fs::create_dir_all(runtime.dir.join("cdi")).expect("a directory");
+    fs::write(&file, spec_of_kind).expect("a CDI specification");
+    let _plugin = node.plugin(&kind, "cam0 Healthy\n");
+    let shows = "
+        terminationGracePeriodSeconds: 2
+        containers:
+        - name: main
+          image: localhost/busybox:1.35
+          command: [sh, -c, 'trap \"exit 0\" TERM; echo \"[$CAMERA]\"; head -c 3 /dev/camera | wc -c; echo; while :; do sleep 0.1; done']
+          resources: {limits: {KIND: 1}}
+        ";
+    node.agent.apply("web", &shows.replace("KIND", &kind));
+    node.agent.wait_running("web");
+    let ignored = |a: &Agent| a.log().contains("CDIDevicesIgnored");
+    if version.starts_with("1.6") || version.starts_with("v1.6") {
+        node.agent.wait("the missing support is reported", ignored);
+    } else {
+        node.agent.wait("it has the device", |_| node.output("web").contains("[by CDI]\n3\n"));
+        assert!(!ignored(&node.agent));
+    }
+    let _ = fs::remove_file(file);
+}
+
 #[test]
 fn an_error_of_a_plugin_is_shown_and_retried() {
     let node = node("deviceerror");

@@ -121,6 +121,32 @@ pub enum Action {
     },
 }
 
+/// A change of the device plugin of the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceChange {
+    /// The plugin starts and registers.
+    Register,
+    End,
+    /// The devices that have this remainder of their number by 3 are unhealthy.
+    Unhealthy(u64),
+    /// This number of calls fails.
+    FailCalls(u64),
+    /// Calls are not answered, or answered again.
+    Hang(bool),
+}
+
+impl DeviceChange {
+    fn of(d: &mut Rng) -> DeviceChange {
+        match below(d, 10) {
+            0..=3 => DeviceChange::Register,
+            4 | 5 => DeviceChange::End,
+            6 | 7 => DeviceChange::Unhealthy(below(d, 4)),
+            8 => DeviceChange::FailCalls(1 + below(d, 3)),
+            _ => DeviceChange::Hang(below(d, 2) == 0),
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turn {
     pub action: Action,
@@ -128,6 +154,8 @@ pub struct Turn {
     pub user: Option<u64>,
     /// Defines (true) or removes the PriorityClass of the pool before the action. From a generator of its own, too.
     pub class: Option<bool>,
+    /// Changes the device plugin or its devices before the action. From a generator of its own, too.
+    pub devices: Option<DeviceChange>,
     /// The wait before the next action, in ms.
     pub wait: u64,
 }
@@ -146,6 +174,8 @@ pub struct Plan {
     pub scarce: bool,
     /// Some pods get their priority from a PriorityClass.
     pub classes: bool,
+    /// Some pods have devices.
+    pub devices: bool,
     /// Graceful shutdown is on; systemd keeps descriptors.
     pub shutdown: bool,
     pub store: bool,
@@ -161,7 +191,8 @@ impl Plan {
         let mut dice = Rng::new(seed.wrapping_mul(0x5851_F42D_4C95_7F2D));
         let mut users = Rng::new(seed.wrapping_mul(0x2545_F491_4F6C_DD1D) ^ 0x7573_6572);
         let mut changes = Rng::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x636C_6173);
-        let classes = seed % 6 == 2;
+        let mut plugins = Rng::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x6465_7669);
+        let (classes, devices) = (seed % 6 == 2, seed % 6 == 4);
         let d = &mut dice;
         let parallel_starts = 1 + below(d, 4) as usize;
         let parallel_reads = 1 + below(d, 4) as usize;
@@ -180,7 +211,8 @@ impl Plan {
             };
             let user = (below(&mut users, 3) == 0).then(|| users.draw());
             let class = (classes && below(&mut changes, 4) == 0).then(|| below(&mut changes, 2) == 0);
-            Turn { action, user, class, wait }
+            let change = (devices && below(&mut plugins, 4) == 0).then(|| DeviceChange::of(&mut plugins));
+            Turn { action, user, class, devices: change, wait }
         });
         let turns = turns.collect();
         let pidfds = !seed.is_multiple_of(3);
@@ -196,6 +228,7 @@ impl Plan {
             pidfds,
             scarce,
             classes,
+            devices,
             shutdown,
             store,
             unlucky,
@@ -282,6 +315,7 @@ impl fmt::Display for Plan {
             pidfds,
             scarce,
             classes,
+            devices,
             shutdown,
             store,
             unlucky,
@@ -290,7 +324,7 @@ impl fmt::Display for Plan {
         writeln!(
             f,
             "seed {seed}: faults in 1000 calls {faults}, lies {lies}, parallel starts {parallel_starts}, reads {parallel_reads}, \
-             pidfds {pidfds}, scarce {scarce}, classes {classes}, shutdown {shutdown} (descriptors kept {store}), unlucky {unlucky:?}"
+             pidfds {pidfds}, scarce {scarce}, classes {classes}, devices {devices}, shutdown {shutdown} (descriptors kept {store}), unlucky {unlucky:?}"
         )?;
         for turn in &self.turns {
             let user = turn.user.map(|seed| format!(" (and the user {seed})")).unwrap_or_default();
@@ -299,7 +333,8 @@ impl fmt::Display for Plan {
                 Some(false) => "remove the class, ",
                 None => "",
             };
-            writeln!(f, "  {class}{:?}{user}, then {} ms", turn.action, turn.wait)?;
+            let devices = turn.devices.map(|change| format!("devices {change:?}, ")).unwrap_or_default();
+            writeln!(f, "  {class}{devices}{:?}{user}, then {} ms", turn.action, turn.wait)?;
         }
         Ok(())
     }

@@ -5,11 +5,12 @@
 use crate::chance::{Chaos, below};
 use crate::check::{Checks, Violation};
 use crate::control::SECRET;
-use crate::plan::{Action, Plan};
+use crate::plan::{Action, DeviceChange, Plan};
 use crate::runtime::{Container, Life};
 use crate::settled::settle;
 use crate::shrink::{Outcome, shrink};
 use crate::story::{IMAGE, pod};
+use crate::world::devices::device;
 use crate::world::host::MEMORY_LIMIT;
 use crate::world::{MS, World, config};
 use std::io::Write;
@@ -34,6 +35,8 @@ pub struct Pool {
     pub files: Vec<(String, Vec<Rc<Pod>>)>,
     /// The same, with a class instead of its priority.
     pub classed: Vec<(String, Vec<Rc<Pod>>)>,
+    /// The same; each container `side` requests a device.
+    pub with_devices: Vec<(String, Vec<Rc<Pod>>)>,
     /// Pods that are added at the end, without faults.
     pub more: Vec<Rc<Pod>>,
     /// Pods that hang in RunPodSandbox meanwhile.
@@ -112,8 +115,11 @@ impl Pool {
             let spec = spec.replace(&own, &format!("priorityClassName: {CLASS},"));
             spec.replace("{name: side,", &format!("{{name: side, {env},"))
         });
+        let limits = format!("{{name: side, resources: {{limits: {{{DEVICE}: 1}}}},");
+        let with_devices = specs.iter().map(|spec| spec.replace("{name: side,", &limits));
         Pool {
             files: files(&specs),
+            with_devices: files(&with_devices.collect::<Vec<_>>()),
             classed: files(&classed.collect::<Vec<_>>()),
             hang: (0..12).map(|i| pod(&format!("/m/hang-{i}.yaml"), &format!("hang-{i}"), "", modest)).collect(),
             more: ["more-1", "more-2"].map(|name| pod(&format!("/m/{name}.yaml"), name, "", modest)).to_vec(),
@@ -157,6 +163,9 @@ pub const CLASS: &str = "gold";
 const LOGIN: &str = "login";
 const KEY: &str = "password";
 pub const CLASS_PRIORITY: i32 = 1000;
+const DEVICE: &str = "v.io/cam";
+/// More than the pods of the pool.
+const DEVICES: [&str; 12] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"];
 /// The request of each pod of the pool, in milli-CPU.
 const REQUESTS: u64 = 300;
 /// The number of such pods that fit on a node with scarce room.
@@ -232,6 +241,10 @@ pub fn play(pool: &Pool, plan: &Plan, print: bool, plant: fn(&mut Checks)) -> Pl
             w.define_class(CLASS, CLASS_PRIORITY);
             w.define_secret(LOGIN, KEY, SECRET);
         }
+        if plan.devices {
+            w.devices.works_again();
+            w.plugin(DEVICE, &DEVICES);
+        }
         dumped(&w)?;
         settle(&mut w, pool)
     }));
@@ -296,8 +309,17 @@ fn live(w: &mut World, pool: &Pool, plan: &Plan) -> Result<(), Violation> {
             }
             None => {}
         }
+        if let Some(change) = turn.devices {
+            w.note(|| format!("--- devices {change:?}"));
+            change_devices(w, change);
+        }
         w.note(|| format!("--- {:?}", turn.action));
-        act(w, if plan.classes { &pool.classed } else { &pool.files }, &turn.action);
+        let files = match plan {
+            Plan { classes: true, .. } => &pool.classed,
+            Plan { devices: true, .. } => &pool.with_devices,
+            _ => &pool.files,
+        };
+        act(w, files, &turn.action);
         if let Some(seed) = turn.user {
             w.user_acts(&mut Rng::new(seed));
         }
@@ -305,6 +327,20 @@ fn live(w: &mut World, pool: &Pool, plan: &Plan) -> Result<(), Violation> {
         w.checks.so_far()?;
     }
     Ok(())
+}
+
+fn change_devices(w: &mut World, change: DeviceChange) {
+    match change {
+        DeviceChange::Register => w.plugin(DEVICE, &DEVICES),
+        DeviceChange::End => w.plugin_ends(DEVICE),
+        DeviceChange::Unhealthy(remainder) if w.devices.lists.contains_key(DEVICE) => {
+            let list = (0..).zip(DEVICES).map(|(i, id)| device(id, i % 3 != remainder));
+            w.devices_are(DEVICE, list.collect());
+        }
+        DeviceChange::Unhealthy(_) => {}
+        DeviceChange::FailCalls(calls) => w.devices.failures.extend((0..calls).map(|_| "it is cold".to_owned())),
+        DeviceChange::Hang(hang) => w.devices.hang = hang,
+    }
 }
 
 fn act(w: &mut World, pool: &[(String, Vec<Rc<Pod>>)], action: &Action) {

@@ -255,15 +255,19 @@ fn answer(mut request: Reading, watchers: &mut Vec<(SendStream<Bytes>, String)>,
         trailers.insert("grpc-status", 2.into());
         trailers.insert("grpc-message", HeaderValue::from_str(&message).expect("ASCII"));
     } else {
-        let body = if name == "Allocate" { allocated(&ids, directory) } else { Vec::new() };
+        let body = if name == "Allocate" {
+            allocated(&ids, &std::env::var(RESOURCE).expect("a resource"), directory)
+        } else {
+            Vec::new()
+        };
         let _ = stream.send_data(framed(&body), false);
         trailers.insert("grpc-status", 0.into());
     }
     let _ = stream.send_trailers(trailers);
 }
 
-/// An environment variable, a mount, a device node for each device, and an annotation.
-fn allocated(ids: &[String], directory: &Path) -> Vec<u8> {
+/// An environment variable, a mount, a device node for each device, an annotation, and CDI devices if the resource is `*/cdi`.
+fn allocated(ids: &[String], resource: &str, directory: &Path) -> Vec<u8> {
     let pair = |key: &str, value: &str| [field(1, key.as_bytes()), field(2, value.as_bytes())].concat();
     let mount = [field(1, b"/plugin"), field(2, directory.join("given").to_string_lossy().as_bytes()), vec![24, 1]];
     let mut container = [field(1, &pair("DEVICES", &ids.join(","))), field(2, &mount.concat())].concat();
@@ -272,6 +276,9 @@ fn allocated(ids: &[String], directory: &Path) -> Vec<u8> {
         container.extend(field(3, &node.concat()));
     }
     container.extend(field(4, &pair("v.io/devices", &ids.join(","))));
+    if resource.ends_with("/cdi") {
+        container.extend(ids.iter().flat_map(|id| field(5, &field(1, format!("{resource}={id}").as_bytes()))));
+    }
     [&[10][..], &varint(container.len()), &container].concat()
 }
 

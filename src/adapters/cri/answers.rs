@@ -10,7 +10,7 @@ use crate::api::facts::{
     ListedSandbox, RuntimeFact, SandboxFact, UsageFact,
 };
 use crate::api::names::{ContainerId, FullName, SandboxId, Uid, annotation, label};
-use crate::api::runtime_features::{HandlerFeatures, ImageVolumes, RuntimeFeatures};
+use crate::api::runtime_features::{CdiDevices, HandlerFeatures, ImageVolumes, RuntimeFeatures};
 use crate::api::stop_signal;
 use crate::api::time::Wall;
 use crate::api::user_namespace::IdRange;
@@ -40,6 +40,7 @@ fn features(version: &proto::VersionResponse, status: &proto::StatusResponse) ->
     RuntimeFeatures {
         supplemental_groups_policy: status.features.supplemental_groups_policy,
         image_volumes: ImageVolumes::of(&version.runtime_name, &version.runtime_version),
+        cdi_devices: CdiDevices::of(&version.runtime_name, &version.runtime_version),
         handlers: status.runtime_handlers.iter().map(handler).collect(),
     }
 }

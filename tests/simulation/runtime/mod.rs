@@ -15,7 +15,7 @@ use wherry::api::facts::{ContainerState, ImageFact, RuntimeFact};
 use wherry::api::mount::MountSource;
 use wherry::api::names::{ContainerId, Uid};
 use wherry::api::pod::Pod;
-use wherry::api::runtime_features::{HandlerFeatures, ImageVolumes, RuntimeFeatures};
+use wherry::api::runtime_features::{CdiDevices, HandlerFeatures, ImageVolumes, RuntimeFeatures};
 use wherry::api::time::Wall;
 use wherry::api::user_namespace::IdRange;
 use wherry::engine::effect::{CreateContainer, RuntimeCall};
@@ -104,6 +104,7 @@ impl Runtime {
             image_user: (Some(0), String::new()),
             features: RuntimeFeatures {
                 image_volumes: ImageVolumes::WithSubPaths,
+                cdi_devices: CdiDevices::Supported,
                 handlers: [(String::new(), HandlerFeatures { user_namespaces: true, ..Default::default() })].into(),
                 ..RuntimeFeatures::default()
             },

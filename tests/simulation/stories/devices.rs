@@ -2,10 +2,11 @@
 
 use crate::runtime::Life;
 use crate::story::*;
-use crate::world::World;
 use crate::world::devices::device;
+use crate::world::{S, World};
 use std::time::Duration;
 use wherry::api::devices::Registration;
+use wherry::api::runtime_features::CdiDevices;
 use wherry::engine::event::{DeviceEvent, Event};
 use wherry::engine::pod::kill::TerminationSource;
 
@@ -35,6 +36,21 @@ fn g1_a_plugin_registers_and_a_pod_gets_its_device() {
     w.run(5);
     assert_eq!(devices_of(&w, "web/main"), "a");
     assert_eq!(w.devices.calls, ["Allocate v.io/cam a"]);
+}
+
+#[test]
+fn g3_a_runtime_that_ignores_cdi_devices_is_reported() {
+    let mut w = node();
+    w.plugin(CAM, &["a"]);
+    w.file("web", &with(1));
+    w.run(5);
+    assert!(w.runs("web/main") && w.notices("CDIDevicesIgnored").is_empty());
+    w.runtime.features.cdi_devices = CdiDevices::Ignored;
+    w.restart_engine();
+    w.exit_of("web/main", 1);
+    w.run(3);
+    let notices = w.notices("CDIDevicesIgnored");
+    assert!(matches!(notices.as_slice(), [one] if one.contains("runs without v.io/cam=a")), "{notices:?}");
 }
 
 #[test]
@@ -122,6 +138,29 @@ fn g3_devices_outlive_a_kill_at_any_moment() {
         both.sort();
         assert_eq!(both, ["a", "b"], "after {after} ms");
     }
+}
+
+#[test]
+fn g3_a_container_waits_until_its_devices_are_recorded() {
+    let mut w = node();
+    w.plugin(CAM, &["a", "b"]);
+    w.run(1);
+    w.disk_full(20 * S);
+    w.file("web", &with(1));
+    w.run(10);
+    assert!(!w.runs("web/main"));
+    let waiting = w.status("web").container_statuses.unwrap_or_default()[0].state.clone().unwrap_or_default().waiting;
+    let message = waiting.unwrap_or_default().message.unwrap_or_default();
+    assert!(message.contains("failed to record the container's devices"), "{message}");
+    // The plugin is not called again.
+    w.run(90);
+    assert!(w.runs("web/main"));
+    assert_eq!((w.devices.calls.len(), devices_of(&w, "web/main")), (1, "a".to_owned()));
+    // A container whose devices are recorded does not depend on the disk.
+    w.disk_full(60 * S);
+    w.exit_of("web/main", 1);
+    w.run(20);
+    assert_eq!(devices_of(&w, "web/main"), "a");
 }
 
 #[test]

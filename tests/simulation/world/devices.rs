@@ -31,6 +31,13 @@ pub fn device(id: &str, healthy: bool) -> Device {
     Device { id: id.into(), healthy }
 }
 
+impl DevicePlugins {
+    pub fn works_again(&mut self) {
+        self.hang = false;
+        self.failures.clear();
+    }
+}
+
 impl World {
     /// A plugin starts and registers.
     pub fn plugin(&mut self, resource: &str, ids: &[&str]) {

@@ -69,6 +69,9 @@ impl World {
         if self.connection.up {
             self.step(Event::RuntimeUp);
         }
+        if self.chaos.is_some() {
+            self.plugins_register_again();
+        }
         if let Some(mut dice) = late {
             let life = self.process.life;
             self.at(below(&mut dice, 3000) * MS, Item::Manifests { life });

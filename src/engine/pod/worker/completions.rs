@@ -9,6 +9,7 @@ use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::names::ContainerId;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
+use crate::api::runtime_features::CdiDevices;
 use crate::api::time::{Boot, Wall};
 use crate::engine::context::Context;
 use crate::engine::effect::{FilesCall, Measure};
@@ -55,7 +56,7 @@ impl Worker {
                 entry.changed_somehow(ctx.generation);
             }
             BackgroundOp::Record => match result {
-                Ok(_) => self.record.written(!self.ops.is_writing_record()),
+                Ok(_) => self.record_written(),
                 Err(e) => self.record_failed(&e, ctx),
             },
             BackgroundOp::Message { id } => {
@@ -73,6 +74,14 @@ impl Worker {
             BackgroundOp::Unmount => self.volumes_unmounted(result.map(drop), ctx),
             BackgroundOp::RemoveCgroup => self.cgroup_removed(result.map(drop), ctx),
             BackgroundOp::Other => {}
+        }
+    }
+
+    fn record_written(&mut self) {
+        let lacked_devices = self.record.lacks_devices();
+        self.record.written(!self.ops.is_writing_record());
+        if lacked_devices && !self.record.lacks_devices() {
+            self.backoffs.release(&Reason::CreateContainerConfigError);
         }
     }
 
@@ -298,6 +307,14 @@ impl Worker {
                  its image, by default SIGTERM"
             );
             ctx.emit_warning(Some(&pod), Some(name), Reason::StopSignalIgnored, message);
+        }
+        let cdi = self.allocated_to(name).cdi;
+        if !cdi.is_empty() && ctx.runtime_features.cdi_devices == CdiDevices::Ignored {
+            let message = format!(
+                "the container runtime does not support CDI devices: the container runs without {}; containerd has them since 1.7",
+                cdi.join(", ")
+            );
+            ctx.emit_warning(Some(&pod), Some(name), Reason::CDIDevicesIgnored, message);
         }
         if self.extras.probes {
             self.probes.started_container(&id);

@@ -104,7 +104,7 @@ impl Worker {
             Ok(Answer::Allocated(allocated)) if self.state.is_sync() => {
                 let granted = Granted { ids, allocated: *allocated };
                 self.devices.entry(container.clone()).or_default().insert(resource, granted);
-                self.record.wait_for_write();
+                self.record.wait_for_devices();
                 self.put_record(ctx);
             }
             Ok(_) => self.give_back(&resource, &ids, ctx),
@@ -133,6 +133,13 @@ impl Worker {
                 self.hold_error(&pod, of.index, Reason::CreateContainerConfigError, message, ctx);
             }
         }
+    }
+
+    /// A container does not start with devices that the record lacks: after a kill, another pod could get them.
+    pub(super) fn devices_not_recorded(&mut self, pod: &Rc<Pod>, index: usize, ctx: &mut Context<'_>) {
+        let message = "failed to record the container's devices (see the event FailedRecord); make the root directory writable, \
+                       or free space on its disk";
+        self.hold_error(pod, index, Reason::CreateContainerConfigError, message.to_owned(), ctx);
     }
 
     /// The changes of the container that its device plugins want, all together.

@@ -1,7 +1,7 @@
 //! Whether the pod's record on disk is up to date (W25), and when a failed write is retried.
 //!
 //! A failed write must not stop the pod, because the disk may be full or worn out. After a failure the record therefore counts
-//! as durable until the retry.
+//! as durable until the retry. Devices are the exception: without a record, another pod could get them after a kill (G3).
 
 use crate::api::time::Boot;
 use serde::Serialize;
@@ -19,21 +19,29 @@ enum State {
     },
 }
 
+/// Whether the record contains all devices of the pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+enum Devices {
+    Recorded,
+    Missing,
+}
+
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct PodRecord {
     state: State,
+    devices: Devices,
     /// The last record says that the pod starts again after its end (W6).
     again: bool,
 }
 
 impl PodRecord {
     pub fn none() -> PodRecord {
-        PodRecord { state: State::None, again: false }
+        PodRecord { state: State::None, devices: Devices::Recorded, again: false }
     }
 
     /// A record of a previous run.
     pub fn read(again: bool) -> PodRecord {
-        PodRecord { state: State::Durable, again }
+        PodRecord { state: State::Durable, devices: Devices::Recorded, again }
     }
 
     /// There is a record, or one is being written.
@@ -76,6 +84,16 @@ impl PodRecord {
         self.state = State::Writing;
     }
 
+    /// As `wait_for_write`: the pod has another device.
+    pub fn wait_for_devices(&mut self) {
+        self.state = State::Writing;
+        self.devices = Devices::Missing;
+    }
+
+    pub fn lacks_devices(&self) -> bool {
+        self.devices == Devices::Missing
+    }
+
     /// As `wait_for_write`, unless the existing record suffices for the pod to continue.
     pub fn rewrite(&mut self) {
         self.state = if self.is_durable() { State::Durable } else { State::Writing };
@@ -90,6 +108,9 @@ impl PodRecord {
     pub fn written(&mut self, last: bool) {
         if last && self.state != State::Stale {
             self.state = State::Durable;
+        }
+        if last {
+            self.devices = Devices::Recorded;
         }
     }
 
@@ -144,6 +165,18 @@ mod tests {
         assert!(record.is_writing());
         record.written(true);
         assert!(record.is_written());
+    }
+
+    #[test]
+    fn g3_devices_count_only_when_they_are_written() {
+        let mut record = PodRecord::read(false);
+        record.wait_for_devices();
+        record.write_failed(Boot(60));
+        assert!(record.is_durable() && record.lacks_devices());
+        record.retry();
+        assert!(record.lacks_devices());
+        record.written(true);
+        assert!(!record.lacks_devices());
     }
 
     #[test]

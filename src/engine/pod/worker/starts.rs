@@ -176,6 +176,9 @@ impl Worker {
             container_start::Step::PrepareDevices { resource } => self.prepare_devices(pod, instance, resource, ctx),
             // The pod's record is durable before its first container exists (W25).
             container_start::Step::PrepareFiles(_) if !self.record.is_durable() => {}
+            container_start::Step::PrepareFiles(_) if !needs.resources.is_empty() && self.record.lacks_devices() => {
+                self.devices_not_recorded(pod, instance.index, ctx);
+            }
             container_start::Step::PrepareFiles(image) => self.prepare_files(pod, instance, &image, entry, ctx),
             container_start::Step::MountVolumes { volumes, prepared } => {
                 self.mount_in_container(pod, instance, &volumes, &prepared, entry, ctx);
