@@ -17,6 +17,16 @@ pub struct Mutation {
     mutated: String,
 }
 
+impl Mutation {
+    /// A part of the names of the stories about the mutation's rule: `w4_` for `w4_a_grace_period_grows`, `eviction`, a module
+    /// of stories, for `eviction_of_all_pods_at_once`.
+    pub fn rule(&self) -> &str {
+        let word = self.name.split('_').next().unwrap_or_default();
+        let is_rule = word.ends_with(|c: char| c.is_ascii_digit());
+        self.name.get(..word.len() + usize::from(is_rule)).unwrap_or(word)
+    }
+}
+
 /// Reads blocks of a name, a file, an optional `hangs`, the original lines after `-` and the mutated ones after `+`.
 /// `#` starts a comment.
 ///

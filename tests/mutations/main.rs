@@ -78,7 +78,7 @@ fn run() -> Result<bool, String> {
             scope.spawn(|| {
                 while let Some((i, m)) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
                     // (0 is the unmutated engine.)
-                    let verdict = judge.judge(i + 1);
+                    let verdict = judge.judge(i + 1, m.rule());
                     let text = verdict.as_ref().map_or_else(|why| format!("NOT JUDGED: {why}"), Verdict::to_string);
                     println!("{:<58} {text}", m.name);
                     if let Ok(mut judged) = judged.lock() {
@@ -122,7 +122,7 @@ impl Judge {
         };
         let mut spent = Duration::ZERO;
         let begin = Instant::now();
-        let run = judge.run_stories(0)?;
+        let run = judge.run_stories(0, &[])?;
         must_pass(&run, verdict::stories(&run)?)?;
         judge.stories = limits(&run, begin);
         for piece in 0..LIVES.len() {
@@ -141,8 +141,12 @@ impl Judge {
         Ok(judge)
     }
 
-    fn judge(&self, number: usize) -> Result<Verdict, String> {
-        let stories = verdict::stories(&self.run_stories(number)?)?;
+    /// The stories of the mutation's own rule run first, because they catch most mutations and take a fraction of the time.
+    fn judge(&self, number: usize, rule: &str) -> Result<Verdict, String> {
+        let stories = match verdict::stories(&self.run_stories(number, &[rule])?)? {
+            Shown::Nothing => verdict::stories(&self.run_stories(number, &["--skip", rule])?)?,
+            shown => shown,
+        };
         let pieces = if matches!(stories, Shown::Failures(_)) { 0 } else { LIVES.len() };
         let mut lives = Shown::Nothing;
         for piece in 0..pieces {
@@ -154,8 +158,8 @@ impl Judge {
         Ok(verdict::verdict(stories, lives))
     }
 
-    fn run_stories(&self, number: usize) -> Result<Run, String> {
-        let args = ["--skip", "seeds", "--skip", "shrink", "--test-threads", "1"];
+    fn run_stories(&self, number: usize, which: &[&str]) -> Result<Run, String> {
+        let args = [&["--skip", "seeds", "--skip", "shrink", "--test-threads", "1"], which].concat();
         self.run(number, &args, 0..0, self.stories)
     }
 

@@ -152,8 +152,9 @@ fn g3_a_container_waits_until_its_devices_are_recorded() {
     let waiting = w.status("web").container_statuses.unwrap_or_default()[0].state.clone().unwrap_or_default().waiting;
     let message = waiting.unwrap_or_default().message.unwrap_or_default();
     assert!(message.contains("failed to record the container's devices"), "{message}");
-    // The plugin is not called again.
-    w.run(90);
+    // The record ends the wait. The plugin is not called again.
+    w.until("the record is written", 120, |w| w.disk.records.keys().any(|key| key.starts_with("pods/")));
+    w.run(2);
     assert!(w.runs("web/main"));
     assert_eq!((w.devices.calls.len(), devices_of(&w, "web/main")), (1, "a".to_owned()));
     // A container whose devices are recorded does not depend on the disk.
