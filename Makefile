@@ -16,7 +16,7 @@ DESTDIR ?=
 PREFIX ?= /usr
 
 .DEFAULT_GOAL := all
-.PHONY: all help build release deb rpm test test-unit test-runtime test-shutdown test-grpcio test-packages test-vm test-vm-shutdown test-vm-package test-mutations simulate fuzz bench soak demo demo-down fmt lint install clean
+.PHONY: all help build release deb rpm test test-unit test-runtime test-shutdown test-grpcio build-grpcio test-packages test-vm test-vm-shutdown test-vm-package test-mutations simulate fuzz bench soak demo demo-down fmt lint install clean
 
 all: release ## the installable binary (the same as release)
 
@@ -56,6 +56,10 @@ test-grpcio: ## the runtime tests with gRPC's C-core as the transport (the C++ b
 	$(CARGO) test --features grpcio --target-dir $(CACHE)/grpcio --lib --test transport
 	$(CARGO) test --features grpcio --target-dir $(CACHE)/grpcio --test runtime $(RUNNER) -- --test-threads=$(THREADS) $(ARGS)
 
+build-grpcio: ## only the build of those tests
+	@tests/lab/install.sh build grpcio
+	$(CARGO) test --features grpcio --target-dir $(CACHE)/grpcio --lib --test transport --test runtime --no-run
+
 test-packages: ## the deb and the rpm: built twice and compared, linted, installed, upgraded, removed (root or sudo); ARGS=once: built once
 	@tests/lab/install.sh build packages lintian
 	@tests/packages/test.sh $(ARGS)
@@ -76,7 +80,7 @@ test-mutations: ## many deliberate faults in the engine; the simulation must not
 	$(CARGO) test --test mutations -- $(ARGS)
 
 fuzz: ## fuzz targets for manifests and the files of volumes; ARGS=seconds for each (60)
-	@tests/lab/install.sh build
+	@tests/lab/install.sh build fuzz
 	@tests/lab/fuzz.sh $(ARGS)
 
 bench: ## the table of measurements: release build, real containerd (root or sudo; not for ARGS=engine)

@@ -15,7 +15,9 @@ export RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-co
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
 -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1"
 triple=$(rustc -vV | sed -n 's/^host: //p')
-"$LAB/cargo.sh" build --quiet --release --locked --manifest-path "$FUZZ/Cargo.toml" --target "$triple" --target-dir "$CACHE/target"
+# The versions are those of Wherry. Cargo adds the libraries that only the targets use.
+[ "$FUZZ/Cargo.lock" -nt "$PROJECT/Cargo.lock" ] || as_caller cp "$PROJECT/Cargo.lock" "$FUZZ/Cargo.lock"
+"$LAB/cargo.sh" build --quiet --release --manifest-path "$FUZZ/Cargo.toml" --target "$triple" --target-dir "$CACHE/target"
 
 work=$(mktemp -d)
 pids=()
@@ -34,7 +36,7 @@ for target in "${targets[@]}"; do
 	# The corpus of earlier runs on this machine helps; the one in the tree is never changed.
 	mkdir -p "$CACHE/corpus/$target"
 	(cd "$work/$target" && TMPDIR=$work/$target/tmp exec "$CACHE/target/$triple/release/$target" \
-		-max_total_time="$SECONDS_EACH" -timeout=10 -rss_limit_mb=2048 -max_len=65536 -print_final_stats=1 \
+		-max_total_time="$SECONDS_EACH" -timeout=60 -rss_limit_mb=2048 -max_len=65536 -print_final_stats=1 \
 		-artifact_prefix="$work/$target/failed/" "$CACHE/corpus/$target" "$FUZZ/corpus/$target") \
 		>"$work/$target/log" 2>&1 </dev/null &
 	pids+=($!)
@@ -45,7 +47,7 @@ for i in "${!targets[@]}"; do
 	code=0
 	wait "${pids[$i]}" || code=$?
 	runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$work/$target/log")
-	cover=$(grep -o 'cov: [0-9]*' "$work/$target/log" | tail -n 1)
+	cover=$(grep -o 'cov: [0-9]*' "$work/$target/log" | tail -n 1 || true)
 	say "fuzz target $target: ${runs:-no} runs, ${cover:-no coverage}, exit code $code"
 	if [ "$code" != 0 ]; then
 		status=1

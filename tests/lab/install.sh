@@ -1,5 +1,5 @@
 #!/bin/bash
-# Installs missing programs from the distribution: `install.sh [build] [runtime] [lint] [logind] [grpcio] [packages]
+# Installs missing programs from the distribution: `install.sh [build] [runtime] [lint] [logind] [grpcio] [fuzz] [packages]
 # [lintian]` (default: the first three).
 #
 # Programs in PATH are used as they are, including Docker's containerd (containerd.io) and a rustup. If nothing is missing,
@@ -56,6 +56,11 @@ look_for_logind() {
 look_for_grpcio() {
 	have c++ || have g++ || want g++
 	have cmake || want cmake
+}
+
+# libFuzzer is C++.
+look_for_fuzz() {
+	have c++ || have g++ || want g++
 }
 
 # For building a deb and an rpm.
@@ -152,8 +157,8 @@ install_missing() {
 [ $# -gt 0 ] || set -- build runtime lint
 for part; do
 	case $part in
-	build | runtime | lint | logind | grpcio | packages | lintian) "look_for_$part" ;;
-	*) die "unknown part $part (build, runtime, lint, logind, grpcio, packages, lintian)" ;;
+	build | runtime | lint | logind | grpcio | fuzz | packages | lintian) "look_for_$part" ;;
+	*) die "unknown part $part (build, runtime, lint, logind, grpcio, fuzz, packages, lintian)" ;;
 	esac
 done
 if [ ${#missing[@]} -gt 0 ]; then

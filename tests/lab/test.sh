@@ -1,7 +1,8 @@
 #!/bin/bash
 # The complete ordinary test run: `make test`. A suite that fails does not stop the others. A summary at the end lists the
 # suites that passed, failed and were not run. The exit code is 0 if no suite failed or was skipped for lack of root. The
-# runtime tests run on the system's containerd and then on 1.7, if available (on a Debian 12, with a network the first time).
+# runtime tests run on the system's containerd and then on 1.7 and 2, if available (on a Debian 12, with a network the first
+# time).
 set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/common.sh"
@@ -18,55 +19,75 @@ result() {
 
 # suite NAME COMMAND...
 suite() {
-	local name=$1 code=0
+	local name=$1 code=0 begin=$SECONDS
 	shift
 	say "=== $name"
 	"$@" || code=$?
 	# A signal that ends a test also ends this script: a user who presses Ctrl-C wants to stop the whole run.
 	case $code in 130 | 143) exit "$code" ;; esac
-	if [ "$code" = 0 ]; then result passed "$name"; else result failed "$name" "exit code $code"; fi
+	if [ "$code" = 0 ]; then result passed "$name" "$((SECONDS - begin)) s"; else result failed "$name" "exit code $code"; fi
 }
 
-log=$(mktemp)
-mutations=
+# The targets that use the CPUs while the runtime tests wait for containers. They run one after the other.
+# (WHERRY_BACKGROUND: another one.)
+# shellcheck disable=SC2206 # words
+BACKGROUND=(test-mutations fuzz ${WHERRY_BACKGROUND:-})
+logs=$(mktemp -d)
+background=
 # shellcheck disable=SC2317 # called by the trap
 finish() {
-	if [ -n "$mutations" ]; then kill -TERM -- "-$mutations" 2>/dev/null || true; fi
-	rm -f "$log"
+	if [ -n "$background" ]; then kill -TERM -- "-$background" 2>/dev/null || true; fi
+	rm -rf "$logs"
 }
 trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-"$LAB/install.sh" build
+"$LAB/install.sh" build fuzz
 make() { command make --no-print-directory "$@"; }
+
+# newer VERSION [FILTERS]: the runtime tests on a newer containerd.
+newer() {
+	local version=$1 code=0 name="tests/runtime on containerd $1${2:+, a part}"
+	"$LAB/newer-runtime.sh" "$version" >/dev/null || code=$?
+	case $code in
+	0) suite "$name" make test-runtime RUNTIME="$version" ARGS="${2:-}" ;;
+	69) result 'not run' "$name" "containerd $version is not available (see above)" ;;
+	*) result failed "$name" "tests/lab/newer-runtime.sh exited with $code" ;;
+	esac
+}
 
 suite 'units, simulation, architecture' make test-unit
 if can_be_root; then
-	# The runtime tests mostly wait for containers, so the mutations can use the CPUs meanwhile.
-	setsid nice -n 19 make --no-print-directory test-mutations >"$log" 2>&1 </dev/null &
-	mutations=$!
+	# shellcheck disable=SC2016
+	setsid nice -n 19 bash -c '
+		logs=$1
+		shift
+		for target; do
+			code=0 SECONDS=0
+			make --no-print-directory "$target" >"$logs/$target" 2>&1 || code=$?
+			echo "$target took $SECONDS s" >>"$logs/$target"
+			echo "$code" >"$logs/$target.code"
+		done' background "$logs" "${BACKGROUND[@]}" </dev/null &
+	background=$!
 
 	suite 'tests/runtime: pods on a real containerd' make test-runtime
 	suite 'tests/shutdown: pods and a real logind' make test-shutdown
 	# The same tests on a runtime with an event stream.
-	newer='tests/runtime on containerd 1.7'
-	code=0
-	"$LAB/newer-runtime.sh" 1.7 >/dev/null || code=$?
-	case $code in
-	0) suite "$newer" make test-runtime RUNTIME=1.7 ;;
-	69) result 'not run' "$newer" 'containerd 1.7 is not available (see above)' ;;
-	*) result failed "$newer" "tests/lab/newer-runtime.sh exited with $code" ;;
-	esac
+	newer 1.7
+	# Here a part is enough: the ordinary life, and the tests that depend on the features that a runtime reports.
+	newer 2 'life:: trouble:: adopt features:: volumes:: images::'
 
-	say '=== mutations, which ran in parallel'
-	code=0
-	wait "$mutations" || code=$?
-	mutations=
-	cat "$log"
-	if [ "$code" = 0 ]; then result passed mutations; else result failed mutations "exit code $code"; fi
+	wait "$background" || true
+	background=
+	for target in "${BACKGROUND[@]}"; do
+		say "=== make $target, which ran in parallel"
+		cat "$logs/$target" || true
+		code=$(cat "$logs/$target.code" || echo unknown)
+		if [ "$code" = 0 ]; then result passed "$target"; else result failed "$target" "exit code $code"; fi
+	done
 else
-	suite mutations make test-mutations
+	for target in "${BACKGROUND[@]}"; do suite "$target" make "$target"; done
 	result 'not run' 'tests/runtime: pods on a real containerd' 'needs root or sudo'
 	result 'not run' 'tests/shutdown: pods and a real logind' 'needs root or sudo'
 	status=1
