@@ -57,6 +57,8 @@ pub enum Step {
     Field(String),
     /// An entry of a map with free keys: `[cpu]`.
     Key(String),
+    /// A key that is not shown: `[...]`.
+    HiddenKey(String),
     /// An item of a list: `[0]`.
     Item(usize),
 }
@@ -72,6 +74,7 @@ impl fmt::Display for FieldPath {
                 Step::Field(name) if i == 0 => f.write_str(&brief(name))?,
                 Step::Field(name) => write!(f, ".{}", brief(name))?,
                 Step::Key(key) => write!(f, "[{}]", brief(key))?,
+                Step::HiddenKey(_) => f.write_str("[...]")?,
                 Step::Item(index) => write!(f, "[{index}]")?,
             }
         }
@@ -152,6 +155,17 @@ impl fmt::Display for What {
 }
 
 impl Fault {
+    /// Hides the key of an error in the values of a Secret if it is invalid: without the colon behind a key, the value is a part
+    /// of it.
+    pub(crate) fn hide_invalid_key(&mut self, is_valid: impl Fn(&str) -> bool) {
+        if let [Step::Field(_), step @ Step::Key(_)] = &mut self.at.0[..]
+            && let Step::Key(key) = step
+            && !is_valid(key)
+        {
+            *step = Step::HiddenKey(std::mem::take(key));
+        }
+    }
+
     /// Replaces the message of an error in the values of a Secret, because it may quote the value.
     pub(crate) fn hide_secret(&mut self) {
         let message = match self.at.0.first() {

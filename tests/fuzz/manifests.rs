@@ -4,6 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use serde_json::Value;
 use std::rc::Rc;
 use wherry::api::data_object::DataObjects;
 use wherry::api::document::{self, Context, Object};
@@ -14,14 +15,29 @@ use wherry::api::qos::Qos;
 use wherry::api::resources::{Resources, requested_by};
 use wherry::api::volume_contents;
 
-/// A value of this text never appears in an error.
+/// As the value of a Secret, and nowhere else, this text never appears in an error.
 const SECRET: &str = "hunter2hunter2";
+
+fn is_a_secret(text: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(text) else { return false };
+    text.matches(SECRET).count() == 1
+        && serde_saphyr::from_multiple::<Value>(text).is_ok_and(|documents| documents.iter().any(has_secret))
+}
+
+fn has_secret(document: &Value) -> bool {
+    let kind = document["kind"].as_str().unwrap_or_default();
+    let values = ["data", "stringData"].into_iter().filter_map(|field| document[field].as_object());
+    let mut values = values.flat_map(serde_json::Map::values).filter_map(Value::as_str);
+    kind == "Secret" && values.any(|value| value.contains(SECRET))
+        || kind.ends_with("List") && document["items"].as_array().is_some_and(|items| items.iter().any(has_secret))
+}
 
 fuzz_target!(|text: &[u8]| {
     let context = Context::new("node", "2026-01-02T03:04:05Z");
     let (objects, problems) = document::read_objects(text, "/m/fuzz.yaml", context);
-    for problem in &problems {
-        assert!(!problem.to_string().contains(SECRET), "{problem}");
+    let shows_it = problems.iter().find(|problem| problem.to_string().contains(SECRET));
+    if let Some(problem) = shows_it {
+        assert!(!is_a_secret(text), "{problem}");
     }
     let mut pods = Vec::new();
     let mut data = Vec::new();

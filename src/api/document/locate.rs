@@ -33,7 +33,7 @@ fn is_null(text: &str) -> bool {
 fn descend(events: &mut Events<'_>, event: Event<'_>, line: u32, path: &[Step]) -> Option<u32> {
     let Some((step, rest)) = path.split_first() else { return Some(line) };
     match (event, step) {
-        (Event::MappingStart(..), Step::Field(name) | Step::Key(name)) => loop {
+        (Event::MappingStart(..), Step::Field(name) | Step::Key(name) | Step::HiddenKey(name)) => loop {
             let (key, key_line) = events.next()?;
             if matches!(key, Event::MappingEnd) {
                 return Some(line);

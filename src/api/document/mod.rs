@@ -394,17 +394,17 @@ impl Document {
         Ok(self.data_object(DataKind::ConfigMap, path, &map.metadata, immutable, values))
     }
 
-    /// No error contains a value.
+    /// No error contains a value, or a key that may contain one.
     fn secret(&self, path: &str, credentials: Credentials<'_>) -> Result<DataObject, Vec<Fault>> {
         let mut secret = self.typed::<core::Secret>().map_err(|mut faults| {
             faults.iter_mut().for_each(Fault::hide_secret);
-            faults
+            without_secret_keys(faults)
         })?;
         default_namespace(&mut secret.metadata);
         let of_credentials = system_credentials::add(&mut secret, credentials)?;
         let faults = validate::secret(&secret);
         if !faults.is_empty() {
-            return Err(faults);
+            return Err(without_secret_keys(faults));
         }
         let (immutable, values) = (secret.immutable == Some(true), data_object::of_secret(&secret));
         let docker = secret.type_.as_deref().and_then(DockerFormat::of_type);
@@ -468,6 +468,11 @@ impl Document {
         }
         Problem { path: path.to_owned(), document: self.number, line, field, message }
     }
+}
+
+fn without_secret_keys(mut faults: Vec<Fault>) -> Vec<Fault> {
+    faults.iter_mut().for_each(|fault| fault.hide_invalid_key(validate::is_config_key));
+    faults
 }
 
 fn default_namespace(metadata: &mut ObjectMeta) {

@@ -421,8 +421,14 @@ fn d6_config_maps_and_secrets_are_read_and_no_error_shows_a_secret() {
         ),
         (
             "stringData: {'../x': hunter2}",
-            "stringData[../x]: Invalid value: \"../x\": a valid config key must consist of",
+            "stringData[...]: Invalid value: a valid config key must consist of",
         ),
+        // Without its colon, the value is a part of the key.
+        (
+            "stringData: {a hunter2}",
+            "stringData[...]: Invalid value: must be a map from keys to text; put numbers in quotes",
+        ),
+        ("data: {'a hunter2': aGk=}", "data[...]: Invalid value: a valid config key must consist of"),
         ("stringdata: {a: hunter2}", "stringdata: unknown field; did you mean stringData?"),
     ] {
         let (objects, problems) = read(&secret(fields));

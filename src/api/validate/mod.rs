@@ -153,7 +153,7 @@ pub(crate) fn config_map(map: &ConfigMap) -> Vec<Fault> {
     faults.0
 }
 
-/// No message contains a value.
+/// No message contains a value, or a key that is invalid.
 pub(crate) fn secret(secret: &Secret) -> Vec<Fault> {
     let mut faults = Faults::default();
     let root = At::Root;
@@ -161,11 +161,11 @@ pub(crate) fn secret(secret: &Secret) -> Vec<Fault> {
     let (data, text) = (root.field("data"), root.field("stringData"));
     let mut size = 0;
     for (key, value) in secret.data.iter().flatten() {
-        complain(syntax::config_key(key), key, data.key(key), &mut faults);
+        secret_key(key, data.key(key), &mut faults);
         size += value.0.len();
     }
     for (key, value) in secret.string_data.iter().flatten() {
-        complain(syntax::config_key(key), key, text.key(key), &mut faults);
+        secret_key(key, text.key(key), &mut faults);
         size += value.len();
     }
     too_large(size, root.field("data"), &mut faults);
@@ -173,6 +173,14 @@ pub(crate) fn secret(secret: &Secret) -> Vec<Fault> {
         docker(secret, format, &mut faults);
     }
     faults.0
+}
+
+fn secret_key(key: &str, at: At<'_>, faults: &mut Faults) {
+    syntax::config_key(key).into_iter().for_each(|complaint| faults.add(at, format!("Invalid value: {complaint}")));
+}
+
+pub(crate) fn is_config_key(key: &str) -> bool {
+    syntax::config_key(key).is_empty()
 }
 
 /// The credentials for registries in a Secret of such a type.
