@@ -70,12 +70,15 @@ impl Agent {
                         log::warn!("unexpected answer from the runtime error={why:?} repeated={repeated}");
                     }
                 }
-                ClientEvent::Called { operation_type, duration, error } => {
+                ClientEvent::Called { operation_type, handler, duration, error } => {
                     // The periodic lists would drown the other lines.
                     let routine = !error && matches!(operation_type, "list_podsandbox" | "list_containers" | "status");
                     let level = if routine { Level::Trace } else { Level::Debug };
                     log::log!(level, "call={operation_type} ms={:.1} error={error}", duration.as_secs_f64() * 1e3);
                     self.metrics.runtime_operation(operation_type, duration, error);
+                    if let Some(handler) = handler {
+                        self.metrics.sandbox_run(&handler, duration, error);
+                    }
                 }
             }
         }

@@ -1,5 +1,5 @@
 //! The closed sets of label values. A value outside its set becomes `OTHER`, so the number of series is limited. Only the
-//! node name, resource names and the labels of probes are open. The series of probes are removed with their pod.
+//! node name, resource names, runtime handlers and the labels of probes are open. The series of probes are removed with their pod.
 
 /// The replacement for all other values. A kubelet uses this word for a reason that it does not list.
 pub const OTHER: &str = "Other";

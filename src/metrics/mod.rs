@@ -321,13 +321,15 @@ impl Metrics {
         if error {
             self.operation_errors.get_or_create(&labels).inc();
         }
-        if operation == "run_podsandbox" {
-            // Runtime classes are not supported yet, so the handler is always the default one.
-            let labels = label("runtime_handler", "");
-            self.sandbox_duration.get_or_create(&labels).observe(duration.as_secs_f64());
-            if error {
-                self.sandbox_errors.get_or_create(&labels).inc();
-            }
+    }
+
+    /// Records a RunPodSandbox call that ended or could not be sent, in addition to `runtime_operation`. `handler` is the runtime
+    /// handler, empty for the default one.
+    pub fn sandbox_run(&self, handler: &str, duration: Duration, error: bool) {
+        let labels = vec![("runtime_handler", Cow::Owned(handler.to_owned()))];
+        self.sandbox_duration.get_or_create(&labels).observe(duration.as_secs_f64());
+        if error {
+            self.sandbox_errors.get_or_create(&labels).inc();
         }
     }
 

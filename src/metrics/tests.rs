@@ -84,6 +84,8 @@ fn busy() -> Metrics {
     m.runtime_operation("create_container", d, true);
     m.runtime_operation("run_podsandbox", d, false);
     m.runtime_operation("run_podsandbox", d, true);
+    m.sandbox_run("", d, false);
+    m.sandbox_run("", d, true);
     m.cgroup_operation("destroy", d);
     m.event_stream_asked();
     m.event_stream_failed();

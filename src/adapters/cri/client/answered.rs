@@ -79,7 +79,7 @@ impl Client {
                 }
                 self.read_so_far(op)
             }
-            Step::Run => {
+            Step::Run { .. } => {
                 let answer: proto::RunPodSandboxResponse = self.parse_change(op, method, body)?;
                 self.sandbox_status(op, Step::RanSandbox, answer.pod_sandbox_id, true, now).map(|()| None)
             }

@@ -36,10 +36,10 @@ impl Client {
                 let config = requests::sandbox_config(&pod, attempt, user_namespace, &self.config).map_err(invalid)?;
                 let request = proto::RunPodSandboxRequest {
                     config: MessageField::some(config),
-                    runtime_handler: handler.into(),
+                    runtime_handler: handler.to_string(),
                     ..Default::default()
                 };
-                self.call(op, Step::Run, method::RUN_POD_SANDBOX, &request, now)
+                self.call(op, Step::Run { handler }, method::RUN_POD_SANDBOX, &request, now)
             }
             RuntimeCall::StopSandbox { id } => {
                 let request = proto::StopPodSandboxRequest { pod_sandbox_id: id.to_string(), ..Default::default() };

@@ -45,8 +45,9 @@ pub enum ClientEvent {
     Done { op: OpId, result: Result<Answer, OpError> },
     /// The runtime's cgroup driver, sent before the first `Done` that depends on it. None if the runtime does not report it.
     Driver(Option<CgroupDriver>),
-    /// One gRPC call has ended. `operation_type` is the kubelet's label. For the metrics.
-    Called { operation_type: &'static str, duration: Duration, error: bool },
+    /// One gRPC call has ended. `operation_type` is the kubelet's label. `handler`: the runtime handler of a RunPodSandbox call. For
+    /// the metrics.
+    Called { operation_type: &'static str, handler: Option<Box<str>>, duration: Duration, error: bool },
     /// An answer is invalid, completely or in part. The valid part is used.
     Nonsense { why: String },
 }
@@ -114,7 +115,9 @@ enum Step {
     ReadContainer {
         sandbox: String,
     },
-    Run,
+    Run {
+        handler: Box<str>,
+    },
     RanSandbox,
     Image,
     Pull,
@@ -279,6 +282,7 @@ impl Client {
         let Some(InFlight { op, step, method, begun }) = self.calls.remove(&id) else { return false };
         out.push(ClientEvent::Called {
             operation_type: method.operation_type,
+            handler: if let Step::Run { handler } = &step { Some(handler.clone()) } else { None },
             duration: now.since(begun),
             error: result.is_err(),
         });

@@ -104,7 +104,7 @@ impl Bench {
                     assert_eq!(op, OP);
                     assert!(end.replace(result).is_none(), "the operation ended twice");
                 }
-                ClientEvent::Called { operation_type, duration, error } => {
+                ClientEvent::Called { operation_type, duration, error, .. } => {
                     assert_eq!(duration, Duration::from_secs(u64::from(!self.late(operation_type))));
                     self.called.push((operation_type, error));
                 }
