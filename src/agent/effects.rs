@@ -178,6 +178,10 @@ impl Agent {
                 let result = result.map_err(|message| OpError::Answered { code: Code::Other(2), message });
                 self.events.push_back(Event::Done { op, result });
             }
+            Effect::CountProcesses { op, pods } => {
+                let counts = self.cgroups.count_processes(pods);
+                self.events.push_back(Event::Done { op, result: Ok(Answer::Processes(counts)) });
+            }
             Effect::MeasurePods { op, pods, timeout } => self.measure_pods(op, pods, timeout, now),
             Effect::WatchMemoryPressure(wanted) => self.watch_memory_pressure(wanted),
             Effect::Log { op, call } => self.use_log(op, call, now),

@@ -52,6 +52,8 @@ pub enum Effect {
     MeasureMachine { op: OpId, pids: bool },
     /// Measure the directories of these pods. Answer: `PodDisks`, without a pod that cannot be measured. `timeout` as for `Runtime`.
     MeasurePods { op: OpId, pods: Vec<MeasuredPod>, timeout: Duration },
+    /// Count the processes and threads in the cgroups of these pods. Answer: `Processes`, without a pod whose cgroup cannot be read.
+    CountProcesses { op: OpId, pods: Vec<Uid> },
     /// Begin or end to watch for a lack of memory that the kernel reports. `MemoryWatched` answers a beginning.
     WatchMemoryPressure(bool),
     /// Work on the files of a container's log.

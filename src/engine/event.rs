@@ -160,6 +160,8 @@ pub enum Answer {
     FileSystem(FileSystemFact),
     Machine(MachineFact),
     PodDisks(Vec<PodDiskFact>),
+    /// The number of processes and threads of each pod.
+    Processes(Vec<(Uid, u64)>),
     /// In bytes. None: there is no file.
     LogSize(Option<u64>),
     /// The new path of the log.

@@ -127,6 +127,35 @@ fn e4_under_memory_pressure_the_largest_pod_is_evicted_and_returns_after_it() {
 }
 
 #[test]
+fn e4_without_process_ids_the_pod_with_the_most_processes_is_evicted() {
+    let mut agent = Agent::start("evictionpids");
+    agent.configure(CALM);
+    agent.hang_up();
+    agent.apply("few", SMALL);
+    agent.apply(
+        "many",
+        "
+    terminationGracePeriodSeconds: 1
+    containers:
+    - name: main
+      image: localhost/busybox:1.35
+      command: [sh, -c, 'for i in $(seq 40); do sleep 1000 & done; echo all run; wait']
+",
+    );
+    agent.wait_running("few");
+    let many = agent.wait_running("many");
+    agent.wait("the processes run", |a| a.output(&many, "main", 0).contains("all run"));
+    // Every machine meets this threshold.
+    let limit = SHORT.replace("{memory.available: 99.9%}", "{pid.available: 100%}");
+    agent.configure(&limit.replace("{memory.available: 0s}", "{pid.available: 0s}"));
+    agent.hang_up();
+    let many = wait_evicted(&agent, "many");
+    assert!(message(&many).starts_with("The node was low on resource: pids. Threshold quantity: "), "{many}");
+    wait_evicted(&agent, "few");
+    assert_eq!(pods_of_events(&agent, "Evicted"), ["many", "few"]);
+}
+
+#[test]
 fn e7_an_empty_dir_above_its_size_limit_evicts_its_pod() {
     let mut agent = Agent::start("sizelimit");
     agent.apply("within", &writes(1, "sizeLimit: 4Mi"));

@@ -90,6 +90,18 @@ impl Cgroups {
         result
     }
 
+    /// The number of processes and threads in the cgroup of a pod and below it. None if there is no such cgroup.
+    pub fn processes_of(&self, uid: &Uid) -> Option<u64> {
+        if !self.names.per_qos {
+            return None;
+        }
+        let hierarchy = self.hierarchies.iter().find(|h| h.controllers.iter().any(|name| name == "pids"))?;
+        CLASSES.into_iter().find_map(|qos| {
+            let directory = hierarchy.directory(&self.names.pod(qos, uid))?;
+            fs::read_to_string(directory.join("pids.current")).ok()?.trim().parse().ok()
+        })
+    }
+
     /// Removes the cgroups of unknown pods that are empty and not young. Returns the names of the removed cgroups. `known` gets a
     /// UID in the form of the cgroup's name. No process is killed.
     pub fn sweep(&self, known: &dyn Fn(&str) -> bool) -> BTreeSet<String> {
@@ -314,6 +326,29 @@ pub(super) mod tests {
         assert_eq!(h("/../..").directory("/kubepods/x"), Some("/m/kubepods/x".into()));
         assert_eq!(h("/docker/a").directory("/docker/a/kubepods"), Some("/m/kubepods".into()));
         assert_eq!(h("/docker/a").directory("/docker/ab/kubepods"), None);
+    }
+
+    #[test]
+    fn the_processes_of_a_pod_are_those_of_its_cgroup_in_the_hierarchy_with_the_controller() {
+        let dir = tempfile::tempdir().unwrap();
+        let base = dir.path().to_str().unwrap();
+        let cgroups = Cgroups {
+            hierarchies: vec![
+                hierarchy(&format!("{base}/cpu"), &["rw", "cpu"], false),
+                hierarchy(&format!("{base}/pids"), &["rw", "pids"], false),
+            ],
+            names: names(CgroupDriver::Cgroupfs),
+        };
+        let write = |path: &str, text: &str| {
+            fs::create_dir_all(format!("{base}/{path}")).unwrap();
+            fs::write(format!("{base}/{path}/pids.current"), text).unwrap();
+        };
+        write("cpu/kubepods/podu1", "9\n");
+        write("pids/kubepods/podu1", "3\n");
+        write("pids/kubepods/burstable/podu2", "4\n");
+        write("pids/kubepods/podu3", "many\n");
+        let of = |uid: &str| cgroups.processes_of(&Uid::from(uid));
+        assert_eq!([of("u1"), of("u2"), of("u3"), of("u4")], [Some(3), Some(4), None, None]);
     }
 
     #[test]

@@ -55,6 +55,7 @@ enum Source {
     Imagefs,
     Containers,
     Disks,
+    Processes,
 }
 
 #[derive(Debug, Serialize)]
@@ -360,10 +361,15 @@ impl Eviction {
 
     fn rank(&mut self, met: Met, inputs: &mut Inputs<'_>) -> Vec<Action> {
         let mut open = BTreeMap::new();
-        if inputs.up {
+        let signal = met.threshold.signal;
+        if signal == Signal::PidAvailable {
+            let pods = (inputs.candidates)().into_iter().map(|of| of.uid).collect();
+            let op = inputs.outbox.begin(Owner::Eviction, |op| Effect::CountProcesses { op, pods });
+            open.insert(op, Source::Processes);
+        } else if inputs.up {
             open.insert(call(RuntimeCall::Usage, inputs.outbox), Source::Containers);
         }
-        let of_disk = !matches!(met.threshold.signal, Signal::MemoryAvailable | Signal::PidAvailable);
+        let of_disk = !matches!(signal, Signal::MemoryAvailable | Signal::PidAvailable);
         let pods = if of_disk { (inputs.measured)(false) } else { Vec::new() };
         if !pods.is_empty() {
             open.insert(measure_pods(pods, inputs.outbox), Source::Disks);
@@ -424,6 +430,7 @@ fn take_usage(usage: &mut Usage, source: Source, answer: Answer) {
     match (source, answer) {
         (Source::Containers, Answer::Usage(facts)) => usage.take_containers(facts),
         (Source::Disks, Answer::PodDisks(facts)) => usage.take_disks(facts),
+        (Source::Processes, Answer::Processes(counts)) => usage.take_processes(counts),
         _ => {}
     }
 }

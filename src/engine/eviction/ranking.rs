@@ -24,26 +24,32 @@ pub struct Candidate {
 /// The pod to evict first, and the message.
 ///
 /// As in a kubelet, a pod that uses more than it requests comes before the others, then a pod of a lower priority, then the
-/// pod whose usage exceeds its request the most. *(ours)* The younger one comes first among equals.
+/// pod whose usage exceeds its request the most. Process ids are not requested: the priority comes first. *(ours)* The younger
+/// one comes first among equals.
 pub fn first(met: &Met, candidates: &[Candidate], usage: &Usage) -> Option<(Uid, String)> {
     let signal = met.threshold.signal;
     let key = |c: &&Candidate| {
         let over = over_request(signal, c, usage);
-        (Reverse(over > 0), c.priority, Reverse(over), Reverse(c.since), c.uid.clone())
+        let exceeds = over > 0 && signal != Signal::PidAvailable;
+        (Reverse(exceeds), c.priority, Reverse(over), Reverse(c.since), c.uid.clone())
     };
     let first = candidates.iter().min_by_key(key)?;
     Some((first.uid.clone(), message(met, first, usage)))
 }
 
-/// The usage of the pod minus its request. Process ids are not requested.
+/// The usage of the pod minus its request.
 fn over_request(signal: Signal, of: &Candidate, usage: &Usage) -> i128 {
-    let used = amount(signal, usage.of_pod(&of.uid, &of.containers));
+    let used = match signal {
+        Signal::PidAvailable => usage.processes_of(&of.uid),
+        _ => amount(signal, usage.of_pod(&of.uid, &of.containers)),
+    };
     i128::from(used) - i128::from(request(signal).map_or(0, |resource| of.requests.get(resource)))
 }
 
 fn amount(signal: Signal, used: Amounts) -> u64 {
     match signal {
         Signal::MemoryAvailable => used.memory,
+        // They are counted by pod.
         Signal::PidAvailable => 0,
         Signal::NodefsAvailable | Signal::ImagefsAvailable => used.disk,
         Signal::NodefsInodesFree | Signal::ImagefsInodesFree => used.inodes,

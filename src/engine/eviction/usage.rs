@@ -1,4 +1,4 @@
-//! The usage of pods: from the runtime's statistics, and from a measurement of their directories.
+//! The usage of pods: from the runtime's statistics, from a measurement of their directories, and from their cgroups.
 
 use crate::api::facts::{DiskUse, PodDiskFact, UsageFact};
 use crate::api::names::{ContainerId, Uid};
@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 pub struct Usage {
     containers: BTreeMap<ContainerId, Amounts>,
     disks: BTreeMap<Uid, PodDiskFact>,
+    processes: BTreeMap<Uid, u64>,
 }
 
 /// Memory and disk in bytes.
@@ -44,6 +45,15 @@ impl Usage {
 
     pub fn take_disks(&mut self, facts: Vec<PodDiskFact>) {
         self.disks = facts.into_iter().map(|f| (f.uid.clone(), f)).collect();
+    }
+
+    pub fn take_processes(&mut self, counts: Vec<(Uid, u64)>) {
+        self.processes = counts.into_iter().collect();
+    }
+
+    /// The processes and threads of the pod.
+    pub fn processes_of(&self, uid: &Uid) -> u64 {
+        self.processes.get(uid).copied().unwrap_or_default()
     }
 
     /// The directories of the pod were measured.

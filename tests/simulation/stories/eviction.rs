@@ -163,6 +163,24 @@ fn e2_a_soft_threshold_has_to_be_met_for_its_grace_period() {
 }
 
 #[test]
+fn e4_process_ids_are_counted_by_pod_and_the_priority_comes_first() {
+    let mut w = node_with_limit(hard(Signal::PidAvailable));
+    for (name, priority, processes) in [("few", 0, 0), ("many", 0, 400), ("more-important", 10, 500)] {
+        w.file(name, &format!("priority: {priority}, {ONE}"));
+        w.host.processes_of.insert(format!("{name}/main"), processes);
+    }
+    w.run(5);
+    w.host.pids_free = 10;
+    w.until("a pod is evicted", 30, |w| !w.evicted().is_empty());
+    assert!(w.is_evicted("many") && !w.is_evicted("few") && !w.is_evicted("more-important"));
+    let message = w.status("many").message.unwrap_or_default();
+    assert!(message.starts_with("The node was low on resource: pids. Threshold quantity: "), "{message}");
+    assert!(!message.contains("Container"), "process ids are not requested: {message}");
+    w.until("another pod is evicted", 60, |w| w.evicted().len() == 2);
+    assert!(w.is_evicted("few"));
+}
+
+#[test]
 fn e2_a_condition_stays_for_the_transition_period() {
     let mut w = node_with_limit(hard(Signal::PidAvailable));
     w.host.pids_free = 10;

@@ -110,6 +110,7 @@ impl World {
             Effect::WatchLog { id, path } => self.watch_log(id, path),
             Effect::UnwatchLog { id } => self.unwatch_log(&id),
             Effect::MeasureMachine { op, .. } => self.measure_machine(op),
+            Effect::CountProcesses { op, pods } => self.count_processes(op, &pods),
             Effect::MeasurePods { op, pods, .. } => self.measure_pods(op, &pods),
             Effect::WatchMemoryPressure(wanted) => self.watch_memory(wanted),
             Effect::AnswerRegistration { result, .. } => self.devices.answers.push(result),

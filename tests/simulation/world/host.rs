@@ -29,6 +29,8 @@ pub struct Host {
     /// The memory and the bytes in emptyDirs of a running container, by `pod/container`.
     pub memory_of: BTreeMap<String, u64>,
     pub disk_of: BTreeMap<String, u64>,
+    /// The processes of a running container, by `pod/container`. Others have one.
+    pub processes_of: BTreeMap<String, u64>,
     /// The kernel can report a lack of memory.
     pub reports: bool,
     pub watched: bool,
@@ -47,6 +49,7 @@ impl Default for Host {
             one_disk: false,
             memory_of: BTreeMap::new(),
             disk_of: BTreeMap::new(),
+            processes_of: BTreeMap::new(),
             reports: true,
             watched: false,
             measured: 0,
@@ -120,6 +123,19 @@ impl World {
             false => Ok(Answer::PodDisks(facts)),
         };
         self.answer_measure(op, result);
+    }
+
+    pub(super) fn count_processes(&mut self, op: OpId, pods: &[Uid]) {
+        self.note(|| format!("  < {op} CountProcesses {pods:?}"));
+        self.begin(op);
+        let count = |uid: &Uid| {
+            let running = self.runtime.containers.values().filter(|c| c.runs() && c.uid == *uid);
+            let of = |name: String| self.host.processes_of.get(&name).copied().unwrap_or(1);
+            let sum = running.map(|c| of(format!("{}/{}", c.pod_name.name, c.name))).sum();
+            (uid.clone(), sum)
+        };
+        let counts = pods.iter().map(count).collect();
+        self.answer_measure(op, Ok(Answer::Processes(counts)));
     }
 
     fn answer_measure(&mut self, op: OpId, result: Result<Answer, OpError>) {
