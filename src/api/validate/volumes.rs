@@ -317,7 +317,9 @@ fn projection(source: &VolumeProjection, spec: &PodSpec, at: At<'_>, faults: &mu
             }
         }
         file_path(&token.path, at.field("path"), faults);
-        faults.not_yet(at);
+        let detail = "a token for an API server needs a cluster; remove this volume and its mounts (a cluster adds them to each pod \
+                      unless automountServiceAccountToken is false)";
+        faults.forbidden(at, detail);
     }
     if cluster_trust_bundle.is_some() {
         faults.not_yet(at.field("clusterTrustBundle"));

@@ -105,10 +105,6 @@ fn a_source_that_wherry_does_not_have_is_rejected_by_name() {
         (json!({"gitRepo": {"repository": "r"}}), "gitRepo"),
         (json!({"iscsi": {"iqn": "q", "lun": 0, "targetPortal": "p"}}), "iscsi"),
         (
-            json!({"projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}),
-            "projected.sources[0].serviceAccountToken",
-        ),
-        (
             json!({"projected": {"sources": [{"clusterTrustBundle": {"path": "ca"}}]}}),
             "projected.sources[0].clusterTrustBundle",
         ),
