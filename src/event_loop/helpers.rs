@@ -5,7 +5,7 @@
 //! Each class of jobs has its own threads and queue (`pool`). A slow or hung class does not delay other classes: a hung
 //! manifest never delays the writing of a record.
 //!
-//! A thread ends when its class has no more jobs, so an idle process has one thread. Each job has a deadline. A job that
+//! A thread ends soon after its class has no more jobs, so an idle process has one thread. Each job has a deadline. A job that
 //! misses its deadline is reported. If it has started, its thread is abandoned, because a thread that hangs in the kernel
 //! cannot be ended. Another thread replaces it, up to a limit. An abandoned thread that returns later ends, and its
 //! answer is dropped.

@@ -2,11 +2,18 @@
 
 use super::{Answering, Class, Finished, JobError, JobId, Pending, Work};
 use crate::api::time::Boot;
-use crossbeam_channel::{Sender, unbounded};
+use crossbeam_channel::{RecvTimeoutError, Sender, unbounded};
 use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
+use std::time::Duration;
+
+/// The time for which a thread waits for another job before it ends. Pods that start together cause jobs at short intervals, and
+/// a new thread costs about twenty system calls.
+const REST: Duration = Duration::from_millis(200);
 
 /// A waiting or running job.
 #[derive(Clone)]
@@ -26,15 +33,52 @@ struct Abandoned {
 
 /// A thread with a running job.
 struct Helper<A> {
+    thread: Thread<A>,
+    job: Job,
+}
+
+struct Thread<A> {
     number: u64,
     jobs: Sender<Work<A>>,
-    job: Job,
+    rest: Arc<Rest>,
+}
+
+/// Whether a thread can be given another job. Both sides change it, so that no job is sent to a thread that has just ended.
+#[derive(Default)]
+struct Rest(AtomicU8);
+
+impl Rest {
+    /// It has a job, or is about to get one.
+    const AT_WORK: u8 = 0;
+    const RESTS: u8 = 1;
+    const ENDED: u8 = 2;
+
+    /// The thread has done its job.
+    fn begin(&self) {
+        self.0.store(Self::RESTS, Ordering::Release);
+    }
+
+    fn change(&self, to: u8) -> bool {
+        self.0.compare_exchange(Self::RESTS, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// The main thread wants to send a job. False: the thread has ended.
+    fn interrupt(&self) -> bool {
+        self.change(Self::AT_WORK)
+    }
+
+    /// The thread wants to end. False: a job is being sent.
+    fn end(&self) -> bool {
+        self.change(Self::ENDED)
+    }
 }
 
 pub(super) struct Pool<A> {
     class: Class,
     waiting: VecDeque<(Job, Work<A>)>,
     busy: Vec<Helper<A>>,
+    /// Threads without a job, some of which have ended.
+    resting: Vec<Thread<A>>,
     stuck: Vec<Abandoned>,
     /// The system could not create a thread while others were active. The queue waits until one of those is free.
     refused: bool,
@@ -42,7 +86,7 @@ pub(super) struct Pool<A> {
 
 impl<A: Send + 'static> Pool<A> {
     pub fn new(class: Class) -> Pool<A> {
-        Pool { class, waiting: VecDeque::new(), busy: Vec::new(), stuck: Vec::new(), refused: false }
+        Pool { class, waiting: VecDeque::new(), busy: Vec::new(), resting: Vec::new(), stuck: Vec::new(), refused: false }
     }
 
     pub fn push(&mut self, job: Job, work: Work<A>) {
@@ -51,37 +95,49 @@ impl<A: Send + 'static> Pool<A> {
 
     /// True if the thread belongs to this pool.
     pub fn has(&self, number: u64) -> bool {
-        self.busy.iter().any(|helper| helper.number == number)
+        self.busy.iter().any(|helper| helper.thread.number == number)
             || self.stuck.iter().any(|thread| thread.number == number)
     }
 
-    /// Handles the answer of a thread. The thread takes the next job, or ends.
+    /// Handles the answer of a thread. The thread takes the next job, or rests.
     pub fn answered(&mut self, number: u64, answer: A, now: Boot, out: &mut Vec<Finished<A>>) {
-        let Some(at) = self.busy.iter().position(|helper| helper.number == number) else {
+        let Some(at) = self.busy.iter().position(|helper| helper.thread.number == number) else {
             self.stuck.retain(|thread| thread.number != number);
             return;
         };
         out.push(Finished { id: self.busy[at].job.id, result: Ok(answer) });
         self.refused = false;
         self.drop_late(now, out);
-        let mut helper = self.busy.remove(at);
-        // Without a job the sender is dropped, and the thread ends.
-        let Some((job, work)) = self.next_job() else { return };
-        match helper.jobs.send(work) {
-            Ok(()) => {
-                helper.job = job;
-                self.busy.push(helper);
-            }
-            // The thread has ended because its job panicked. Another thread takes this job.
-            Err(refused) => self.waiting.push_front((job, refused.into_inner())),
+        self.resting.push(self.busy.remove(at).thread);
+        if let Some((job, work)) = self.next_job()
+            && let Some((job, work)) = self.give(job, work)
+        {
+            self.waiting.push_front((job, work));
         }
+    }
+
+    /// Gives a job to a thread that rests. Returns the job if there is none.
+    fn give(&mut self, job: Job, mut work: Work<A>) -> Option<(Job, Work<A>)> {
+        while let Some(thread) = self.resting.pop() {
+            if !thread.rest.interrupt() {
+                continue;
+            }
+            match thread.jobs.send(work) {
+                Ok(()) => {
+                    self.busy.push(Helper { thread, job });
+                    return None;
+                }
+                Err(refused) => work = refused.into_inner(),
+            }
+        }
+        Some((job, work))
     }
 
     /// Reports all jobs past their deadlines, and abandons the threads of running ones.
     pub fn give_up(&mut self, now: Boot, out: &mut Vec<Finished<A>>) {
         for helper in self.busy.extract_if(.., |helper| helper.job.deadline <= now) {
             let Job { id, name, path, .. } = helper.job;
-            self.stuck.push(Abandoned { number: helper.number, path });
+            self.stuck.push(Abandoned { number: helper.thread.number, path });
             self.refused = false;
             out.push(Finished { id, result: Err(JobError::Stuck { name }) });
         }
@@ -93,13 +149,14 @@ impl<A: Send + 'static> Pool<A> {
         while self.can_start()
             && let Some((job, work)) = self.next_job()
         {
+            let Some((job, work)) = self.give(job, work) else { continue };
             let number = *next_number;
             *next_number += 1;
             match spawn(self.class, number, answering.clone()) {
-                Ok(jobs) => {
+                Ok(thread) => {
                     // The new thread waits for the job, so this cannot fail.
-                    let _ = jobs.send(work);
-                    self.busy.push(Helper { number, jobs, job });
+                    let _ = thread.jobs.send(work);
+                    self.busy.push(Helper { thread, job });
                 }
                 Err(e) if self.busy.is_empty() => {
                     let error = JobError::NoThread { name: job.name, why: e.to_string() };
@@ -171,15 +228,25 @@ impl<A: Send + 'static> Pool<A> {
     }
 }
 
-/// Starts a thread that runs the jobs sent to it until the sender is dropped.
-fn spawn<A: Send + 'static>(class: Class, number: u64, answering: Answering<A>) -> io::Result<Sender<Work<A>>> {
+/// Starts a thread that runs the jobs sent to it. It ends when the sender is dropped, or after a rest.
+fn spawn<A: Send + 'static>(class: Class, number: u64, answering: Answering<A>) -> io::Result<Thread<A>> {
     let (jobs, todo) = unbounded::<Work<A>>();
+    let rest = Arc::new(Rest::default());
+    let of_thread = rest.clone();
     thread::Builder::new().name("helper".to_string()).stack_size(class.stack()).spawn(move || {
-        for work in todo {
-            // Both calls fail only if the main thread, and thus the process, has ended.
-            let _ = answering.answers.send((number, work()));
-            let _ = answering.waker.wake();
+        loop {
+            match todo.recv_timeout(REST) {
+                Ok(work) => {
+                    let answer = work();
+                    of_thread.begin();
+                    // Both calls fail only if the main thread, and thus the process, has ended.
+                    let _ = answering.answers.send((number, answer));
+                    let _ = answering.waker.wake();
+                }
+                Err(RecvTimeoutError::Timeout) if !of_thread.end() => {}
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return,
+            }
         }
     })?;
-    Ok(jobs)
+    Ok(Thread { number, jobs, rest })
 }
