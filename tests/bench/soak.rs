@@ -5,19 +5,45 @@ use crate::process::{self, Memory};
 use crate::support::agent::Agent;
 use crate::table::Table;
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Number of pods at the same time.
 const SLOTS: usize = 16;
 /// Number of samples of the process, evenly spread over the pods.
 const SAMPLES: usize = 20;
-/// A pod with one container that exits at once.
+/// A pod with one container that exits at once, and a volume of each kind that needs work: on disk, in memory, of objects, and a
+/// part of one.
 const SHORT: &str = "
     restartPolicy: Never
     containers:
     - name: main
       image: localhost/busybox:1.35
       command: ['true']
+      volumeMounts:
+      - {name: scratch, mountPath: /scratch, subPath: part}
+      - {name: memory, mountPath: /memory}
+      - {name: page, mountPath: /page}
+      - {name: login, mountPath: /login}
+    volumes:
+    - {name: scratch, emptyDir: {}}
+    - {name: memory, emptyDir: {medium: Memory}}
+    - {name: page, configMap: {name: page}}
+    - {name: login, secret: {secretName: login}}
+";
+
+/// The objects of the volumes.
+const OBJECTS: &str = "\
+apiVersion: v1
+kind: ConfigMap
+metadata: {namespace: NAMESPACE, name: page}
+data: {page: hello}
+---
+apiVersion: v1
+kind: Secret
+metadata: {namespace: NAMESPACE, name: login}
+stringData: {password: secret}
 ";
 
 struct Sample {
@@ -28,6 +54,7 @@ struct Sample {
 
 pub fn soak(table: &mut Table, wanted: usize) {
     let agent = Agent::start("soak");
+    agent.write("objects.yaml", &OBJECTS.replace("NAMESPACE", &agent.namespace));
     let pid = agent.pid();
     let look = |lives| {
         let sample = Sample { lives, memory: process::memory(pid), descriptors: process::descriptors(pid) };
@@ -81,4 +108,18 @@ pub fn soak(table: &mut Table, wanted: usize) {
     table.row(&format!("... growth until the end, after {} pods, MB", last.lives), grown, None, 0.2, "");
     let more = last.descriptors as f64 - samples[0].descriptors as f64;
     table.row("additional descriptors at the end", more, None, 0.0, "");
+    table.row("mounts at the end", mounts_below(&agent.dir) as f64, None, 0.0, "");
+    table.row("directories of pods and of their logs at the end", directories_of_pods(&agent) as f64, None, 0.0, "");
+    table.row("cgroups of pods at the end", agent.pod_cgroups().len() as f64, None, 0.0, "");
+}
+
+fn mounts_below(directory: &Path) -> usize {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
+    let points = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+    points.filter(|point| Path::new(point).starts_with(directory)).count()
+}
+
+fn directories_of_pods(agent: &Agent) -> usize {
+    let count = |directory: PathBuf| fs::read_dir(directory).map_or(0, Iterator::count);
+    count(agent.root().join("pods")) + count(agent.dir.join("log/pods"))
 }
