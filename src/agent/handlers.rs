@@ -58,5 +58,6 @@ impl Agent {
             Handler::Probe(_) => self.handlers.probe(op, target, timeout, now.boot, registry, token),
             Handler::Hook(_) => self.handlers.hook(op, target, timeout, now.boot, registry, token),
         }
+        self.take_handled();
     }
 }

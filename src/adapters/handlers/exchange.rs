@@ -32,22 +32,61 @@ pub(super) enum Outcome {
 }
 
 pub(super) enum Exchange {
-    Tcp { stream: TcpStream, address: SocketAddr },
+    Tcp { socket: Socket, address: SocketAddr },
     Http(Box<Http>),
     Grpc(Box<HealthCheck>),
 }
 
+/// A socket that the poll watches only if it has to: a server on the same machine has accepted a connection, and also the request,
+/// when the calls return.
+pub(super) struct Socket {
+    stream: TcpStream,
+    watched: bool,
+}
+
+impl Socket {
+    /// Begins to connect.
+    fn connect(address: SocketAddr) -> io::Result<Socket> {
+        Ok(Socket { stream: TcpStream::connect(address)?, watched: false })
+    }
+
+    /// The poll reports the socket when it becomes ready, or if it is ready already. No effect on a socket that it watches.
+    fn watch(&mut self, interest: Interest, registry: &Registry, token: Token) -> io::Result<()> {
+        if !self.watched {
+            registry.register(&mut self.stream, token, interest)?;
+            self.watched = true;
+        }
+        Ok(())
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.read(buffer)
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
 /// The connection of a request.
 enum Connection {
-    Plain(TcpStream),
-    Tls(Box<tls::Client<TcpStream>>),
+    Plain(Socket),
+    Tls(Box<tls::Client<Socket>>),
 }
 
 impl Connection {
-    fn socket(&self) -> &TcpStream {
+    fn socket(&mut self) -> &mut Socket {
         match self {
-            Connection::Plain(stream) => stream,
-            Connection::Tls(tls) => &tls.sock.stream,
+            Connection::Plain(socket) => socket,
+            Connection::Tls(tls) => &mut tls.sock.stream,
         }
     }
 
@@ -174,7 +213,7 @@ impl Url {
 }
 
 impl Exchange {
-    /// Begins to connect.
+    /// Begins to connect. `advance` continues.
     ///
     /// # Errors
     /// The connection failed at once, or the host has no address.
@@ -187,8 +226,8 @@ impl Exchange {
         match target {
             Target::Tcp(to) => {
                 let address = resolve(&to)?;
-                let stream = connect(address, registry, token).map_err(|e| dial_error(address, &e))?;
-                Ok(Exchange::Tcp { stream, address })
+                let socket = Socket::connect(address).map_err(|e| dial_error(address, &e))?;
+                Ok(Exchange::Tcp { socket, address })
             }
             Target::Http(http) => {
                 let address = resolve(&http.to);
@@ -197,8 +236,7 @@ impl Exchange {
                 let scheme = if http.tls { Scheme::Https } else { Scheme::Http };
                 let url = Url { scheme, host, port: http.to.port, path: http.path };
                 let address = address.map_err(|why| get_error(&url, &why))?;
-                Http::start(url, address, user_agent, http.headers, 0, registry, token)
-                    .map(|h| Exchange::Http(Box::new(h)))
+                Http::start(url, address, user_agent, http.headers, 0).map(|h| Exchange::Http(Box::new(h)))
             }
             Target::Grpc(grpc) => {
                 let address = resolve(&grpc.to)?;
@@ -209,12 +247,15 @@ impl Exchange {
         }
     }
 
-    /// Reads and writes what is possible.
+    /// Reads and writes what is possible. If the exchange is pending then, the poll watches its socket.
     pub(super) fn advance(&mut self, registry: &Registry, token: Token) -> Outcome {
         match self {
-            Exchange::Tcp { stream, address } => match connected(stream) {
+            Exchange::Tcp { socket, address } => match connected(&socket.stream) {
                 Ok(true) => Outcome::Connected,
-                Ok(false) => Outcome::Pending,
+                Ok(false) => match socket.watch(Interest::WRITABLE, registry, token) {
+                    Ok(()) => Outcome::Pending,
+                    Err(e) => Outcome::Failed(dial_error(*address, &e)),
+                },
                 Err(e) => Outcome::Failed(dial_error(*address, &e)),
             },
             Exchange::Http(http) => http.advance(registry, token),
@@ -222,18 +263,19 @@ impl Exchange {
         }
     }
 
-    /// Sends an https request again, without TLS and without its credentials. Returns the server's `host:port`.
+    /// Begins to send an https request again, without TLS and without its credentials. `advance` continues. Returns the server's
+    /// `host:port`.
     ///
     /// # Errors
     /// The connection failed at once, or the exchange is not a request.
-    pub(super) fn again_without_tls(&mut self, registry: &Registry, token: Token) -> Result<String, String> {
+    pub(super) fn again_without_tls(&mut self) -> Result<String, String> {
         let Exchange::Http(http) = self else { return Err(NOT_TLS.to_owned()) };
         let url = Url { scheme: Scheme::Http, ..http.url.clone() };
         let server = url.authority();
         let address = SocketAddr::new(http.ip, url.port);
         let mut headers = std::mem::take(&mut http.headers);
         headers.retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
-        **http = Http::start(url, address, http.user_agent, headers, http.redirects, registry, token)?;
+        **http = Http::start(url, address, http.user_agent, headers, http.redirects)?;
         Ok(server)
     }
 
@@ -264,15 +306,12 @@ impl Http {
         user_agent: &'static str,
         headers: Vec<(String, String)>,
         redirects: u32,
-        registry: &Registry,
-        token: Token,
     ) -> Result<Http, String> {
-        let failure = |url: &Url, e: &io::Error| get_error(url, &dial_error(address, e));
-        let stream = connect(address, registry, token).map_err(|e| failure(&url, &e))?;
+        let socket = Socket::connect(address).map_err(|e| get_error(&url, &dial_error(address, &e)))?;
         let connection = match url.scheme {
-            Scheme::Http => Connection::Plain(stream),
+            Scheme::Http => Connection::Plain(socket),
             Scheme::Https => {
-                let client = tls::client(&url.host, stream).map_err(|why| get_error(&url, &why))?;
+                let client = tls::client(&url.host, socket).map_err(|why| get_error(&url, &why))?;
                 Connection::Tls(Box::new(client))
             }
         };
@@ -292,12 +331,12 @@ impl Http {
             match self.connection.write(&self.request) {
                 Ok(n) => drop(self.request.drain(..n)),
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => {
-                    return Outcome::Pending;
+                    return self.pending(Interest::READABLE | Interest::WRITABLE, registry, token);
                 }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(_) if self.connection.is_answered_in_http() => return Outcome::NotTls(self.failure(NOT_TLS)),
                 Err(e) => {
-                    let why = match self.connection.socket().peer_addr() {
+                    let why = match self.connection.socket().stream.peer_addr() {
                         Ok(_) if e.kind() == ErrorKind::InvalidData => format!("tls: {}", words(&e)),
                         Ok(_) if e.kind() == ErrorKind::UnexpectedEof => "EOF".to_owned(),
                         Ok(_) => format!("write: {}", words(&e)),
@@ -306,6 +345,9 @@ impl Http {
                     return Outcome::Failed(self.failure(&why));
                 }
             }
+        }
+        if !self.connection.socket().watched {
+            return self.pending(Interest::READABLE, registry, token);
         }
         let mut buffer = [0; 4096];
         loop {
@@ -325,6 +367,13 @@ impl Http {
         }
     }
 
+    fn pending(&mut self, interest: Interest, registry: &Registry, token: Token) -> Outcome {
+        match self.connection.socket().watch(interest, registry, token) {
+            Ok(()) => Outcome::Pending,
+            Err(e) => Outcome::Failed(self.failure(&words(&e))),
+        }
+    }
+
     /// Follows a redirect to the same host. Another response is the result.
     fn responded(&mut self, response: Response, registry: &Registry, token: Token) -> Outcome {
         let redirect = matches!(response.status, 301 | 302 | 303 | 307 | 308);
@@ -341,10 +390,10 @@ impl Http {
         }
         let address = SocketAddr::new(self.ip, url.port);
         let headers = std::mem::take(&mut self.headers);
-        match Http::start(url, address, self.user_agent, headers, redirects, registry, token) {
+        match Http::start(url, address, self.user_agent, headers, redirects) {
             Ok(next) => {
                 *self = next;
-                Outcome::Pending
+                self.advance(registry, token)
             }
             Err(why) => Outcome::Failed(why),
         }
@@ -363,12 +412,6 @@ fn resolve(to: &Destination) -> Result<SocketAddr, String> {
         },
     };
     Ok(SocketAddr::new(ip, to.port))
-}
-
-pub(super) fn connect(address: SocketAddr, registry: &Registry, token: Token) -> io::Result<TcpStream> {
-    let mut stream = TcpStream::connect(address)?;
-    registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
-    Ok(stream)
 }
 
 fn get_error(url: &Url, why: &str) -> String {

@@ -1,10 +1,12 @@
 //! The health check of a gRPC server. The texts are those of a kubelet.
 
-use super::exchange::{Outcome, connect, words};
+use super::exchange::{Outcome, words};
 use crate::net::grpc::once::{Failure, Once};
 use crate::net::grpc::{Call, CallError, health};
 use bytes::Bytes;
-use mio::{Registry, Token};
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -59,6 +61,12 @@ impl HealthCheck {
             }
         }
     }
+}
+
+fn connect(address: SocketAddr, registry: &Registry, token: Token) -> io::Result<TcpStream> {
+    let mut stream = TcpStream::connect(address)?;
+    registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
+    Ok(stream)
 }
 
 fn not_connected(address: SocketAddr, why: &str) -> String {
