@@ -16,6 +16,7 @@ use wherry::api::document::{self, Context};
 use wherry::api::expand;
 use wherry::api::facts::ImageFact;
 use wherry::api::layout::Layout;
+use wherry::api::mount::Mount;
 use wherry::api::pod::Pod;
 use wherry::engine::effect::{CreateContainer, FilesCall};
 use wherry::engine::event::{Answer, Prepared};
@@ -30,6 +31,8 @@ pub struct Direct {
     pub started: i64,
     pod: Rc<Pod>,
     node: RequestConfig,
+    /// Of the container, in addition to the usual ones.
+    volumes: Vec<Mount>,
 }
 
 fn node(runtime: &Runtime) -> RequestConfig {
@@ -68,6 +71,11 @@ fn files(node: &RequestConfig) -> PodFiles {
 
 /// Creates and starts the sandbox and the container of a pod.
 pub fn start(runtime: &Runtime, cri: &mut Cri, name: &str) -> Direct {
+    start_with(runtime, cri, name, Vec::new())
+}
+
+/// The same, with directories that exist as volumes.
+pub fn start_with(runtime: &Runtime, cri: &mut Cri, name: &str, volumes: Vec<Mount>) -> Direct {
     let node = node(runtime);
     let text = yaml::pod("direct", name, TRAP);
     let context = Context::new("node", "2026-01-01T00:00:00Z");
@@ -79,7 +87,7 @@ pub fn start(runtime: &Runtime, cri: &mut Cri, name: &str) -> Direct {
     files.execute(&FilesCall::PreparePod { pod: pod.clone() }).expect("directories");
     let config = sandbox_config(&pod, 0, None, &node).expect("a config");
     let sandbox = cri.run_sandbox(&config);
-    let mut direct = Direct { sandbox, config, container: String::new(), begun, started: 0, pod, node };
+    let mut direct = Direct { sandbox, config, container: String::new(), begun, started: 0, pod, node, volumes };
     direct.container = container(cri, &direct, 0);
     direct.started = started(cri, &direct.container);
     direct
@@ -95,16 +103,16 @@ pub fn container(cri: &mut Cri, direct: &Direct, attempt: u32) -> String {
         attempt,
         host_ips: false,
     };
-    let Ok(Answer::Prepared(Prepared { mounts, .. })) = files(&direct.node).execute(&prepare) else {
+    let Ok(Answer::Prepared(Prepared { mut mounts, .. })) = files(&direct.node).execute(&prepare) else {
         panic!("failed to prepare the files of the container");
     };
+    mounts.extend(direct.volumes.iter().cloned());
     let process = expand::container(pod.at(0)).expect("the environment");
     let call = CreateContainer {
         pod,
         container: name,
         sandbox: direct.sandbox.as_str().into(),
         sandbox_attempt: 0,
-
         user_namespace: None,
         attempt,
         backoff_level: 0,

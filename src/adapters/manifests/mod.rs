@@ -63,6 +63,9 @@ const SETTLE: Duration = Duration::from_secs(1);
 /// Time after which a missing file counts as removed: longer than an editor's rename and rewrite, and than most of an
 /// `rm -r`.
 const GONE: Duration = Duration::from_millis(10);
+/// The mount table is read at most once in this time while no inspection runs. Each start of a container changes it several times,
+/// and the kernel needs a millisecond to write a table of some hundred mounts.
+const MOUNTS: Duration = Duration::from_secs(1);
 /// Period of the full scan while inotify works (D2).
 const NET: Duration = Duration::from_secs(600);
 
@@ -183,6 +186,10 @@ pub struct Manifests {
     next_full: Boot,
     /// The last call of `events` left events unread.
     more: bool,
+    /// When the mount table was read because it had changed.
+    mounts_read: Option<Boot>,
+    /// It has changed since, and is read at this time.
+    mounts_due: Option<Boot>,
     /// Files whose records may be out of date.
     dirty: BTreeSet<OsString>,
     /// The recorded mount of the directory. The outer None: the record has not been read yet.
@@ -218,6 +225,8 @@ impl Manifests {
             held_until: None,
             next_full: Boot(0),
             more: false,
+            mounts_read: None,
+            mounts_due: None,
             dirty: BTreeSet::new(),
             recorded: None,
             new_place: None,
@@ -251,6 +260,9 @@ impl Manifests {
             };
             self.inspections.want(Some(name), why, now.boot);
         }
+        if self.mounts_due.is_some_and(|at| at <= now.boot) {
+            self.read_mounts(now);
+        }
         self.inspections.retry(now.boot);
         if self.next_full <= now.boot {
             self.start_scan(now);
@@ -266,7 +278,8 @@ impl Manifests {
         }
         let waits = self.waits.values().map(|(at, _)| *at);
         let write = Some(self.no_write_before).filter(|at| *at > Boot(0));
-        waits.chain(write).chain(self.inspections.next_retry()).chain(self.held_until).fold(self.next_full, Boot::min)
+        let waits = waits.chain(write).chain(self.inspections.next_retry());
+        waits.chain(self.held_until).chain(self.mounts_due).fold(self.next_full, Boot::min)
     }
 
     /// SIGHUP: starts a full scan.

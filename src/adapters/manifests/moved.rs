@@ -5,7 +5,7 @@ use super::mount::Table;
 use super::scan::Directory;
 use super::walk::Step;
 use super::watch::{Moved, Touch};
-use super::{GONE, Manifests, SETTLE, Stage, Wait, file};
+use super::{GONE, MOUNTS, Manifests, SETTLE, Stage, Wait, file};
 use crate::api::time::Now;
 use std::ffi::OsStr;
 use std::path::Path;
@@ -13,11 +13,21 @@ use std::path::Path;
 impl Manifests {
     /// Handles a change of the mount table.
     pub fn mounted(&mut self, now: Now) {
+        let next = self.mounts_read.map_or(now.boot, |at| at + MOUNTS);
+        // An inspection in progress may have read the table before the change.
+        if next <= now.boot || self.inspections.any_running() {
+            self.read_mounts(now);
+        } else {
+            self.mounts_due = Some(next);
+        }
+    }
+
+    pub(super) fn read_mounts(&mut self, now: Now) {
+        (self.mounts_read, self.mounts_due) = (Some(now.boot), None);
         let table = Table::read(&self.settings.mountinfo);
         let id = |path: &Path| table.of(path).map_or(0, |mount| mount.id);
         let moved = |steps: &[Step]| steps.iter().any(|step| id(&step.path()) != step.mount);
         let other = |directory: &Directory| id(&directory.real) != directory.mount.as_ref().map_or(0, |mount| mount.id);
-        // An inspection in progress may have read the table before the change.
         if self.inspections.is_running(&None) || moved(&self.steps) || self.directory.as_ref().is_some_and(other) {
             self.start_scan(now);
         }

@@ -153,6 +153,38 @@ fn d2_a_path_is_inspected_again_if_the_mount_table_changed_meanwhile() {
 }
 
 #[test]
+fn d2_a_change_of_the_mount_table_is_examined_at_once_and_further_ones_after_a_second() {
+    let table = |id: u32| format!("{id} 1 8:1 / / rw - ext4 d rw\n");
+    let mut lab = Lab::new();
+    let mountinfo = lab.root.path().join("mountinfo");
+    fs::write(&mountinfo, table(1)).unwrap();
+    lab.manifests.settings.mountinfo = mountinfo.clone();
+    let (mut lab, _) = lab.start();
+    let mounted = |lab: &mut Lab, id: u32| {
+        fs::write(&mountinfo, table(id)).unwrap();
+        let now = lab.now();
+        lab.manifests.mounted(now);
+    };
+    mounted(&mut lab, 2);
+    let now = lab.now();
+    assert!(lab.manifests.take_inspection(now).is_some(), "the directory is on another mount");
+    let (mut lab, _) = Lab::new().start();
+    lab.manifests.settings.mountinfo = mountinfo.clone();
+    lab.reload();
+    mounted(&mut lab, 2);
+    for id in [3, 4] {
+        mounted(&mut lab, id);
+        let now = lab.now();
+        assert!(lab.manifests.take_inspection(now).is_none());
+        assert_eq!(lab.manifests.next_deadline(), now.boot + Duration::from_secs(1));
+    }
+    lab.boot = lab.manifests.next_deadline();
+    let now = lab.now();
+    lab.manifests.due(now);
+    assert!(lab.manifests.take_inspection(now).is_some());
+}
+
+#[test]
 fn d2_an_event_during_an_inspection_causes_another_inspection() {
     let (mut lab, _) = Lab::started();
     lab.place("a.yaml", &pod("a"));
