@@ -61,8 +61,8 @@ impl Trace {
         Trace { child, file, phase }
     }
 
-    /// Ends the trace. Returns the number of calls by name.
-    pub fn calls(mut self) -> BTreeMap<String, u32> {
+    /// Ends the trace and returns it.
+    fn end(mut self) -> String {
         signal(&self.child.id().to_string(), "INT");
         self.child.wait().expect("strace");
         let text = fs::read_to_string(&self.file).expect("a trace");
@@ -73,18 +73,29 @@ impl Trace {
             let name = format!("strace-{}{version}.txt", self.phase);
             fs::write(PathBuf::from(directory).join(name), &text).expect("keep the trace");
         }
-        count(&text)
+        text
+    }
+
+    /// Ends the trace. Returns the number of calls by name.
+    pub fn calls(self) -> BTreeMap<String, u32> {
+        count(&self.end())
     }
 
     /// Ends the trace and compares it with docs/strace.md: each call marked `always` was seen, and each call seen is listed.
     pub fn matches_the_page(self) -> BTreeMap<String, u32> {
+        self.matches_the_page_with_mounts().0
+    }
+
+    /// The same, with the number of waits that ended only because the mount table had changed.
+    pub fn matches_the_page_with_mounts(self) -> (BTreeMap<String, u32>, u32) {
         let page = page();
         let (phase, mut anywhere) = (documented(&page, self.phase), documented(&page, "anywhere"));
         if self.phase != IDLE {
             anywhere.extend(documented(&page, "helpers"));
         }
         let name = self.phase;
-        let calls = self.calls();
+        let text = self.end();
+        let calls = count(&text);
         let seen: BTreeSet<&String> = calls.keys().collect();
         let known: BTreeSet<&String> = phase.keys().chain(anywhere.keys()).collect();
         let unknown: Vec<_> = seen.difference(&known).collect();
@@ -94,7 +105,8 @@ impl Trace {
             missing.is_empty(),
             "{name}: docs/strace.md says that these are always seen: {missing:?}; seen: {calls:?}"
         );
-        calls
+        let mounts = text.lines().filter(|line| line.contains("EPOLLPRI") && line.ends_with("= 1")).count();
+        (calls, u32::try_from(mounts).expect("a number of lines"))
     }
 }
 
