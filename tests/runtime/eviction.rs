@@ -128,7 +128,7 @@ fn e4_under_memory_pressure_the_largest_pod_is_evicted_and_returns_after_it() {
 
 #[test]
 fn e4_without_process_ids_the_pod_with_the_most_processes_is_evicted() {
-    let mut agent = Agent::start("evictionpids");
+    let agent = Agent::start("evictionpids");
     agent.configure(CALM);
     agent.hang_up();
     agent.apply("few", SMALL);

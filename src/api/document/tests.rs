@@ -419,10 +419,7 @@ fn d6_config_maps_and_secrets_are_read_and_no_error_shows_a_secret() {
             "stringData: {a: 4711}",
             "stringData[a]: Invalid value: must be a map from keys to text; put numbers in quotes",
         ),
-        (
-            "stringData: {'../x': hunter2}",
-            "stringData[...]: Invalid value: a valid config key must consist of",
-        ),
+        ("stringData: {'../x': hunter2}", "stringData[...]: Invalid value: a valid config key must consist of"),
         // Without its colon, the value is a part of the key.
         (
             "stringData: {a hunter2}",

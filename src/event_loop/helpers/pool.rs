@@ -86,7 +86,14 @@ pub(super) struct Pool<A> {
 
 impl<A: Send + 'static> Pool<A> {
     pub fn new(class: Class) -> Pool<A> {
-        Pool { class, waiting: VecDeque::new(), busy: Vec::new(), resting: Vec::new(), stuck: Vec::new(), refused: false }
+        Pool {
+            class,
+            waiting: VecDeque::new(),
+            busy: Vec::new(),
+            resting: Vec::new(),
+            stuck: Vec::new(),
+            refused: false,
+        }
     }
 
     pub fn push(&mut self, job: Job, work: Work<A>) {
