@@ -69,11 +69,13 @@ const BY_CHANCE: (&str, usize) = ("13a-termmsg-file", 0);
 fn fixture(name: &str, host: &Path) -> Value {
     let path = directory().join(format!("{name}.json"));
     let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    // The recorded machine was idle. Here the deadline leaves a slow machine enough time to start the pod.
+    // The recorded machine was idle. Here the deadline, and the life of the sidecar, leave a slow machine enough time to start the
+    // pod.
     let deadline = format!("\"activeDeadlineSeconds\": {}", patience(30).as_secs());
     let text = text
         .replace(": unknown\"", "\"")
         .replace("\"activeDeadlineSeconds\": 5", &deadline)
+        .replace("sleep 12; exit 1", &format!("sleep {}; exit 1", patience(24).as_secs()))
         .replace("@O@", &host.to_string_lossy());
     let recorded: Value = serde_json::from_str(&text).expect("JSON");
     let metadata = &recorded["pod"]["metadata"];
