@@ -32,60 +32,21 @@ pub(super) enum Outcome {
 }
 
 pub(super) enum Exchange {
-    Tcp { socket: Socket, address: SocketAddr },
+    Tcp { stream: TcpStream, address: SocketAddr },
     Http(Box<Http>),
     Grpc(Box<HealthCheck>),
 }
 
-/// A socket that the poll watches only if it has to: a server on the same machine has accepted a connection, and also the request,
-/// when the calls return.
-pub(super) struct Socket {
-    stream: TcpStream,
-    watched: bool,
-}
-
-impl Socket {
-    /// Begins to connect.
-    fn connect(address: SocketAddr) -> io::Result<Socket> {
-        Ok(Socket { stream: TcpStream::connect(address)?, watched: false })
-    }
-
-    /// The poll reports the socket when it becomes ready, or if it is ready already. No effect on a socket that it watches.
-    fn watch(&mut self, interest: Interest, registry: &Registry, token: Token) -> io::Result<()> {
-        if !self.watched {
-            registry.register(&mut self.stream, token, interest)?;
-            self.watched = true;
-        }
-        Ok(())
-    }
-}
-
-impl Read for Socket {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.stream.read(buffer)
-    }
-}
-
-impl Write for Socket {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.stream.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.stream.flush()
-    }
-}
-
 /// The connection of a request.
 enum Connection {
-    Plain(Socket),
-    Tls(Box<tls::Client<Socket>>),
+    Plain(TcpStream),
+    Tls(Box<tls::Client<TcpStream>>),
 }
 
 impl Connection {
-    fn socket(&mut self) -> &mut Socket {
+    fn socket(&mut self) -> &mut TcpStream {
         match self {
-            Connection::Plain(socket) => socket,
+            Connection::Plain(stream) => stream,
             Connection::Tls(tls) => &mut tls.sock.stream,
         }
     }
@@ -213,21 +174,27 @@ impl Url {
 }
 
 impl Exchange {
-    /// Begins to connect. `advance` continues.
+    /// Begins to connect. A server on the same machine has accepted the connection when the call returns.
     ///
     /// # Errors
-    /// The connection failed at once, or the host has no address.
+    /// The outcome, if the exchange has ended already: the connection is open and nothing else is wanted, or it failed, or the host
+    /// has no address.
     pub(super) fn start(
         target: Target,
         user_agent: &'static str,
         registry: &Registry,
         token: Token,
-    ) -> Result<Exchange, String> {
+    ) -> Result<Exchange, Outcome> {
         match target {
             Target::Tcp(to) => {
-                let address = resolve(&to)?;
-                let socket = Socket::connect(address).map_err(|e| dial_error(address, &e))?;
-                Ok(Exchange::Tcp { socket, address })
+                let address = resolve(&to).map_err(Outcome::Failed)?;
+                let failed = |e: io::Error| Outcome::Failed(dial_error(address, &e));
+                let mut stream = TcpStream::connect(address).map_err(failed)?;
+                if connected(&stream).map_err(failed)? {
+                    return Err(Outcome::Connected);
+                }
+                registry.register(&mut stream, token, Interest::WRITABLE).map_err(failed)?;
+                Ok(Exchange::Tcp { stream, address })
             }
             Target::Http(http) => {
                 let address = resolve(&http.to);
@@ -235,27 +202,27 @@ impl Exchange {
                 let host = http.to.host.unwrap_or_else(own);
                 let scheme = if http.tls { Scheme::Https } else { Scheme::Http };
                 let url = Url { scheme, host, port: http.to.port, path: http.path };
-                let address = address.map_err(|why| get_error(&url, &why))?;
-                Http::start(url, address, user_agent, http.headers, 0).map(|h| Exchange::Http(Box::new(h)))
+                let address = address.map_err(|why| Outcome::Failed(get_error(&url, &why)))?;
+                Http::start(url, address, user_agent, http.headers, 0, registry, token)
+                    .map(|h| Exchange::Http(Box::new(h)))
+                    .map_err(Outcome::Failed)
             }
             Target::Grpc(grpc) => {
-                let address = resolve(&grpc.to)?;
+                let address = resolve(&grpc.to).map_err(Outcome::Failed)?;
                 HealthCheck::start(address, &grpc.service, user_agent, registry, token)
                     .map(|check| Exchange::Grpc(Box::new(check)))
+                    .map_err(Outcome::Failed)
             }
-            Target::Sleep(_) => Err("a sleep needs no connection".to_owned()),
+            Target::Sleep(_) => Err(Outcome::Failed("a sleep needs no connection".to_owned())),
         }
     }
 
-    /// Reads and writes what is possible. If the exchange is pending then, the poll watches its socket.
+    /// Reads and writes what is possible.
     pub(super) fn advance(&mut self, registry: &Registry, token: Token) -> Outcome {
         match self {
-            Exchange::Tcp { socket, address } => match connected(&socket.stream) {
+            Exchange::Tcp { stream, address } => match connected(stream) {
                 Ok(true) => Outcome::Connected,
-                Ok(false) => match socket.watch(Interest::WRITABLE, registry, token) {
-                    Ok(()) => Outcome::Pending,
-                    Err(e) => Outcome::Failed(dial_error(*address, &e)),
-                },
+                Ok(false) => Outcome::Pending,
                 Err(e) => Outcome::Failed(dial_error(*address, &e)),
             },
             Exchange::Http(http) => http.advance(registry, token),
@@ -263,19 +230,18 @@ impl Exchange {
         }
     }
 
-    /// Begins to send an https request again, without TLS and without its credentials. `advance` continues. Returns the server's
-    /// `host:port`.
+    /// Sends an https request again, without TLS and without its credentials. Returns the server's `host:port`.
     ///
     /// # Errors
     /// The connection failed at once, or the exchange is not a request.
-    pub(super) fn again_without_tls(&mut self) -> Result<String, String> {
+    pub(super) fn again_without_tls(&mut self, registry: &Registry, token: Token) -> Result<String, String> {
         let Exchange::Http(http) = self else { return Err(NOT_TLS.to_owned()) };
         let url = Url { scheme: Scheme::Http, ..http.url.clone() };
         let server = url.authority();
         let address = SocketAddr::new(http.ip, url.port);
         let mut headers = std::mem::take(&mut http.headers);
         headers.retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
-        **http = Http::start(url, address, http.user_agent, headers, http.redirects)?;
+        **http = Http::start(url, address, http.user_agent, headers, http.redirects, registry, token)?;
         Ok(server)
     }
 
@@ -306,20 +272,53 @@ impl Http {
         user_agent: &'static str,
         headers: Vec<(String, String)>,
         redirects: u32,
+        registry: &Registry,
+        token: Token,
     ) -> Result<Http, String> {
-        let socket = Socket::connect(address).map_err(|e| get_error(&url, &dial_error(address, &e)))?;
+        let failure = |url: &Url, e: &io::Error| get_error(url, &dial_error(address, e));
+        let stream = TcpStream::connect(address).map_err(|e| failure(&url, &e))?;
         let connection = match url.scheme {
-            Scheme::Http => Connection::Plain(socket),
+            Scheme::Http => Connection::Plain(stream),
             Scheme::Https => {
-                let client = tls::client(&url.host, socket).map_err(|why| get_error(&url, &why))?;
+                let client = tls::client(&url.host, stream).map_err(|why| get_error(&url, &why))?;
                 Connection::Tls(Box::new(client))
             }
         };
         let authority = url.authority();
         let get = Get { host: &authority, target: &url.path, user_agent, headers: &headers };
         let request = get.bytes();
-        let ip = address.ip();
-        Ok(Http { connection, url, ip, user_agent, headers, request, reader: Reader::new(MAX_BODY), redirects })
+        let (ip, reader) = (address.ip(), Reader::new(MAX_BODY));
+        let mut http = Http { connection, url, ip, user_agent, headers, request, reader, redirects };
+        // A server on the same machine accepts the request at once, and the loop needs one turn less.
+        let is_plain = http.url.scheme == Scheme::Http;
+        let written = is_plain && http.write().map_err(|e| http.write_failure(&e))?;
+        let interest = if written { Interest::READABLE } else { Interest::READABLE | Interest::WRITABLE };
+        // A socket that is ready already is reported too.
+        registry.register(http.connection.socket(), token, interest).map_err(|e| failure(&http.url, &e))?;
+        Ok(http)
+    }
+
+    /// Writes the rest of the request. False: the socket takes no more now.
+    fn write(&mut self) -> io::Result<bool> {
+        while !self.request.is_empty() {
+            match self.connection.write(&self.request) {
+                Ok(n) => drop(self.request.drain(..n)),
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => return Ok(false),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(true)
+    }
+
+    fn write_failure(&mut self, e: &io::Error) -> String {
+        let why = match self.connection.socket().peer_addr() {
+            Ok(_) if e.kind() == ErrorKind::InvalidData => format!("tls: {}", words(e)),
+            Ok(_) if e.kind() == ErrorKind::UnexpectedEof => "EOF".to_owned(),
+            Ok(_) => format!("write: {}", words(e)),
+            Err(_) => format!("dial tcp {}: connect: {}", self.url.authority(), words(e)),
+        };
+        self.failure(&why)
     }
 
     fn failure(&self, why: &str) -> String {
@@ -327,27 +326,11 @@ impl Http {
     }
 
     fn advance(&mut self, registry: &Registry, token: Token) -> Outcome {
-        while !self.request.is_empty() {
-            match self.connection.write(&self.request) {
-                Ok(n) => drop(self.request.drain(..n)),
-                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => {
-                    return self.pending(Interest::READABLE | Interest::WRITABLE, registry, token);
-                }
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(_) if self.connection.is_answered_in_http() => return Outcome::NotTls(self.failure(NOT_TLS)),
-                Err(e) => {
-                    let why = match self.connection.socket().stream.peer_addr() {
-                        Ok(_) if e.kind() == ErrorKind::InvalidData => format!("tls: {}", words(&e)),
-                        Ok(_) if e.kind() == ErrorKind::UnexpectedEof => "EOF".to_owned(),
-                        Ok(_) => format!("write: {}", words(&e)),
-                        Err(_) => format!("dial tcp {}: connect: {}", self.url.authority(), words(&e)),
-                    };
-                    return Outcome::Failed(self.failure(&why));
-                }
-            }
-        }
-        if !self.connection.socket().watched {
-            return self.pending(Interest::READABLE, registry, token);
+        match self.write() {
+            Ok(true) => {}
+            Ok(false) => return Outcome::Pending,
+            Err(_) if self.connection.is_answered_in_http() => return Outcome::NotTls(self.failure(NOT_TLS)),
+            Err(e) => return Outcome::Failed(self.write_failure(&e)),
         }
         let mut buffer = [0; 4096];
         loop {
@@ -367,13 +350,6 @@ impl Http {
         }
     }
 
-    fn pending(&mut self, interest: Interest, registry: &Registry, token: Token) -> Outcome {
-        match self.connection.socket().watch(interest, registry, token) {
-            Ok(()) => Outcome::Pending,
-            Err(e) => Outcome::Failed(self.failure(&words(&e))),
-        }
-    }
-
     /// Follows a redirect to the same host. Another response is the result.
     fn responded(&mut self, response: Response, registry: &Registry, token: Token) -> Outcome {
         let redirect = matches!(response.status, 301 | 302 | 303 | 307 | 308);
@@ -390,10 +366,10 @@ impl Http {
         }
         let address = SocketAddr::new(self.ip, url.port);
         let headers = std::mem::take(&mut self.headers);
-        match Http::start(url, address, self.user_agent, headers, redirects) {
+        match Http::start(url, address, self.user_agent, headers, redirects, registry, token) {
             Ok(next) => {
                 *self = next;
-                self.advance(registry, token)
+                Outcome::Pending
             }
             Err(why) => Outcome::Failed(why),
         }

@@ -83,11 +83,8 @@ impl Handlers {
             Err(why) => return self.done.push((op, Err(failed(why)))),
         };
         match work {
-            Ok(exchange) => {
-                self.insert(op, now, timeout, Work::Probe { token, exchange });
-                self.ready(token, registry);
-            }
-            Err(why) => self.done.push((op, Ok(Answer::Probe(ProbeResult::Failed(why))))),
+            Ok(exchange) => self.insert(op, now, timeout, Work::Probe { token, exchange }),
+            Err(ended) => self.done.push((op, Ok(Answer::Probe(probe_result(ended))))),
         }
     }
 
@@ -106,11 +103,9 @@ impl Handlers {
             Ok(Target::Sleep(time)) if time <= timeout => self.insert(op, now, time, Work::Sleep),
             Ok(Target::Sleep(_)) => self.insert(op, now, timeout, Work::SleepTooLong),
             Ok(target) => match Exchange::start(target, HOOK_AGENT, registry, token) {
-                Ok(exchange) => {
-                    self.insert(op, now, timeout, Work::Hook { token, exchange, fallback: None });
-                    self.ready(token, registry);
-                }
-                Err(why) => self.done.push((op, Err(failed(why)))),
+                Ok(exchange) => self.insert(op, now, timeout, Work::Hook { token, exchange, fallback: None }),
+                Err(Outcome::Failed(why)) => self.done.push((op, Err(failed(why)))),
+                Err(_) => self.done.push((op, Ok(Answer::Ok))),
             },
         }
     }
@@ -138,25 +133,28 @@ impl Handlers {
                 Outcome::Pending => return,
                 outcome => Ok(Answer::Probe(probe_result(outcome))),
             },
-            Work::Hook { exchange, fallback, .. } => loop {
+            Work::Hook { exchange, fallback, .. } => {
                 let outcome = exchange.advance(registry, token);
                 // The head of a response is enough.
                 let answered = exchange.has_response() || matches!(outcome, Outcome::Connected | Outcome::Response(_));
                 match (outcome, fallback.take()) {
-                    (_, None) if answered => break Ok(Answer::Ok),
-                    (_, Some(first)) if answered => break Ok(Answer::WithoutTls(first.server)),
-                    (Outcome::NotTls(why), None) => match exchange.again_without_tls() {
-                        Ok(server) => *fallback = Some(Fallback { server, why }),
-                        Err(_) => break Err(failed(why)),
+                    (_, None) if answered => Ok(Answer::Ok),
+                    (_, Some(first)) if answered => Ok(Answer::WithoutTls(first.server)),
+                    (Outcome::NotTls(why), None) => match exchange.again_without_tls(registry, token) {
+                        Ok(server) => {
+                            *fallback = Some(Fallback { server, why });
+                            return;
+                        }
+                        Err(_) => Err(failed(why)),
                     },
-                    (Outcome::Failed(why), None) => break Err(failed(why)),
-                    (Outcome::Failed(_) | Outcome::NotTls(_), Some(first)) => break Err(failed(first.why)),
+                    (Outcome::Failed(why), None) => Err(failed(why)),
+                    (Outcome::Failed(_) | Outcome::NotTls(_), Some(first)) => Err(failed(first.why)),
                     (Outcome::Pending | Outcome::Connected | Outcome::Response(_), first) => {
                         *fallback = first;
                         return;
                     }
                 }
-            },
+            }
             Work::Sleep | Work::SleepTooLong => return,
         };
         self.end(op, result);

@@ -295,6 +295,22 @@ fn an_https_hook_of_a_server_without_tls_is_sent_again_over_http_without_its_cre
 }
 
 #[test]
+fn a_tcp_probe_of_a_server_on_this_machine_ends_without_a_turn_of_the_loop() {
+    let mut lab = Lab::new();
+    let listening = TcpListener::bind("127.0.0.1:0").unwrap();
+    let tcp = format!("tcpSocket: {{port: {}}}", listening.local_addr().unwrap().port());
+    // On a busy machine the kernel may open the connection a moment later.
+    let at_once = (0..100).any(|_| {
+        let op = lab.start(&tcp, 10 * SECOND);
+        let done = lab.handlers.take_done();
+        let at_once = !done.is_empty();
+        assert_eq!(if at_once { done } else { lab.wait(1) }, [(op, Ok(Answer::Probe(ProbeResult::Passed)))]);
+        at_once
+    });
+    assert!(at_once);
+}
+
+#[test]
 fn a_sleep_ends_after_its_time_or_is_cut_at_its_deadline() {
     let mut lab = Lab::new();
     assert_eq!(lab.hook("{sleep: {seconds: 0}}", SECOND), Ok(Answer::Ok));
