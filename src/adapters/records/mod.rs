@@ -109,15 +109,9 @@ impl Records {
     /// means that the key is invalid, that the file cannot be changed, or that a later batch has started.
     pub fn make(&self, changes: &[RecordChange]) -> Vec<Result<(), String>> {
         let made: Vec<Result<PathBuf, String>> = changes.iter().map(|change| self.make_one(change)).collect();
-        let mut synced: BTreeMap<&Path, Result<(), String>> = BTreeMap::new();
-        for directory in made.iter().flatten() {
-            synced.entry(directory).or_insert_with(|| sync_directory(directory));
-        }
-        let result = |one: &Result<PathBuf, String>| match one {
-            Ok(directory) => synced.get(directory.as_path()).cloned().unwrap_or(Ok(())),
-            Err(why) => Err(why.clone()),
-        };
-        made.iter().map(result).collect()
+        let mut synced: BTreeMap<PathBuf, Result<(), String>> = BTreeMap::new();
+        let mut sync = |directory| synced.entry(directory).or_insert_with_key(|d| sync_directory(d)).clone();
+        made.into_iter().map(|directory| directory.and_then(&mut sync)).collect()
     }
 
     /// Returns the directory that has to be synced.
