@@ -257,3 +257,18 @@ fn spawn<A: Send + 'static>(class: Class, number: u64, answering: Answering<A>) 
     })?;
     Ok(Thread { number, jobs, rest })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_rests_either_gets_a_job_or_ends() {
+        let rest = Rest::default();
+        assert!(!rest.end() && !rest.interrupt(), "a thread at work");
+        rest.begin();
+        assert!(rest.interrupt() && !rest.end(), "a job is being sent");
+        rest.begin();
+        assert!(rest.end() && !rest.interrupt(), "the thread has ended");
+    }
+}
