@@ -86,6 +86,7 @@ fn busy() -> Metrics {
     m.runtime_operation("run_podsandbox", d, true);
     m.sandbox_run("", d, false);
     m.sandbox_run("", d, true);
+    m.sandbox_run("runsc", d, true);
     m.cgroup_operation("destroy", d);
     m.event_stream_asked();
     m.event_stream_failed();
@@ -207,6 +208,7 @@ fn m_values_arrive_where_they_belong() {
         "kubelet_runtime_operations_duration_seconds_bucket{le=\"0.03125\",operation_type=\"create_container\"} 1",
         "kubelet_run_podsandbox_duration_seconds_count{runtime_handler=\"\"} 2",
         "kubelet_run_podsandbox_errors_total{runtime_handler=\"\"} 1",
+        "kubelet_run_podsandbox_errors_total{runtime_handler=\"runsc\"} 1",
         "kubelet_cgroup_manager_duration_seconds_count{operation_type=\"destroy\"} 1",
         "kubelet_containers_per_pod_count_bucket{le=\"1\"} 0",
         "kubelet_containers_per_pod_count_bucket{le=\"2\"} 1",

@@ -56,6 +56,7 @@ struct Bench {
     wire: Rc<RefCell<Wire>>,
     client: Client,
     called: Vec<(&'static str, bool)>,
+    handlers: Vec<Box<str>>,
     nonsense: Vec<String>,
     drivers: Vec<Option<CgroupDriver>>,
 }
@@ -64,7 +65,8 @@ impl Bench {
     fn new(call: RuntimeCall) -> Bench {
         let wire = Rc::new(RefCell::new(Wire::default()));
         let client = Client::new(Box::new(Scripted(wire.clone())), config());
-        let mut bench = Bench { wire, client, called: Vec::new(), nonsense: Vec::new(), drivers: Vec::new() };
+        let mut bench =
+            Bench { wire, client, called: Vec::new(), handlers: Vec::new(), nonsense: Vec::new(), drivers: Vec::new() };
         bench.client.start(OP, call, TIMEOUT, NOW);
         bench
     }
@@ -104,9 +106,10 @@ impl Bench {
                     assert_eq!(op, OP);
                     assert!(end.replace(result).is_none(), "the operation ended twice");
                 }
-                ClientEvent::Called { operation_type, duration, error, .. } => {
+                ClientEvent::Called { operation_type, handler, duration, error } => {
                     assert_eq!(duration, Duration::from_secs(u64::from(!self.late(operation_type))));
                     self.called.push((operation_type, error));
+                    self.handlers.extend(handler);
                 }
                 ClientEvent::Nonsense { why } => self.nonsense.push(why),
                 // The driver comes before the end that depends on it.
@@ -264,6 +267,8 @@ fn a_sandbox_is_run_and_then_read_with_one_deadline() {
     b.ok("PodSandboxStatus", &sandbox_status("s1"));
     let Some(Ok(Answer::Sandbox(fact))) = b.drive() else { panic!() };
     assert_eq!(fact.id, SandboxId::from("s1"));
+    assert_eq!(b.called, [("run_podsandbox", false), ("podsandbox_status", false)]);
+    assert_eq!(b.handlers, ["runsc".into()], "of the first call only");
 }
 
 #[test]
