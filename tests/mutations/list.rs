@@ -128,3 +128,35 @@ fn find(source: &str, text: &str) -> Vec<Range<usize>> {
     };
     found.map(range).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn each_mutation_fits_the_sources() {
+        let project = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mutations = read(&project.join("tests/mutations/list")).unwrap();
+        let mut by_file: BTreeMap<&str, Vec<(usize, &Mutation)>> = BTreeMap::new();
+        for (i, mutation) in mutations.iter().enumerate() {
+            by_file.entry(&mutation.file).or_default().push((i + 1, mutation));
+        }
+        let misfit = |(file, of_file): (&&str, &Vec<(usize, &Mutation)>)| {
+            let source =
+                std::fs::read_to_string(project.join("src").join(file)).map_err(|e| format!("src/{file}: {e}"));
+            source.and_then(|source| apply(&source, of_file)).err()
+        };
+        let misfits: Vec<String> = by_file.iter().filter_map(misfit).collect();
+        assert!(misfits.is_empty(), "tests/mutations/list: {}", misfits.join("\n"));
+    }
+
+    #[test]
+    fn the_stories_of_a_mutation_are_those_of_its_rule_or_its_module() {
+        let rule = |name: &str| {
+            let (name, file) = (name.to_owned(), String::new());
+            Mutation { name, file, hangs: false, original: String::new(), mutated: String::new() }.rule().to_owned()
+        };
+        assert_eq!([rule("w4_a_grace_period_grows"), rule("eviction_of_all_pods")], ["w4_", "eviction"]);
+    }
+}
