@@ -321,11 +321,11 @@ fn between(d: Duration, least: Duration, most: Duration) -> Result<Duration, Str
     Ok(d)
 }
 
-fn ip(text: &str) -> Result<IpAddr, String> {
+pub(super) fn ip(text: &str) -> Result<IpAddr, String> {
     text.parse().map_err(|_| format!("{text:?} is not an IP address"))
 }
 
-fn port(v: &Given) -> Result<u16, String> {
+pub(super) fn port(v: &Given) -> Result<u16, String> {
     u16::try_from(v.int()).map_err(|_| "must be between 1 and 65535, or 0 to turn it off".to_owned())
 }
 

@@ -112,6 +112,10 @@ pub struct Config {
     pub address: IpAddr,
     /// 0: off.
     pub read_only_port: u16,
+    /// The listen address of the kubectl port.
+    pub kubectl_address: IpAddr,
+    /// 0: off.
+    pub kubectl_port: u16,
     /// Absolute, without a trailing `/` (except for `/` itself).
     pub cgroup_root: String,
     pub cgroup_driver: CgroupDriver,
@@ -184,6 +188,8 @@ impl Default for Config {
             healthz_port: 10248,
             address: Ipv4Addr::UNSPECIFIED.into(),
             read_only_port: 0,
+            kubectl_address: Ipv4Addr::LOCALHOST.into(),
+            kubectl_port: 0,
             cgroup_root: "/".into(),
             cgroup_driver: CgroupDriver::Cgroupfs,
             cgroups_per_qos: true,
@@ -226,6 +232,11 @@ impl Config {
     /// The listen address of the read-only server, unless it is off.
     pub fn read_only(&self) -> Option<SocketAddr> {
         (self.read_only_port != 0).then(|| SocketAddr::new(self.address, self.read_only_port))
+    }
+
+    /// The listen address of the API for kubectl, unless it is off.
+    pub fn kubectl(&self) -> Option<SocketAddr> {
+        (self.kubectl_port != 0).then(|| SocketAddr::new(self.kubectl_address, self.kubectl_port))
     }
 
     /// Maximum number of parallel image pulls; None means no limit. As in a kubelet the default is one, unless
@@ -426,6 +437,10 @@ fn check_together(config: &Config, places: &BTreeMap<String, Place>, problems: &
     }
     if config.read_only_port != 0 && config.read_only_port == config.healthz_port {
         problems.error(&place("readOnlyPort"), "readOnlyPort", "must not be the same as healthzPort");
+    }
+    let others = [("healthzPort", config.healthz_port), ("readOnlyPort", config.read_only_port)];
+    for (other, _) in others.iter().filter(|(_, port)| config.kubectl_port != 0 && *port == config.kubectl_port) {
+        problems.error(&place("kubectlPort"), "kubectlPort", format!("must not be the same as {other}"));
     }
     if config.image_socket.as_ref().is_some_and(|socket| *socket != config.runtime_socket) {
         let message =

@@ -25,6 +25,7 @@ fn without_a_file_there_are_defaults_and_the_hosts_name() {
     assert_eq!(config, Config { node_name: "boat-7".into(), ..Config::default() });
     assert_eq!(config.healthz(), Some("127.0.0.1:10248".parse().unwrap()));
     assert_eq!(config.read_only(), None);
+    assert_eq!(config.kubectl(), None);
     assert_eq!(config.parallel_image_pulls(), Some(1));
 }
 
@@ -162,6 +163,33 @@ fn fields_are_checked_together_across_files() {
         ]
     );
     assert_eq!(problems.warnings.len(), 1);
+}
+
+#[test]
+fn the_kubectl_port_has_an_address_and_differs_from_the_other_ports() {
+    let wherry = |body: &str| {
+        let head = format!("apiVersion: {}\nkind: {}\n", wherry::API_VERSION, wherry::KIND);
+        read(&[("/k", &format!("{HEAD}readOnlyPort: 10255\n")), ("/w", &format!("{head}{body}"))], &Flags::default())
+    };
+    for (body, address) in [
+        ("kubectlPort: 6443\n", Some("127.0.0.1:6443")),
+        ("kubectlPort: 1\nkubectlAddress: 0.0.0.0\n", Some("0.0.0.0:1")),
+        ("kubectlPort: 65535\nkubectlAddress: \"::\"\n", Some("[::]:65535")),
+        ("kubectlPort: 0\nkubectlAddress: 10.0.0.5\n", None),
+    ] {
+        let (config, problems) = wherry(body);
+        assert_eq!(problems, Problems::default(), "{body}");
+        assert_eq!(config.kubectl(), address.map(|a| a.parse().unwrap()), "{body}");
+    }
+    for (body, error) in [
+        ("kubectlPort: 10255\n", "/w:3: kubectlPort: must not be the same as readOnlyPort"),
+        ("kubectlPort: 10248\n", "/w:3: kubectlPort: must not be the same as healthzPort"),
+        ("kubectlPort: 65536\n", "/w:3: kubectlPort: must be between 1 and 65535, or 0 to turn it off"),
+        ("kubectlPort: -1\n", "/w:3: kubectlPort: must be between 1 and 65535, or 0 to turn it off"),
+        ("kubectlAddress: localhost\n", "/w:3: kubectlAddress: \"localhost\" is not an IP address"),
+    ] {
+        assert_eq!(lines(&wherry(body).1.errors), [error]);
+    }
 }
 
 #[test]

@@ -35,6 +35,8 @@ pub static FIELDS: &[Field] = &[
             Ok(())
         }
     }),
+    set("kubectlAddress", Kind::Text, |c, v| super::kubelet::ip(v.text()).map(|a| c.kubectl_address = a)),
+    set("kubectlPort", INT32, |c, v| super::kubelet::port(v).map(|p| c.kubectl_port = p)),
     set("logindConfDir", Kind::Text, |c, v| absolute(v.text()).map(|p| c.logind_conf_dir = p)),
     set("maxParallelContainerStarts", INT32, |c, v| at_least_one(v).map(|n| c.max_parallel_container_starts = n)),
     set("maxParallelSandboxStarts", INT32, |c, v| at_least_one(v).map(|n| c.max_parallel_sandbox_starts = n)),
