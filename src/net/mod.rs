@@ -6,6 +6,7 @@
 //! - `http1`: HTTP/1.1 for a server: parses request heads, formats response heads and chunks;
 //! - `http1_client`: a GET request and its response;
 //! - `tls`: TLS over a socket;
+//! - `x509`: reads the validity, the names and the public key of a certificate;
 //! - `grpc`: a gRPC client over HTTP/2 on a unix socket, with reconnection; `grpc/once`: one call over TCP;
 //! - `addresses`: the addresses of this machine; `backoff`: when to connect, listen or request a stream again.
 
@@ -18,3 +19,4 @@ pub mod http1_client;
 pub mod listener;
 pub mod stream;
 pub mod tls;
+pub mod x509;
