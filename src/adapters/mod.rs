@@ -12,6 +12,7 @@ pub mod host;
 pub mod logs;
 pub mod manifests;
 pub mod pidfds;
+pub mod pki;
 pub mod pod_files;
 pub mod records;
 pub mod server;

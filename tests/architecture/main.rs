@@ -85,7 +85,7 @@ fn the_event_loop_does_not_depend_on_pods() {
 }
 
 /// Which adapter may use which other one below it.
-const COMPOSED: [(&str, &str); 6] = [
+const COMPOSED: [(&str, &str); 7] = [
     // The driver systemd creates slices with calls on the system bus.
     ("cgroups", "bus"),
     // The system check examines the same hierarchies.
@@ -93,6 +93,7 @@ const COMPOSED: [(&str, &str); 6] = [
     // Small files that must survive a power cut.
     ("bus", "durable"),
     ("manifests", "durable"),
+    ("pki", "durable"),
     ("records", "durable"),
     // The removal of a tree that a container may have manipulated.
     ("volumes", "pod_files"),

@@ -1,0 +1,157 @@
+//! The directory of the certificates: its lock, and reads and atomic writes of its files.
+
+use crate::adapters::durable;
+use rustix::fs::FlockOperation;
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, ErrorKind, Read, Write as _};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Nothing here is readable for other users. (The certificates are not secret, but nobody else needs them.)
+const MODE: u32 = 0o600;
+const DIRECTORY_MODE: u32 = 0o700;
+/// The mode of the root directory, if it has to be created: that of `adapters::records`.
+const ROOT_MODE: u32 = 0o750;
+/// The largest file that is read, in bytes.
+const MAX_BYTES: u64 = 4 << 20;
+/// The suffix of a temporary file.
+const ASIDE: &str = ".new";
+/// How long to wait for another process, which holds the lock for a few writes.
+const PATIENCE: Duration = Duration::from_secs(10);
+const RETRY: Duration = Duration::from_millis(20);
+
+/// The directory, locked until the value is dropped. The kernel releases the lock when the process ends.
+#[derive(Debug)]
+pub(super) struct Directory {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Directory {
+    /// Creates the directory if it is missing, and locks it. Waits up to 10 s for the lock.
+    ///
+    /// # Errors
+    /// Another process holds the lock for longer, or the file system reports an error.
+    pub(super) fn open(path: &Path) -> Result<Directory, String> {
+        let failure = |e| failed("create directory", path, &e);
+        if let Some(root) = path.parent() {
+            durable::make_directory(root, ROOT_MODE).map_err(failure)?;
+        }
+        make_private(path)?;
+        let lock = lock(&path.join("lock"))?;
+        let directory = Directory { path: path.to_owned(), _lock: lock };
+        make_private(&directory.path("clients"))?;
+        Ok(directory)
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// The directory itself.
+    pub(super) fn root(&self) -> &Path {
+        &self.path
+    }
+
+    /// The content of a file; None if it does not exist.
+    pub(super) fn read(&self, name: &str) -> Result<Option<Vec<u8>>, String> {
+        read(&self.path(name))
+    }
+
+    /// Replaces a file atomically. The change is durable when the function returns.
+    pub(super) fn write(&self, name: &str, content: &[u8]) -> Result<(), String> {
+        let path = self.path(name);
+        durable::replace(&path, &durable::appended(&path, ASIDE), content, MODE)
+            .and_then(|()| path.parent().map_or(Ok(()), durable::sync))
+            .map_err(|e| failed("write", &path, &e))
+    }
+
+    /// Removes a file if it exists. (A removal that a power cut undoes is repeated later, so it is not synced.)
+    pub(super) fn remove(&self, name: &str) -> Result<(), String> {
+        let path = self.path(name);
+        match fs::remove_file(&path) {
+            Err(e) if e.kind() != ErrorKind::NotFound => Err(failed("remove", &path, &e)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Creates a directory that only its owner can enter, or takes the rights of others away.
+fn make_private(path: &Path) -> Result<(), String> {
+    match DirBuilder::new().mode(DIRECTORY_MODE).create(path) {
+        Ok(()) => return path.parent().map_or(Ok(()), durable::sync).map_err(|e| failed("sync", path, &e)),
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+        // On a read-only file system, an existing directory is reported as this.
+        Err(_) if path.is_dir() => {}
+        Err(e) => return Err(failed("create directory", path, &e)),
+    }
+    let metadata = fs::metadata(path).map_err(|e| failed("examine", path, &e))?;
+    if !metadata.is_dir() {
+        return Err(format!("{}: is not a directory; remove it and try again", path.display()));
+    }
+    if metadata.permissions().mode() & 0o077 != 0 {
+        fs::set_permissions(path, Permissions::from_mode(DIRECTORY_MODE))
+            .map_err(|e| failed("restrict the mode of", path, &e))?;
+    }
+    Ok(())
+}
+
+fn lock(path: &Path) -> Result<File, String> {
+    let mut writable = OpenOptions::new();
+    writable.read(true).write(true).create(true).truncate(false).mode(MODE);
+    let mut file = match writable.open(path) {
+        // Existing certificates are still of use.
+        Err(e) if e.kind() == ErrorKind::ReadOnlyFilesystem => File::open(path),
+        other => other,
+    }
+    .map_err(|e| failed("open", path, &e))?;
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => break,
+            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < end => std::thread::sleep(RETRY),
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let mut pid = String::new();
+                let _ = (&mut file).take(20).read_to_string(&mut pid);
+                let pid = if pid.trim().is_empty() { "unknown" } else { pid.trim() };
+                return Err(format!(
+                    "{} has been locked by another wherry (pid {pid}) for {} s; wait for it to end, or stop it",
+                    path.display(),
+                    PATIENCE.as_secs()
+                ));
+            }
+            Err(e) => return Err(failed("lock", path, &io::Error::from(e))),
+        }
+    }
+    // The PID is for users and for the message above. The lock works without it, also on a full disk.
+    let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+    Ok(file)
+}
+
+/// The content of a file; None if it does not exist.
+pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, String> {
+    match File::open(path) {
+        Ok(file) => content(file, path).map(Some),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(failed("open", path, &e)),
+    }
+}
+
+pub(super) fn content(file: File, path: &Path) -> Result<Vec<u8>, String> {
+    let mut content = Vec::new();
+    file.take(MAX_BYTES + 1).read_to_end(&mut content).map_err(|e| failed("read", path, &e))?;
+    if content.len() as u64 > MAX_BYTES {
+        return Err(format!("{}: is larger than {MAX_BYTES} bytes", path.display()));
+    }
+    Ok(content)
+}
+
+/// An error of the file system. Only root has access to the state of a packaged Wherry.
+pub(super) fn failed(what: &str, path: &Path, e: &io::Error) -> String {
+    let remedy = match e.kind() {
+        ErrorKind::PermissionDenied => "; run this command as root (sudo)",
+        _ => "",
+    };
+    format!("failed to {what} {}: {e}{remedy}", path.display())
+}

@@ -1,0 +1,39 @@
+//! The certificates of the API for kubectl, in `<root>/kubectl` (mode 0700): a CA of the node's own, the serving certificate, and
+//! a record of each client certificate.
+//!
+//! | file | content |
+//! |---|---|
+//! | `ca.key`, `ca.crt` | the CA: key and certificate, for ten years |
+//! | `server.key`, `server.crt` | the serving certificate, for a year |
+//! | `clients/SERIAL.json` | the record of an issued client certificate (`clients`); its key is not stored |
+//! | `revoked` | the revoked client certificates (`revoked`) |
+//! | `lock` | excludes two concurrent changes (`directory`) |
+//!
+//! All files are PEM or JSON, have mode 0600, and are replaced atomically. The order of the writes makes every interruption
+//! harmless: the next call finds a key without a certificate, or a certificate that does not belong to the key, and completes or
+//! replaces it. A client certificate is recorded before it is handed out.
+//!
+//! Time is an argument. Everything here waits for the disk, and for the lock: the agent runs it on a helper thread. Only
+//! `Revoked::changed` and `Revoked::contains` are for the event loop.
+
+mod authority;
+mod clients;
+mod directory;
+mod issue;
+mod revoked;
+mod serving;
+#[cfg(test)]
+mod tests;
+mod validity;
+
+pub use authority::Authority;
+pub use clients::{Client, Issued, Role, check_name, clients};
+pub use revoked::{Revocation, Revoked, revocations};
+pub use serving::{Names, Serving};
+
+use std::path::{Path, PathBuf};
+
+/// The directory of the certificates below a root directory.
+pub fn directory(root: &Path) -> PathBuf {
+    root.join("kubectl")
+}
