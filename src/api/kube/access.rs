@@ -1,0 +1,103 @@
+//! Which role may do what. A client's certificate names its role.
+
+use super::resources::{Kind, Resource};
+use super::status::Failure;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Everything.
+    Edit,
+    /// Reads everything except Secrets. No command in a container, and no connection to one.
+    View,
+}
+
+impl Role {
+    /// The organization (O) in the certificate's subject.
+    pub fn group(self) -> &'static str {
+        match self {
+            Role::Edit => "wherry:edit",
+            Role::View => "wherry:view",
+        }
+    }
+
+    /// The role of a certificate with these organizations, the one with more rights first.
+    pub fn of<'a>(organizations: impl Iterator<Item = &'a str> + Clone) -> Option<Role> {
+        [Role::Edit, Role::View].into_iter().find(|role| organizations.clone().any(|o| o == role.group()))
+    }
+
+    /// Whether the role may use the verb on the resource or subresource. Like a control plane's authorizer, it does not consider
+    /// whether the server implements the verb.
+    pub fn may(self, verb: &str, kind: Option<Kind>, subresource: Option<&str>) -> bool {
+        if self == Role::Edit {
+            return true;
+        }
+        let review = matches!(
+            kind,
+            Some(Kind::SelfSubjectAccessReview | Kind::SelfSubjectRulesReview | Kind::SelfSubjectReview)
+        );
+        match subresource {
+            _ if review => verb == "create",
+            // The verb `get` starts a session too.
+            Some("exec" | "attach" | "portforward" | "proxy") => false,
+            _ => matches!(verb, "get" | "list" | "watch") && kind != Some(Kind::Secret),
+        }
+    }
+}
+
+/// # Errors
+/// The role does not permit the verb.
+pub fn check(
+    role: Role,
+    user: &str,
+    verb: &str,
+    resource: &Resource,
+    subresource: Option<&str>,
+    name: &str,
+) -> Result<(), Failure> {
+    if role.may(verb, Some(resource.kind), subresource) {
+        return Ok(());
+    }
+    let object = match subresource {
+        Some(sub) => format!("{}/{sub}", resource.plural),
+        None => resource.plural.to_owned(),
+    };
+    let why = format!(
+        "User {user:?} cannot {verb} resource {object:?} in API group {:?}: the certificate has the role view",
+        resource.group
+    );
+    Err(Failure::forbidden(resource, name, why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_viewer_changes_nothing_enters_no_container_and_reads_no_secret() {
+        let may = |verb, kind, sub| Role::View.may(verb, Some(kind), sub);
+        for verb in ["get", "list", "watch"] {
+            assert!(may(verb, Kind::Pod, None) && may(verb, Kind::ConfigMap, None) && may(verb, Kind::Pod, Some("log")));
+            assert!(!may(verb, Kind::Secret, None), "{verb}");
+            for sub in ["exec", "attach", "portforward"] {
+                assert!(!may(verb, Kind::Pod, Some(sub)), "{verb} {sub}");
+                assert!(Role::Edit.may(verb, Some(Kind::Pod), Some(sub)));
+            }
+        }
+        for verb in ["create", "update", "patch", "delete", "deletecollection"] {
+            assert!(!may(verb, Kind::Pod, None) && !may(verb, Kind::Secret, None), "{verb}");
+            assert!(Role::Edit.may(verb, Some(Kind::Secret), None));
+        }
+        assert!(may("create", Kind::SelfSubjectAccessReview, None));
+        let refused = check(Role::View, "ann", "get", Resource::of(Kind::Secret), None, "key").unwrap_err();
+        assert_eq!(refused.code, 403);
+        assert!(refused.message.starts_with("secrets \"key\" is forbidden: User \"ann\" cannot get resource \"secrets\""));
+    }
+
+    #[test]
+    fn the_certificate_names_the_role() {
+        let of = |organizations: &[&'static str]| Role::of(organizations.iter().copied());
+        assert_eq!(of(&["wherry:view"]), Some(Role::View));
+        assert_eq!(of(&["wherry:view", "wherry:edit"]), Some(Role::Edit));
+        assert_eq!((of(&["system:masters"]), of(&[])), (None, None));
+    }
+}

@@ -1,0 +1,25 @@
+//! The Kubernetes API that kubectl uses: paths, options, formats and errors. Pure.
+//!
+//! - `resources`: the resources that Wherry serves; `discovery`: the documents that describe them; `openapi`: the document that
+//!   tells kubectl that the server validates;
+//! - `path`: the target of a request; `query`: its options; `accept`: the requested format;
+//! - `access`: which role may do what;
+//! - `selection`: which objects a list or watch contains; `versions`: resource versions, and the changes since one of them;
+//! - `table`: objects as rows of a table; `pod_row`: the row of a pod;
+//! - `status`: errors.
+
+pub mod accept;
+pub mod access;
+pub mod discovery;
+pub mod openapi;
+pub mod path;
+pub mod pod_row;
+pub mod query;
+pub mod resources;
+pub mod selection;
+pub mod status;
+pub mod table;
+pub mod versions;
+
+/// The Kubernetes version whose API Wherry follows (its types are those of k8s-openapi's feature `v1_33`).
+pub const KUBERNETES_MINOR: u32 = 33;

@@ -1,0 +1,291 @@
+//! The resources that Wherry serves.
+
+/// A resource, as the last part of its path names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Pod,
+    Node,
+    Namespace,
+    Event,
+    ConfigMap,
+    Secret,
+    PriorityClass,
+    RuntimeClass,
+    Lease,
+    PodMetrics,
+    NodeMetrics,
+    SelfSubjectAccessReview,
+    SelfSubjectRulesReview,
+    SelfSubjectReview,
+}
+
+/// The properties of a resource that discovery shows.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Resource {
+    pub kind: Kind,
+    /// Empty for the core group.
+    pub group: &'static str,
+    pub version: &'static str,
+    pub plural: &'static str,
+    pub singular: &'static str,
+    pub kind_name: &'static str,
+    pub namespaced: bool,
+    pub short_names: &'static [&'static str],
+    pub categories: &'static [&'static str],
+    pub verbs: &'static [&'static str],
+    pub subresources: &'static [Subresource],
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub struct Subresource {
+    pub name: &'static str,
+    pub kind_name: &'static str,
+    pub verbs: &'static [&'static str],
+}
+
+const READ: &[&str] = &["get", "list", "watch"];
+const CREATE: &[&str] = &["create"];
+
+/// All resources. Those of a group are adjacent.
+pub static RESOURCES: &[Resource] = &[
+    Resource {
+        kind: Kind::ConfigMap,
+        group: "",
+        version: "v1",
+        plural: "configmaps",
+        singular: "configmap",
+        kind_name: "ConfigMap",
+        namespaced: true,
+        short_names: &["cm"],
+        categories: &[],
+        verbs: READ,
+        subresources: &[],
+    },
+    Resource {
+        kind: Kind::Event,
+        group: "",
+        version: "v1",
+        plural: "events",
+        singular: "event",
+        kind_name: "Event",
+        namespaced: true,
+        short_names: &["ev"],
+        categories: &[],
+        verbs: READ,
+        subresources: &[],
+    },
+    Resource {
+        kind: Kind::Namespace,
+        group: "",
+        version: "v1",
+        plural: "namespaces",
+        singular: "namespace",
+        kind_name: "Namespace",
+        namespaced: false,
+        short_names: &["ns"],
+        categories: &[],
+        verbs: READ,
+        subresources: &[],
+    },
+    Resource {
+        kind: Kind::Node,
+        group: "",
+        version: "v1",
+        plural: "nodes",
+        singular: "node",
+        kind_name: "Node",
+        namespaced: false,
+        short_names: &["no"],
+        categories: &[],
+        verbs: READ,
+        subresources: &[],
+    },
+    Resource {
+        kind: Kind::Pod,
+        group: "",
+        version: "v1",
+        plural: "pods",
+        singular: "pod",
+        kind_name: "Pod",
+        namespaced: true,
+        short_names: &["po"],
+        categories: &["all"],
+        verbs: READ,
+        subresources: &[
+            Subresource { name: "attach", kind_name: "PodAttachOptions", verbs: &["create", "get"] },
+            Subresource { name: "exec", kind_name: "PodExecOptions", verbs: &["create", "get"] },
+            Subresource { name: "log", kind_name: "Pod", verbs: &["get"] },
+            Subresource { name: "portforward", kind_name: "PodPortForwardOptions", verbs: &["create", "get"] },
+            Subresource { name: "status", kind_name: "Pod", verbs: &["get"] },
+        ],
+    },
+    Resource {
+        kind: Kind::Secret,
+        group: "",
+        version: "v1",
+        plural: "secrets",
+        singular: "secret",
+        kind_name: "Secret",
+        namespaced: true,
+        short_names: &[],
+        categories: &[],
+        verbs: READ,
+        subresources: &[],
+    },
+    Resource {
+        kind: Kind::SelfSubjectReview,
+        group: "authentication.k8s.io",
+        version: "v1",
+        plural: "selfsubjectreviews",
+        singular: "selfsubjectreview",
+        kind_name: "SelfSubjectReview",
+        namespaced: false,
+        short_names: &[],
+        categories: &[],
+        verbs: CREATE,
+        subresources: &[],
+    },
+    Resource {
+        kind: Kind::SelfSubjectAccessReview,
+        group: "authorization.k8s.io",
+        version: "v1",
+        plural: "selfsubjectaccessreviews",
+        singular: "selfsubjectaccessreview",
+        kind_name: "SelfSubjectAccessReview",
+        namespaced: false,
+        short_names: &[],
+        categories: &[],
+        verbs: CREATE,
+        subresources: &[],
+    },
+    Resource {
+        kind: Kind::SelfSubjectRulesReview,
+        group: "authorization.k8s.io",
+        version: "v1",
+        plural: "selfsubjectrulesreviews",
+        singular: "selfsubjectrulesreview",
+        kind_name: "SelfSubjectRulesReview",
+        namespaced: false,
+        short_names: &[],
+        categories: &[],
+        verbs: CREATE,
+        subresources: &[],
+    },
+    Resource {
+        kind: Kind::Lease,
+        group: "coordination.k8s.io",
+        version: "v1",
+        plural: "leases",
+        singular: "lease",
+        kind_name: "Lease",
+        namespaced: true,
+        short_names: &[],
+        categories: &[],
+        verbs: READ,
+        subresources: &[],
+    },
+    Resource {
+        kind: Kind::NodeMetrics,
+        group: "metrics.k8s.io",
+        version: "v1beta1",
+        plural: "nodes",
+        singular: "",
+        kind_name: "NodeMetrics",
+        namespaced: false,
+        short_names: &[],
+        categories: &[],
+        verbs: &["get", "list"],
+        subresources: &[],
+    },
+    Resource {
+        kind: Kind::PodMetrics,
+        group: "metrics.k8s.io",
+        version: "v1beta1",
+        plural: "pods",
+        singular: "",
+        kind_name: "PodMetrics",
+        namespaced: true,
+        short_names: &[],
+        categories: &[],
+        verbs: &["get", "list"],
+        subresources: &[],
+    },
+    Resource {
+        kind: Kind::RuntimeClass,
+        group: "node.k8s.io",
+        version: "v1",
+        plural: "runtimeclasses",
+        singular: "runtimeclass",
+        kind_name: "RuntimeClass",
+        namespaced: false,
+        short_names: &[],
+        categories: &[],
+        verbs: READ,
+        subresources: &[],
+    },
+    Resource {
+        kind: Kind::PriorityClass,
+        group: "scheduling.k8s.io",
+        version: "v1",
+        plural: "priorityclasses",
+        singular: "priorityclass",
+        kind_name: "PriorityClass",
+        namespaced: false,
+        short_names: &["pc"],
+        categories: &[],
+        verbs: READ,
+        subresources: &[],
+    },
+];
+
+impl Resource {
+    /// `v1`, `metrics.k8s.io/v1beta1`
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// `pods`, `leases.coordination.k8s.io`: the name in the messages of an API server.
+    pub fn qualified(&self) -> String {
+        if self.group.is_empty() { self.plural.to_owned() } else { format!("{}.{}", self.plural, self.group) }
+    }
+
+    pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Resource> {
+        RESOURCES.iter().find(|r| r.group == group && r.version == version && r.plural == plural)
+    }
+
+    pub fn of(kind: Kind) -> &'static Resource {
+        static NONE: &Resource = &RESOURCES[0];
+        // Each kind has an entry (see the test).
+        RESOURCES.iter().find(|r| r.kind == kind).unwrap_or(NONE)
+    }
+
+    pub fn subresource(&self, name: &str) -> Option<&'static Subresource> {
+        self.subresources.iter().find(|s| s.name == name)
+    }
+}
+
+/// The groups in order, each with its only version. The core group is not one of them.
+pub fn groups() -> Vec<(&'static str, &'static str)> {
+    let mut groups: Vec<_> = RESOURCES.iter().map(|r| (r.group, r.version)).filter(|(g, _)| !g.is_empty()).collect();
+    groups.dedup();
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_has_one_entry_and_groups_are_adjacent() {
+        for (at, resource) in RESOURCES.iter().enumerate() {
+            assert_eq!(Resource::of(resource.kind), resource);
+            assert_eq!(RESOURCES.iter().filter(|r| r.kind == resource.kind).count(), 1);
+            assert_eq!(Resource::find(resource.group, resource.version, resource.plural), Some(resource));
+            let before = RESOURCES[..at].iter().rposition(|r| r.group == resource.group);
+            assert!(before.is_none_or(|b| b + 1 == at), "{}", resource.plural);
+        }
+        assert_eq!(groups().len(), 6);
+        assert_eq!(Resource::of(Kind::Lease).qualified(), "leases.coordination.k8s.io");
+        assert_eq!(Resource::of(Kind::NodeMetrics).api_version(), "metrics.k8s.io/v1beta1");
+    }
+}

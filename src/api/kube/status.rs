@@ -1,0 +1,162 @@
+//! Errors as the API reports them: a `Status` object (meta/v1), with the reasons, codes and messages of an API server.
+
+use super::resources::Resource;
+use serde_json::{Value, json};
+
+/// A request that was not carried out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Failure {
+    /// The HTTP status.
+    pub code: u16,
+    /// The reason that clients branch on: `NotFound`, `Conflict`.
+    pub reason: &'static str,
+    pub message: String,
+    /// The object, or a part of it; null without one.
+    pub details: Value,
+}
+
+impl Failure {
+    fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Failure {
+        Failure { code, reason, message: message.into(), details: Value::Null }
+    }
+
+    fn about(mut self, resource: &Resource, name: &str) -> Failure {
+        let mut details = json!({ "kind": resource.plural });
+        if !name.is_empty() {
+            details["name"] = name.into();
+        }
+        if !resource.group.is_empty() {
+            details["group"] = resource.group.into();
+        }
+        self.details = details;
+        self
+    }
+
+    /// The path names no resource.
+    pub fn no_such_path() -> Failure {
+        Failure {
+            details: json!({}),
+            ..Failure::new(404, "NotFound", "the server could not find the requested resource")
+        }
+    }
+
+    pub fn not_found(resource: &Resource, name: &str) -> Failure {
+        Failure::new(404, "NotFound", format!("{} {name:?} not found", resource.qualified())).about(resource, name)
+    }
+
+    /// `why`: what the client's role lacks.
+    pub fn forbidden(resource: &Resource, name: &str, why: impl std::fmt::Display) -> Failure {
+        let object = if name.is_empty() { resource.qualified() } else { format!("{} {name:?}", resource.qualified()) };
+        Failure::new(403, "Forbidden", format!("{object} is forbidden: {why}")).about(resource, name)
+    }
+
+    /// A request that no role permits, without a resource.
+    pub fn forbidden_request(why: impl Into<String>) -> Failure {
+        Failure::new(403, "Forbidden", why)
+    }
+
+    pub fn unauthorized(why: impl Into<String>) -> Failure {
+        Failure::new(401, "Unauthorized", why)
+    }
+
+    pub fn bad_request(why: impl Into<String>) -> Failure {
+        Failure::new(400, "BadRequest", why)
+    }
+
+    pub fn method_not_allowed() -> Failure {
+        Failure::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+    }
+
+    pub fn not_acceptable(accepted: &str) -> Failure {
+        let message = format!("only the following media types are accepted: {accepted}");
+        Failure::new(406, "NotAcceptable", message)
+    }
+
+    pub fn unsupported_media_type(accepted: &str) -> Failure {
+        let message =
+            format!("the body of the request was in an unknown format - accepted media types include: {accepted}");
+        Failure::new(415, "UnsupportedMediaType", message)
+    }
+
+    /// The resource version is older than the known changes.
+    pub fn expired(version: u64) -> Failure {
+        Failure::new(410, "Expired", format!("The resourceVersion {version} is too old; list again"))
+    }
+
+    /// The resource version belongs to the future, or to another node.
+    pub fn version_too_large(version: u64, current: u64) -> Failure {
+        let message = format!("Too large resource version: {version}, current: {current}");
+        Failure {
+            details: json!({
+                "causes": [{ "reason": "ResourceVersionTooLarge", "message": "Too large resource version" }],
+                "retryAfterSeconds": 1,
+            }),
+            ..Failure::new(504, "Timeout", message)
+        }
+    }
+
+    pub fn too_large(limit: usize) -> Failure {
+        let message = format!("the request is too large: limit is {limit} bytes");
+        Failure::new(413, "RequestEntityTooLarge", message)
+    }
+
+    pub fn too_many_requests(why: impl Into<String>) -> Failure {
+        Failure { details: json!({ "retryAfterSeconds": 1 }), ..Failure::new(429, "TooManyRequests", why) }
+    }
+
+    pub fn service_unavailable(why: impl Into<String>) -> Failure {
+        Failure::new(503, "ServiceUnavailable", why)
+    }
+
+    pub fn internal(why: impl std::fmt::Display) -> Failure {
+        Failure::new(500, "InternalError", format!("Internal error occurred: {why}"))
+    }
+
+    /// A refusal of the HTTP layer, for which the API has no reason of its own.
+    pub fn http(code: u16, why: &str) -> Failure {
+        let reason = match code {
+            400 => "BadRequest",
+            405 => "MethodNotAllowed",
+            413 => "RequestEntityTooLarge",
+            503 => "ServiceUnavailable",
+            _ => "",
+        };
+        Failure::new(code, reason, why)
+    }
+
+    pub fn to_value(&self) -> Value {
+        let mut status = json!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "code": self.code,
+        });
+        if !self.reason.is_empty() {
+            status["reason"] = self.reason.into();
+        }
+        if !self.details.is_null() {
+            status["details"] = self.details.clone();
+        }
+        status
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::resources::Kind;
+    use super::*;
+
+    #[test]
+    fn messages_are_those_of_an_api_server() {
+        let pods = Resource::of(Kind::Pod);
+        let status = Failure::not_found(pods, "web").to_value();
+        assert_eq!(status["message"], "pods \"web\" not found");
+        assert_eq!((&status["code"], &status["reason"]), (&404.into(), &"NotFound".into()));
+        assert_eq!(status["details"], json!({ "name": "web", "kind": "pods" }));
+        let lease = Failure::not_found(Resource::of(Kind::Lease), "n");
+        assert_eq!(lease.message, "leases.coordination.k8s.io \"n\" not found");
+        assert_eq!(lease.details["group"], "coordination.k8s.io");
+    }
+}

@@ -1,0 +1,335 @@
+//! Objects as rows of a table (meta/v1, Table), with the columns of an API server. kubectl prints the cells as they are.
+
+use super::pod_row::{Row, flag, list, since, text};
+use super::resources::Kind;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+/// A column. One with priority 1 is printed by `-o wide` only.
+struct Column {
+    name: &'static str,
+    kind: &'static str,
+    priority: u8,
+    description: &'static str,
+}
+
+const fn column(name: &'static str, description: &'static str) -> Column {
+    Column { name, kind: "string", priority: 0, description }
+}
+
+const fn wide(name: &'static str, description: &'static str) -> Column {
+    Column { name, kind: "string", priority: 1, description }
+}
+
+const fn number(name: &'static str, description: &'static str) -> Column {
+    Column { name, kind: "integer", priority: 0, description }
+}
+
+const NAME: Column = column("Name", "Name of the object, unique in its namespace.");
+const AGE: Column = column("Age", "Time since the object was created.");
+
+fn columns(kind: Kind) -> &'static [Column] {
+    match kind {
+        Kind::Pod => {
+            const {
+                &[
+                    NAME,
+                    column("Ready", "Number of ready containers, and number of containers."),
+                    column("Status", "State of the pod in one word."),
+                    column("Restarts", "Number of restarts of all containers, and the time since the last one."),
+                    AGE,
+                    wide("IP", "IP address of the pod."),
+                    wide("Node", "Node that runs the pod."),
+                    wide("Nominated Node", "Node for which other pods are preempted."),
+                    wide("Readiness Gates", "Number of true readiness gates, and number of readiness gates."),
+                ]
+            }
+        }
+        Kind::Node => {
+            const {
+                &[
+                    NAME,
+                    column("Status", "Readiness of the node, and whether it accepts new pods."),
+                    column("Roles", "Roles of the node according to its labels."),
+                    AGE,
+                    column("Version", "Version of the node agent."),
+                    wide("Internal-IP", "Address of the node in its network."),
+                    wide("External-IP", "Address of the node for other networks."),
+                    wide("OS-Image", "Operating system."),
+                    wide("Kernel-Version", "Version of the kernel."),
+                    wide("Container-Runtime", "Container runtime and its version."),
+                ]
+            }
+        }
+        Kind::Event => {
+            const {
+                &[
+                    column("Last Seen", "Time since the last occurrence."),
+                    column("Type", "Normal or Warning."),
+                    column("Reason", "Reason in one word."),
+                    column("Object", "Object of the event."),
+                    wide("Subobject", "Part of the object."),
+                    wide("Source", "Component that reported the event."),
+                    column("Message", "Description of the event."),
+                    wide("First Seen", "Time since the first occurrence."),
+                    Column { name: "Count", kind: "integer", priority: 1, description: "Number of occurrences." },
+                    wide("Name", "Name of the event."),
+                ]
+            }
+        }
+        Kind::Namespace => const { &[NAME, column("Status", "Phase of the namespace."), AGE] },
+        Kind::ConfigMap => const { &[NAME, number("Data", "Number of entries."), AGE] },
+        Kind::Secret => {
+            const { &[NAME, column("Type", "Type of the secret."), number("Data", "Number of entries."), AGE] }
+        }
+        Kind::PriorityClass => {
+            const {
+                &[
+                    NAME,
+                    number("Value", "Priority of the pods of this class."),
+                    Column {
+                        name: "Global-Default",
+                        kind: "boolean",
+                        priority: 0,
+                        description: "Whether the class applies to pods without one.",
+                    },
+                    AGE,
+                    column("PreemptionPolicy", "Whether the pods preempt others."),
+                ]
+            }
+        }
+        Kind::RuntimeClass => const { &[NAME, column("Handler", "Handler of the container runtime."), AGE] },
+        Kind::Lease => const { &[NAME, column("Holder", "Holder of the lease."), AGE] },
+        Kind::PodMetrics | Kind::NodeMetrics => {
+            const {
+                &[
+                    NAME,
+                    column("CPU", "CPU usage."),
+                    column("Memory", "Memory usage."),
+                    column("Window", "Time over which the CPU usage was measured."),
+                ]
+            }
+        }
+        Kind::SelfSubjectAccessReview | Kind::SelfSubjectRulesReview | Kind::SelfSubjectReview => const { &[NAME] },
+    }
+}
+
+/// `columnDefinitions` of the table.
+pub fn definitions(kind: Kind) -> Value {
+    let one = |column: &Column| {
+        json!({
+            "name": column.name,
+            "type": column.kind,
+            "format": if column.name == "Name" { "name" } else { "" },
+            "description": column.description,
+            "priority": column.priority,
+        })
+    };
+    columns(kind).iter().map(one).collect()
+}
+
+/// The part of an object that a row contains (`includeObject`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Include {
+    None,
+    Metadata,
+    Object,
+}
+
+/// The row of an object.
+pub fn row(kind: Kind, object: Value, include: Include, now: Timestamp) -> Value {
+    let cells = cells(kind, &object, now);
+    let object = match include {
+        Include::None => Value::Null,
+        Include::Metadata => metadata_only(object),
+        Include::Object => object,
+    };
+    json!({ "cells": cells, "object": object })
+}
+
+/// The object as `PartialObjectMetadata`.
+pub fn metadata_only(mut object: Value) -> Value {
+    json!({ "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"].take() })
+}
+
+fn cells(kind: Kind, object: &Value, now: Timestamp) -> Vec<Value> {
+    let name = || Value::from(text(object, "/metadata/name"));
+    let age = || age(text(object, "/metadata/creationTimestamp"), now);
+    let or = |path: &str, other: &str| match text(object, path) {
+        "" => Value::from(other),
+        text => text.into(),
+    };
+    let entries = |fields: &[&str]| -> Value {
+        fields.iter().map(|f| object[*f].as_object().map_or(0, serde_json::Map::len)).sum::<usize>().into()
+    };
+    match kind {
+        Kind::Pod => {
+            let Row { name, ready, status, restarts, age, ip, node, .. } = Row::new(object, now);
+            let nominated = or("/status/nominatedNodeName", "<none>");
+            let cells = [name, ready, status, restarts, age, ip, node].map(Value::from);
+            cells.into_iter().chain([nominated, gates(object)]).collect()
+        }
+        Kind::Node => {
+            let info = |name: &str| or(&format!("/status/nodeInfo/{name}"), "<unknown>");
+            let address = |kind: &str| {
+                let all = list(object, "/status/addresses");
+                let address = all.iter().find(|a| a["type"] == kind).map(|a| text(a, "/address"));
+                Value::from(address.unwrap_or("<none>"))
+            };
+            vec![
+                name(),
+                node_status(object).into(),
+                roles(object).into(),
+                age(),
+                info("kubeletVersion"),
+                address("InternalIP"),
+                address("ExternalIP"),
+                info("osImage"),
+                info("kernelVersion"),
+                info("containerRuntimeVersion"),
+            ]
+        }
+        Kind::Event => {
+            let kind = text(object, "/involvedObject/kind").to_lowercase();
+            let source = [text(object, "/source/component"), text(object, "/source/host")];
+            let source: Vec<&str> = source.into_iter().filter(|s| !s.is_empty()).collect();
+            vec![
+                self::age(text(object, "/lastTimestamp"), now),
+                or("/type", ""),
+                or("/reason", ""),
+                format!("{kind}/{}", text(object, "/involvedObject/name")).into(),
+                or("/involvedObject/fieldPath", ""),
+                source.join(", ").into(),
+                text(object, "/message").trim().into(),
+                self::age(text(object, "/firstTimestamp"), now),
+                object["count"].as_i64().unwrap_or(1).into(),
+                name(),
+            ]
+        }
+        Kind::Namespace => vec![name(), or("/status/phase", ""), age()],
+        Kind::ConfigMap => vec![name(), entries(&["data", "binaryData"]), age()],
+        Kind::Secret => vec![name(), or("/type", ""), entries(&["data"]), age()],
+        Kind::PriorityClass => {
+            let value = object["value"].as_i64().unwrap_or(0);
+            let policy = or("/preemptionPolicy", "PreemptLowerPriority");
+            vec![name(), value.into(), flag(object, "/globalDefault").into(), age(), policy]
+        }
+        Kind::RuntimeClass => vec![name(), or("/handler", ""), age()],
+        Kind::Lease => vec![name(), or("/spec/holderIdentity", ""), age()],
+        Kind::PodMetrics | Kind::NodeMetrics => {
+            let usage = |name: &str| or(&format!("/usage/{name}"), "<none>");
+            vec![name(), usage("cpu"), usage("memory"), or("/window", "")]
+        }
+        Kind::SelfSubjectAccessReview | Kind::SelfSubjectRulesReview | Kind::SelfSubjectReview => vec![name()],
+    }
+}
+
+fn age(at: &str, now: Timestamp) -> Value {
+    at.parse().map_or("<unknown>".to_owned(), |at| since(at, now)).into()
+}
+
+fn gates(pod: &Value) -> Value {
+    let gates = list(pod, "/spec/readinessGates");
+    if gates.is_empty() {
+        return "<none>".into();
+    }
+    let conditions = list(pod, "/status/conditions");
+    let is_true = |gate: &&Value| {
+        let kind = text(gate, "/conditionType");
+        conditions.iter().any(|c| text(c, "/type") == kind && text(c, "/status") == "True")
+    };
+    format!("{}/{}", gates.iter().filter(is_true).count(), gates.len()).into()
+}
+
+fn node_status(node: &Value) -> String {
+    let ready = list(node, "/status/conditions").iter().find(|c| c["type"] == "Ready");
+    let ready = match ready.map(|c| text(c, "/status")) {
+        Some("True") => "Ready",
+        Some(_) => "NotReady",
+        None => "Unknown",
+    };
+    let closed = flag(node, "/spec/unschedulable");
+    if closed { format!("{ready},SchedulingDisabled") } else { ready.to_owned() }
+}
+
+/// From the labels `node-role.kubernetes.io/ROLE` and `kubernetes.io/role=ROLE`, sorted.
+fn roles(node: &Value) -> String {
+    let labels = node.pointer("/metadata/labels").and_then(Value::as_object);
+    let mut roles: Vec<&str> = labels
+        .into_iter()
+        .flatten()
+        .filter_map(|(key, value)| match key.strip_prefix("node-role.kubernetes.io/") {
+            Some(role) => Some(role),
+            None => value.as_str().filter(|_| key == "kubernetes.io/role"),
+        })
+        .filter(|role| !role.is_empty())
+        .collect();
+    roles.sort_unstable();
+    if roles.is_empty() { "<none>".to_owned() } else { roles.join(",") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::resources::RESOURCES;
+    use super::*;
+
+    fn now() -> Timestamp {
+        "2026-11-20T15:00:00Z".parse().unwrap()
+    }
+
+    #[test]
+    fn each_row_has_a_cell_for_each_column() {
+        for resource in RESOURCES {
+            let row = row(resource.kind, json!({ "metadata": { "name": "x" } }), Include::Metadata, now());
+            let columns = definitions(resource.kind);
+            assert_eq!(row["cells"].as_array().unwrap().len(), columns.as_array().unwrap().len(), "{resource:?}");
+            assert_eq!(row["object"], metadata_only(json!({ "metadata": { "name": "x" } })));
+            let names = columns.as_array().unwrap().iter().filter(|c| c["format"] == "name").count();
+            assert_eq!(names, 1, "{resource:?}");
+        }
+    }
+
+    #[test]
+    fn a_node_shows_its_readiness_and_roles() {
+        let node = json!({
+            "metadata": {
+                "name": "edge",
+                "creationTimestamp": "2026-11-20T14:00:00Z",
+                "labels": { "node-role.kubernetes.io/gateway": "", "kubernetes.io/role": "camera" },
+            },
+            "spec": { "unschedulable": true },
+            "status": {
+                "conditions": [{ "type": "MemoryPressure", "status": "False" }, { "type": "Ready", "status": "True" }],
+                "addresses": [{ "type": "InternalIP", "address": "10.0.0.9" }],
+                "nodeInfo": { "kubeletVersion": "v1", "osImage": "Debian" },
+            },
+        });
+        let cells = cells(Kind::Node, &node, now());
+        let expected = ["edge", "Ready,SchedulingDisabled", "camera,gateway", "60m", "v1", "10.0.0.9", "<none>", "Debian"];
+        assert_eq!(cells[..8], expected.map(Value::from));
+    }
+
+    #[test]
+    fn an_event_names_its_object() {
+        let event = json!({
+            "metadata": { "name": "web.1" },
+            "involvedObject": { "kind": "Pod", "name": "web", "fieldPath": "spec.containers{main}" },
+            "source": { "component": "kubelet", "host": "edge" },
+            "type": "Normal", "reason": "Started", "message": "Started container main\n", "count": 3,
+            "firstTimestamp": "2026-11-20T14:59:00Z", "lastTimestamp": "2026-11-20T14:59:55Z",
+        });
+        let expected =
+            json!(["5s", "Normal", "Started", "pod/web", "spec.containers{main}", "kubelet, edge", "Started container main", "60s", 3, "web.1"]);
+        assert_eq!(Value::from(cells(Kind::Event, &event, now())), expected);
+    }
+
+    #[test]
+    fn a_pod_shows_its_readiness_gates() {
+        let pod = json!({
+            "metadata": { "name": "web" },
+            "spec": { "containers": [{}], "readinessGates": [{ "conditionType": "a" }, { "conditionType": "b" }] },
+            "status": { "conditions": [{ "type": "a", "status": "True" }] },
+        });
+        assert_eq!(cells(Kind::Pod, &pod, now())[8], "1/2");
+    }
+}

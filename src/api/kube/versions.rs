@@ -1,0 +1,287 @@
+//! Resource versions: which version each object has, and which objects have changed since a version.
+//!
+//! One counter numbers the changes of all objects. Only the last change of an object is kept, and the objects that disappeared
+//! last. So a watch is not a queue: it asks for the changes after the last version that it has sent, and a slow client gets fewer
+//! but newer states. A run of the agent begins with a higher number than every number of earlier runs.
+
+use super::resources::Kind;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+
+/// The maximum number of removed objects that are kept. A watch that is further behind has to list again.
+const REMOVED: usize = 256;
+/// The maximum number of versions of a run.
+const OF_A_RUN: u64 = 1_000_000_000;
+
+/// The name of an object. The namespace is empty for a resource without namespaces.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    pub kind: Kind,
+    pub namespace: Rc<str>,
+    pub name: Rc<str>,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    uid: Rc<str>,
+    created: u64,
+    version: u64,
+}
+
+#[derive(Debug)]
+struct Removed {
+    key: Key,
+    created: u64,
+    version: u64,
+    /// The last known state.
+    object: Rc<Value>,
+}
+
+/// A change, as a watch reports it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    Added(Key),
+    Modified(Key),
+    Deleted(Key, Rc<Value>),
+}
+
+#[derive(Debug)]
+pub struct Versions {
+    first: u64,
+    last: u64,
+    objects: BTreeMap<Key, Entry>,
+    /// In the order of their removal.
+    removed: VecDeque<Removed>,
+    /// Removals up to this version are not known any more.
+    forgotten: u64,
+}
+
+impl Versions {
+    /// `run`: the number of this run, higher than that of every run before.
+    pub fn new(run: u64) -> Versions {
+        let first = run.saturating_mul(OF_A_RUN).max(1);
+        Versions { first, last: first, objects: BTreeMap::new(), removed: VecDeque::new(), forgotten: first - 1 }
+    }
+
+    /// The version of the last change.
+    pub fn current(&self) -> u64 {
+        self.last
+    }
+
+    /// The version of an object; that of the list if it is unknown.
+    pub fn of(&self, key: &Key) -> u64 {
+        self.objects.get(key).map_or(self.last, |entry| entry.version)
+    }
+
+    pub fn uid(&self, key: &Key) -> Option<Rc<str>> {
+        self.objects.get(key).map(|entry| entry.uid.clone())
+    }
+
+    /// The object exists and has changed. `last` returns the last state of another object of the same name that it replaces.
+    pub fn changed(&mut self, key: &Key, uid: &str, last: impl FnOnce() -> Value) {
+        if self.objects.get(key).is_some_and(|entry| *entry.uid != *uid) {
+            self.removed(key, last);
+        }
+        self.last += 1;
+        let version = self.last;
+        let entry = self.objects.entry(key.clone()).or_insert_with(|| Entry { uid: uid.into(), created: version, version });
+        entry.version = version;
+    }
+
+    /// The object does not exist any more. `last` returns its last known state.
+    pub fn removed(&mut self, key: &Key, last: impl FnOnce() -> Value) {
+        let Some(entry) = self.objects.remove(key) else { return };
+        self.last += 1;
+        let mut object = last();
+        object["metadata"]["resourceVersion"] = self.last.to_string().into();
+        let removed =
+            Removed { key: key.clone(), created: entry.created, version: self.last, object: Rc::new(object) };
+        self.removed.push_back(removed);
+        if self.removed.len() > REMOVED
+            && let Some(oldest) = self.removed.pop_front()
+        {
+            self.forgotten = oldest.version;
+        }
+    }
+
+    /// The known objects of a kind.
+    pub fn keys(&self, kind: Kind) -> impl Iterator<Item = &Key> {
+        let from = Key { kind, namespace: "".into(), name: "".into() };
+        self.objects.range(from..).map(|(key, _)| key).take_while(move |key| key.kind == kind)
+    }
+
+    /// Whether a watch can begin after this version.
+    ///
+    /// # Errors
+    /// `Expired`, or a version that does not exist yet.
+    pub fn check(&self, version: u64) -> Result<(), Outdated> {
+        if version > self.last {
+            return Err(Outdated::Future);
+        }
+        if version < self.first || version < self.forgotten { Err(Outdated::Expired) } else { Ok(()) }
+    }
+}
+
+/// The position of a watch.
+#[derive(Clone, Debug)]
+pub struct Position {
+    began: u64,
+    version: u64,
+    /// The objects that appeared since the begin, and that the watch has reported.
+    added: BTreeSet<Key>,
+}
+
+impl Position {
+    /// After `version`: 0 reports every object as added.
+    pub fn after(version: u64) -> Position {
+        Position { began: version, version, added: BTreeSet::new() }
+    }
+
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The next change of an object of this kind that `wanted` accepts. None: there is no further change.
+    ///
+    /// # Errors
+    /// The changes since the position are not known any more.
+    pub fn next(
+        &mut self,
+        versions: &Versions,
+        kind: Kind,
+        wanted: impl Fn(&Key) -> bool,
+    ) -> Result<Option<Change>, Outdated> {
+        let version = self.version;
+        if version == versions.last {
+            return Ok(None);
+        }
+        if version > 0 {
+            versions.check(version)?;
+        }
+        let present = versions.keys(kind).filter(|key| wanted(key)).filter_map(|key| Some((key, versions.objects.get(key)?)));
+        let present = present.filter(|(_, entry)| entry.version > version).min_by_key(|(_, entry)| entry.version);
+        // A watch has not seen an object that appeared and disappeared since its last report.
+        let is_known = |r: &&Removed| r.created <= self.began || self.added.contains(&r.key);
+        let mut removed = versions.removed.iter().filter(|r| r.version > version && r.key.kind == kind && wanted(&r.key));
+        let removed = removed.find(is_known);
+        let (at, change) = match (present, removed) {
+            (present, Some(r)) if present.is_none_or(|(_, entry)| r.version < entry.version) => {
+                (r.version, Change::Deleted(r.key.clone(), r.object.clone()))
+            }
+            (Some((key, entry)), _) if entry.created > self.began && !self.added.contains(key) => {
+                (entry.version, Change::Added(key.clone()))
+            }
+            (Some((key, entry)), _) => (entry.version, Change::Modified(key.clone())),
+            (None, _) => {
+                self.version = versions.last;
+                return Ok(None);
+            }
+        };
+        match &change {
+            Change::Added(key) => drop(self.added.insert(key.clone())),
+            Change::Deleted(key, _) => drop(self.added.remove(key)),
+            Change::Modified(_) => {}
+        }
+        self.version = at;
+        Ok(Some(change))
+    }
+}
+
+/// A watch cannot begin or continue at its version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outdated {
+    /// The client has to list again.
+    Expired,
+    /// The version is higher than the current one: it belongs to another node.
+    Future,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn key(name: &str) -> Key {
+        Key { kind: Kind::Pod, namespace: "default".into(), name: name.into() }
+    }
+
+    fn object(name: &str) -> Value {
+        json!({ "metadata": { "name": name } })
+    }
+
+    /// The further changes, as a watch sends them.
+    fn read(position: &mut Position, versions: &Versions) -> Vec<String> {
+        let mut all = Vec::new();
+        let mut before = position.version();
+        while let Some(change) = position.next(versions, Kind::Pod, |_| true).unwrap() {
+            assert!(position.version() > before);
+            before = position.version();
+            all.push(match change {
+                Change::Added(key) => format!("+{}", key.name),
+                Change::Modified(key) => format!("~{}", key.name),
+                Change::Deleted(key, _) => format!("-{}", key.name),
+            });
+        }
+        assert_eq!(position.version(), versions.current());
+        all
+    }
+
+    fn since(versions: &Versions, version: u64) -> Vec<String> {
+        read(&mut Position::after(version), versions)
+    }
+
+    #[test]
+    fn a_watch_gets_the_last_state_of_each_object_in_the_order_of_the_changes() {
+        let mut v = Versions::new(3);
+        let start = v.current();
+        assert_eq!(start, 3_000_000_000);
+        for name in ["a", "b", "a"] {
+            v.changed(&key(name), name, || panic!());
+        }
+        assert_eq!(since(&v, start), ["+b", "+a"]);
+        let listed = v.current();
+        v.changed(&key("b"), "b", || panic!());
+        v.changed(&key("c"), "c", || panic!());
+        v.removed(&key("a"), || object("a"));
+        v.removed(&key("c"), || object("c"));
+        v.removed(&key("unknown"), || panic!());
+        assert_eq!(since(&v, listed), ["~b", "-a"], "c was never seen");
+        assert_eq!(since(&v, v.current()), [""; 0]);
+        assert_eq!(since(&v, 0), ["+b"], "from the beginning");
+        let mut watch = Position::after(start);
+        assert_eq!(read(&mut watch, &v), ["+b"]);
+        v.removed(&key("b"), || object("b"));
+        v.changed(&key("d"), "d", || panic!());
+        assert_eq!(read(&mut watch, &v), ["-b", "+d"]);
+        v.changed(&key("d"), "d", || panic!());
+        assert_eq!(read(&mut watch, &v), ["~d"]);
+    }
+
+    #[test]
+    fn a_successor_of_the_same_name_is_another_object() {
+        let mut v = Versions::new(1);
+        v.changed(&key("a"), "1", || panic!());
+        let listed = v.current();
+        v.changed(&key("a"), "2", || object("a"));
+        assert_eq!(since(&v, listed), ["-a", "+a"]);
+        assert_eq!(v.uid(&key("a")).as_deref(), Some("2"));
+    }
+
+    #[test]
+    fn versions_of_another_run_or_too_far_behind_are_refused() {
+        let mut v = Versions::new(2);
+        v.changed(&key("a"), "a", || panic!());
+        assert_eq!(v.check(v.current()), Ok(()));
+        assert_eq!(v.check(v.current() + 1), Err(Outdated::Future));
+        assert_eq!(v.check(1_000_000_007), Err(Outdated::Expired), "an earlier run");
+        let listed = v.current();
+        for n in 0..=REMOVED {
+            let key = key(&n.to_string());
+            v.changed(&key, "u", || panic!());
+            v.removed(&key, || object("x"));
+        }
+        assert_eq!(Position::after(listed).next(&v, Kind::Pod, |_| true), Err(Outdated::Expired));
+        assert_eq!(Position::after(listed).next(&v, Kind::Node, |_| true), Err(Outdated::Expired));
+    }
+}

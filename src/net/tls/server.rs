@@ -1,0 +1,156 @@
+//! The server's side of TLS. Each client must present a certificate that the given CA has signed. Without one, it gets
+//! nothing beyond the handshake.
+
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{RootCertStore, ServerConfig, ServerConnection};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::sync::Arc;
+
+use mio::net::TcpStream;
+
+/// The maximum number of bytes that rustls keeps for a client that does not read.
+const BUFFER_LIMIT: usize = 64 * 1024;
+
+/// Accepts connections with one server certificate and one CA for clients. A connection keeps the certificate with which it began.
+#[derive(Clone)]
+pub struct Acceptor(Arc<ServerConfig>);
+
+impl Acceptor {
+    /// `chain`, `key` and `client_ca` are PEM texts.
+    ///
+    /// # Errors
+    /// A text is not PEM, or the key does not belong to the certificate. The error does not contain the key.
+    pub fn new(chain: &[u8], key: &[u8], client_ca: &[u8]) -> Result<Acceptor, String> {
+        let certificates = |text: &[u8], name: &str| {
+            let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
+            let all = all.map_err(|e| format!("{name}: {e}"))?;
+            if all.is_empty() { Err(format!("{name}: it contains no certificate")) } else { Ok(all) }
+        };
+        let chain = certificates(chain, "the server's certificate")?;
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|e| format!("the server's key: {e}"))?;
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates(client_ca, "the clients' CA")? {
+            roots.add(certificate).map_err(|e| format!("the clients' CA: {e}"))?;
+        }
+        let provider: Arc<CryptoProvider> = Arc::new(ring::default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+        let verifier = verifier.build().map_err(|e| format!("the clients' CA: {e}"))?;
+        let builder = ServerConfig::builder_with_provider(provider);
+        let builder = builder.with_safe_default_protocol_versions().map_err(|e| format!("tls: {e}"))?;
+        let builder = builder.with_client_cert_verifier(verifier);
+        let mut config = builder.with_single_cert(chain, key).map_err(|e| format!("the server's certificate: {e}"))?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        // A command of kubectl is a process of its own and never resumes a session. Without them the server keeps nothing.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        Ok(Acceptor(Arc::new(config)))
+    }
+
+    /// Starts a connection. The handshake takes place in the first reads and writes.
+    ///
+    /// # Errors
+    /// rustls cannot create the connection.
+    pub fn accept(&self, socket: TcpStream) -> io::Result<Session> {
+        let mut connection = ServerConnection::new(self.0.clone()).map_err(io::Error::other)?;
+        connection.set_buffer_limit(Some(BUFFER_LIMIT));
+        Ok(Session { connection, socket })
+    }
+}
+
+/// A connection of a client. Reads and writes fail with `WouldBlock` like those of its socket.
+pub struct Session {
+    connection: ServerConnection,
+    socket: TcpStream,
+}
+
+impl Session {
+    pub fn socket(&mut self) -> &mut TcpStream {
+        &mut self.socket
+    }
+
+    /// The client's certificate in DER; None until the handshake is complete.
+    pub fn peer_certificate(&self) -> Option<&[u8]> {
+        if self.connection.is_handshaking() {
+            return None;
+        }
+        self.connection.peer_certificates()?.first().map(|certificate| &certificate[..])
+    }
+
+    /// Announces the end of the output, and shuts down the write side of the socket.
+    ///
+    /// # Errors
+    /// As `shutdown`.
+    pub fn finish(&mut self) -> io::Result<()> {
+        self.connection.send_close_notify();
+        // A client that does not read gets no announcement.
+        let _ = self.flush();
+        self.socket.shutdown(Shutdown::Write)
+    }
+
+    /// Reads one portion of TLS records from the socket. Returns false at the end of the input.
+    fn receive(&mut self) -> io::Result<bool> {
+        if self.connection.read_tls(&mut self.socket)? == 0 {
+            return Ok(false);
+        }
+        if let Err(e) = self.connection.process_new_packets() {
+            // The alert tells the client the reason. It fits into the socket's buffer, or is not needed.
+            let _ = self.flush();
+            return Err(io::Error::new(ErrorKind::InvalidData, e));
+        }
+        // Answers of the handshake, and key updates.
+        match self.flush() {
+            Err(e) if e.kind() != ErrorKind::WouldBlock => Err(e),
+            _ => Ok(true),
+        }
+    }
+}
+
+impl Read for Session {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.connection.reader().read(buffer) {
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+                // The client has closed the connection without an announcement. HTTP knows where a request ends.
+                Err(e) if e.kind() == ErrorKind::UnexpectedEof => return Ok(0),
+                other => return other,
+            }
+            if !self.receive()? {
+                // The next read reports the end.
+                if self.connection.is_handshaking() {
+                    return Ok(0);
+                }
+                self.connection.process_new_packets().map_err(io::Error::other)?;
+            }
+        }
+    }
+}
+
+impl Write for Session {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.connection.is_handshaking() {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        match self.connection.writer().write(bytes)? {
+            0 if !bytes.is_empty() => {
+                // rustls keeps no more than its limit.
+                self.flush()?;
+                self.connection.writer().write(bytes)
+            }
+            n => Ok(n),
+        }
+    }
+
+    /// Writes the records that rustls keeps.
+    fn flush(&mut self) -> io::Result<()> {
+        while self.connection.wants_write() {
+            if self.connection.write_tls(&mut self.socket)? == 0 {
+                return Err(ErrorKind::WriteZero.into());
+            }
+        }
+        Ok(())
+    }
+}
