@@ -6,12 +6,15 @@ use super::descriptors;
 use super::dump::{self, AgentParts};
 use super::event_cache::EventCache;
 use super::event_recorder::EventRecorder;
+use super::kube::{Answered, Kube};
 use super::{Agent, views};
 use crate::adapters::manifests::Manifests;
+use crate::adapters::server::api::{self, ApiCursor, Client, Part};
 use crate::adapters::server::health::{self, Check};
 use crate::adapters::server::http::{Body, Cursor, JSON, ListenerKind, Request, Response, Route, Ticket};
 use crate::adapters::server::status::{ManifestStatus, NodeRoom, NodeStatus, PlegStatus, PodCounts, RuntimeStatus};
 use crate::adapters::server::{Content, control};
+use crate::api::kube::status::Failure;
 use crate::api::layout::Layout;
 use crate::api::names::{FullName, Uid};
 use crate::api::problem::Problem;
@@ -19,6 +22,8 @@ use crate::api::time::Now;
 use crate::config::Config;
 use crate::engine::node::{Engine, PodView};
 use crate::metrics::Metrics;
+use crate::net::tls::server::Acceptor;
+use std::rc::Rc;
 
 /// Approximate size of one piece of a streamed body, in bytes.
 const PIECE: usize = 8 * 1024;
@@ -36,23 +41,26 @@ const EVENTS_BEGUN: u32 = 6;
 const EVENTS_WATCH: u32 = 7;
 
 /// The parts of the agent that the server shows.
-struct View<'a> {
-    engine: &'a Engine,
+pub(super) struct View<'a> {
+    pub(super) engine: &'a Engine,
     metrics: &'a Metrics,
     manifests: &'a Manifests,
     recorder: &'a EventRecorder,
-    event_cache: &'a EventCache,
-    config: &'a Config,
-    layout: &'a Layout,
+    pub(super) event_cache: &'a EventCache,
+    pub(super) config: &'a Config,
+    pub(super) layout: &'a Layout,
     parts: AgentParts<'a>,
-    started: Now,
-    now: Now,
+    pub(super) started: Now,
+    pub(super) now: Now,
 }
 
 /// The state of one call of `Server::drive`: the sources of its answers, and the received requests.
 struct Drive<'a> {
     view: View<'a>,
     requests: Vec<ControlEvent>,
+    /// None while the API is not served.
+    kube: Option<&'a mut Kube>,
+    answered: Vec<Answered>,
 }
 
 impl Agent {
@@ -74,7 +82,6 @@ impl Agent {
             lock: &self.lock,
             root: &self.process.root,
             inherited: &self.process.inherited,
-            listener_kinds: self.server.listener_kinds(),
             events_waiting: self.events.len(),
             event_stream: !self.runtime.container_events.is_closed(),
         };
@@ -90,18 +97,28 @@ impl Agent {
             started: self.process.started,
             now,
         };
-        let mut drive = Drive { view, requests: Vec::new() };
+        let mut kube = self.kube.get();
+        if let Some(kube) = &mut kube
+            && kube.follow(&view, self.server.has_connections(ListenerKind::Kubectl))
+        {
+            self.server.wake();
+        }
+        let mut drive = Drive { view, requests: Vec::new(), kube, answered: Vec::new() };
         let unfinished = self.server.drive(self.event_loop.registry(), now.boot, &mut drive);
-        let requests = drive.requests;
+        let Drive { requests, answered, .. } = drive;
         if unfinished {
             self.event_loop.again(mio::Token(super::SERVER));
         }
+        self.carry_out_answers(answered, now);
         self.take_requests(requests, now);
     }
 }
 
 impl Content for Drive<'_> {
     fn answer(&mut self, request: &Request) -> Response {
+        if let (Route::Api, Some(kube)) = (request.route, &mut self.kube) {
+            return kube.answer(&self.view, request, &mut self.answered);
+        }
         match control::parse(request) {
             None => self.view.answer(request),
             Some(Err(error)) => control::response(Err(error)),
@@ -119,19 +136,29 @@ impl Content for Drive<'_> {
     fn part(&mut self, cursor: &mut Cursor, out: &mut Vec<u8>) -> bool {
         if cursor.stage >= EVENTS { self.view.part_of_events(cursor, out) } else { self.view.part_of_pods(cursor, out) }
     }
+
+    fn api_part(&mut self, cursor: &mut ApiCursor, out: &mut Vec<u8>) -> Part {
+        self.kube.as_ref().map_or(Part::End, |kube| kube.part(&self.view, cursor, out))
+    }
+
+    fn acceptor(&mut self) -> Option<Acceptor> {
+        self.kube.as_ref().map(|kube| kube.acceptor())
+    }
+
+    fn client_of(&mut self, certificate: &[u8]) -> Result<Rc<Client>, Failure> {
+        let now = self.view.now;
+        match &mut self.kube {
+            Some(kube) => kube.client(certificate, now),
+            None => Err(Failure::service_unavailable("the API is not ready")),
+        }
+    }
 }
 
 impl View<'_> {
     fn answer(&self, request: &Request) -> Response {
         match request.route {
-            // A slow runtime is no reason to restart the agent: the liveness check ignores it.
-            Route::Livez => health::response(request.route, &[ping()], request.verbose),
-            Route::Healthz => health::response(request.route, &self.checks(), request.verbose),
-            // As in a kubelet, a node that shuts down is healthy but not ready.
-            Route::Readyz => {
-                let mut checks = self.checks();
-                checks.push(views::shutdown_check(self.engine.shutting_down()));
-                health::response(request.route, &checks, request.verbose)
+            Route::Livez | Route::Healthz | Route::Readyz => {
+                health::response(request.route, &self.health_checks(request.route), request.verbose)
             }
             Route::Metrics => {
                 self.fill_gauges();
@@ -143,12 +170,12 @@ impl View<'_> {
                 let list =
                     if request.verbose && request.listener_kind == ListenerKind::Control { VERBOSE_LIST } else { LIST };
                 let body = if request.watch { Body::Watch(cursor(WATCH)) } else { Body::Parts(cursor(list)) };
-                Response { status: 200, content_type: JSON, body }
+                Response::new(200, JSON, body)
             }
             Route::Events => {
                 let cursor = |stage| Cursor { stage, after: None };
                 let body = if request.watch { Body::Watch(cursor(EVENTS_WATCH)) } else { Body::Parts(cursor(EVENTS)) };
-                Response { status: 200, content_type: JSON, body }
+                Response::new(200, JSON, body)
             }
             Route::Dump => {
                 let dump = dump::dump(self.engine, &self.parts, self.event_cache, self.started, self.now);
@@ -164,6 +191,23 @@ impl View<'_> {
             Route::Retry | Route::Drain | Route::Undrain | Route::Exec | Route::Usage | Route::Images => {
                 Response::later()
             }
+            // Not served yet, or any more.
+            Route::Api => api::failure(&Failure::service_unavailable("the API is not ready")),
+        }
+    }
+
+    /// The checks of a health route.
+    pub(super) fn health_checks(&self, route: Route) -> Vec<Check> {
+        match route {
+            // A slow runtime is no reason to restart the agent: the liveness check ignores it.
+            Route::Livez => vec![ping()],
+            // As in a kubelet, a node that shuts down is healthy but not ready.
+            Route::Readyz => {
+                let mut checks = self.checks();
+                checks.push(views::shutdown_check(self.engine.shutting_down()));
+                checks
+            }
+            _ => self.checks(),
         }
     }
 

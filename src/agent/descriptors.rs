@@ -104,7 +104,7 @@ fn watched(
         SLICES => bus("systemd, which creates the slices of pods", "bus"),
         token => match Server::part(token, SERVER) {
             Some((index, connection)) => {
-                let listener_kind = beside.listener_kinds.get(index).copied().flatten();
+                let listener_kind = ListenerKind::at(index);
                 let at = listener_kind.map(|listener_kind| place(listener_kind, config)).unwrap_or_default();
                 match (connection, is_inotify(file)) {
                     (true, _) => ("connection", format!("a client of {at}")),
@@ -141,6 +141,9 @@ fn place(listener_kind: ListenerKind, config: &Config) -> String {
         }
         ListenerKind::ReadOnly => {
             format!("the read-only port {}", config.read_only().map(|a| a.to_string()).unwrap_or_default())
+        }
+        ListenerKind::Kubectl => {
+            format!("the port for kubectl {}", config.kubectl().map(|a| a.to_string()).unwrap_or_default())
         }
     }
 }

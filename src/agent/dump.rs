@@ -11,7 +11,6 @@ use crate::adapters::host::memory_pressure::MemoryPressure;
 use crate::adapters::logs::writes::LogWrites;
 use crate::adapters::pidfds::Pidfds;
 use crate::adapters::records::Root;
-use crate::adapters::server::LISTENERS;
 use crate::adapters::server::http::ListenerKind;
 use crate::api::names::Uid;
 use crate::api::time::Now;
@@ -40,8 +39,6 @@ pub(super) struct AgentParts<'a> {
     pub lock: &'a HeldLock,
     pub root: &'a Root,
     pub inherited: &'a BTreeSet<i32>,
-    /// In the order of the server's listeners.
-    pub listener_kinds: [Option<ListenerKind>; LISTENERS],
     pub events_waiting: usize,
     /// The runtime's event stream is open or being tried.
     pub event_stream: bool,
@@ -74,7 +71,6 @@ pub(super) fn dump(
         lock: _,
         root: _,
         inherited: _,
-        listener_kinds: _,
     } = beside;
     let (pods, of_pods, of_node) = event_cache.counts();
     let timers: BTreeMap<String, Value> = timers.all().map(|(key, at)| (format!("{key:?}"), json!(at))).collect();
@@ -96,6 +92,7 @@ pub(super) fn dump(
                 Job::Provider(..) => "run a credential provider",
                 Job::Configuration => "read the configuration",
                 Job::Findings => "search for a container runtime",
+                Job::Kube(_) => "prepare an answer for kubectl",
                 Job::Lookup(_) => "look up a host name",
                 Job::Networks(_) => "check the network results of sandboxes",
             };

@@ -1,6 +1,7 @@
 //! Carries out the engine's effects: each goes to its adapter. Each effect with an `OpId` ends in one `Event::Done`.
 
 use super::handlers::Lookup;
+use super::kube::{KubeJob, KubeWork};
 use super::paths::{ContainerFiles, Removed, SandboxCall};
 use super::{Agent, system_check, views};
 use crate::adapters::cgroups::CgroupResult;
@@ -73,6 +74,8 @@ pub enum Job {
     Configuration,
     /// The search for the reason why the runtime is unavailable.
     Findings,
+    /// For the Kubernetes API.
+    Kube(KubeJob),
 }
 
 /// The result of a helper's job.
@@ -97,6 +100,7 @@ pub enum Work {
     Provided(Result<Provided, String>),
     Configuration(Box<Loaded>),
     Findings(Vec<Finding>),
+    Kube(KubeWork),
     /// True if the drop-in for logind was written, false if it was up to date.
     DropIn(Result<bool, OpError>),
 }
@@ -217,6 +221,9 @@ impl Agent {
             Effect::Timer { key, at: None } => self.sources.timers.clear(&key),
             Effect::Publish { uid, name } => {
                 self.service.changed();
+                if let Some(kube) = self.kube.get() {
+                    kube.pod_changed(&name, self.engine.pod(&uid).as_ref());
+                }
                 if self.report_change(&uid, &name, now) && self.server.has_watches(Route::Pods) {
                     let mut line = Vec::with_capacity(4096);
                     match self.engine.pod(&uid) {
@@ -408,6 +415,7 @@ impl Agent {
             (Job::DockerConfig(op), Work::DockerConfig(found)) => self.docker_config_read(op, found, now),
             (Job::Provider(op, name), Work::Provided(result)) => self.provider_asked(op, &name, result, now),
             (Job::Networks(op), Work::Networks(gone)) => self.empty_networks_removed(op, gone),
+            (Job::Kube(job), Work::Kube(work)) => self.kube_work_done(job, work, now),
             (Job::Findings, Work::Findings(found)) => found.iter().for_each(system_check::line),
             (Job::Configuration, Work::Configuration(loaded)) => self.reloaded(Ok(*loaded), now),
             (Job::Files(op), Work::Mounts(result)) => {
@@ -445,6 +453,10 @@ impl Agent {
                 ops
             }
             Job::Findings => Vec::new(),
+            Job::Kube(job) => {
+                self.kube_work_failed(job, &e.to_string(), now);
+                Vec::new()
+            }
             Job::Manifest => {
                 self.manifests.written(Err(e.to_string()), now);
                 Vec::new()

@@ -183,6 +183,39 @@ impl EventCache {
         (last, false)
     }
 
+    fn present(&self, now: Boot) -> impl Iterator<Item = (Option<(&Uid, &FullName)>, &Kept)> {
+        let of_node = self.node.iter().filter(move |e| !e.is_over(now)).map(|e| (None, e));
+        let of_pods = self.pods.iter().flat_map(move |(uid, p)| {
+            let there = p.events.iter().filter(move |e| !(p.gone && e.is_over(now)));
+            there.map(move |e| (Some((uid, &p.name)), e))
+        });
+        of_node.chain(of_pods)
+    }
+
+    fn name_of(&self, pod: Option<(&Uid, &FullName)>, event: &Kept) -> String {
+        format!("{}.{:x}", pod.map_or(self.node_name.as_str(), |(_, name)| &*name.name), event.id)
+    }
+
+    /// Calls `f` with the namespace, the name and the order of each event. An event with a new order has occurred again.
+    pub fn each(&self, now: Boot, f: &mut dyn FnMut(&str, String, u64)) {
+        for (pod, event) in self.present(now) {
+            f(pod.map_or("default", |(_, name)| &*name.namespace), self.name_of(pod, event), event.order);
+        }
+    }
+
+    /// An event as an object of the API.
+    pub fn value(&self, namespace: &str, name: &str, now: Boot) -> Option<serde_json::Value> {
+        let (_, id) = name.rsplit_once('.')?;
+        let id = u64::from_str_radix(id, 16).ok()?;
+        let mut found = self.present(now).filter(|(_, event)| event.id == id);
+        let (pod, event) = found.find(|(pod, event)| {
+            pod.map_or("default", |(_, name)| &*name.namespace) == namespace && self.name_of(*pod, event) == name
+        })?;
+        let mut out = Vec::new();
+        self.write(pod, event, &mut out);
+        serde_json::from_slice(&out).ok()
+    }
+
     /// Pods, events of pods, events of the node: for the dump.
     pub fn counts(&self) -> (usize, usize, usize) {
         (self.pods.len(), self.kept, self.node.len())
@@ -270,7 +303,9 @@ impl EventCache {
                 kind: if pod.is_some() { "Pod" } else { "Node" },
                 namespace: pod.map(|_| namespace),
                 name,
-                uid: pod.map(|(uid, _)| uid.as_str()),
+                // As in a kubelet, whose events of the node have its name as UID.
+                uid: pod.map_or(name, |(uid, _)| uid.as_str()),
+                api_version: "v1",
                 field_path: event.container.as_ref().map(|c| format!("spec.containers{{{c}}}")),
             },
             reason: event.reason.as_str(),
@@ -324,8 +359,8 @@ struct Involved<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     namespace: Option<&'a str>,
     name: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    uid: Option<&'a str>,
+    uid: &'a str,
+    api_version: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     field_path: Option<String>,
 }
@@ -374,7 +409,7 @@ mod tests {
         let event = json!({
             "kind": "Event", "apiVersion": "v1",
             "metadata": {"name": "web.1", "namespace": "default"},
-            "involvedObject": {"kind": "Pod", "namespace": "default", "name": "web", "uid": "uid-web",
+            "involvedObject": {"kind": "Pod", "namespace": "default", "name": "web", "uid": "uid-web", "apiVersion": "v1",
                                "fieldPath": "spec.containers{main}"},
             "reason": "BackOff", "message": "again", "source": {"component": "wherry", "host": "lab"},
             "firstTimestamp": "2027-01-15T08:00:00.000Z", "lastTimestamp": "2027-01-15T08:00:20.000Z",

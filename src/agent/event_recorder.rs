@@ -138,6 +138,9 @@ impl Agent {
     /// Stores an event for later clients and sends it to watches.
     fn keep_event(&mut self, event: &event_cache::Occurrence<'_>, now: Now) {
         self.service.changed();
+        if let Some(kube) = self.kube.get() {
+            kube.events_changed();
+        }
         let watched = self.server.has_watches(Route::Events);
         if let Some(line) = self.reporting.event_cache.record(event, now, watched) {
             self.server.publish(Route::Events, line, now.boot);

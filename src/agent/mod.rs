@@ -3,7 +3,7 @@
 //! `Agent::run` is the loop. `start` builds the agent. `effects` carries effects out, and `events` brings events in; `logind`
 //! does both for graceful shutdown. `paths` starts and cancels the runtime calls, and lets helpers read files that Wherry
 //! does not own, `credentials` those for image pulls, `devices` calls device plugins. `control` passes users' requests to the engine, and its answers to the server. `content` has the data that
-//! the server shows, `views` the form in which it shows pods, `descriptors` and `dump` the internal state. `event_recorder`
+//! the server shows, `kube` the API for kubectl, `views` the form in which it shows pods, `descriptors` and `dump` the internal state. `event_recorder`
 //! writes the log lines and events of pods, `event_cache` keeps the events, `logging` formats the log, and `service`
 //! notifies systemd. `system_check` checks the machine, and `purge` is the command of that name; it does not use the engine.
 
@@ -18,6 +18,7 @@ mod event_cache;
 mod event_recorder;
 mod events;
 mod handlers;
+mod kube;
 pub mod logging;
 mod logind;
 mod logs;
@@ -94,6 +95,8 @@ pub struct Agent {
     files: PodFiles,
     records: RecordQueue,
     server: Server,
+    /// The Kubernetes API for kubectl.
+    kube: kube::KubeState,
     metrics: Metrics,
     service: service::Service,
     standing: logging::LogDeduplicator,
@@ -215,6 +218,7 @@ impl Agent {
             self.logind.next_deadline(),
             self.cgroups.next_deadline(),
             self.server.next_deadline(),
+            self.kube.next_deadline(),
             self.sources.helpers.next_deadline(),
             self.handlers.next_deadline(),
             self.devices.as_ref().and_then(Devices::next_deadline),
@@ -246,6 +250,7 @@ impl Agent {
         if due(self.devices.as_ref().and_then(Devices::next_deadline)) {
             self.drive_devices(now);
         }
+        self.drive_kube(now);
         self.handlers.expire(now.boot);
         self.take_handled();
         self.events.extend(self.sources.timers.expired(now.boot).into_iter().map(Event::Timer));
@@ -264,6 +269,9 @@ impl Agent {
                 called |= self.carry_out(effect, now);
             }
             if let Some(event) = self.events.pop_front() {
+                if let (Event::Desired(_), Some(kube)) = (&event, self.kube.get()) {
+                    kube.manifests_changed();
+                }
                 effects = self.engine.step(event, now);
                 continue;
             }

@@ -3,6 +3,7 @@
 use super::effects::RecordQueue;
 use super::event_cache::EventCache;
 use super::event_recorder::EventRecorder;
+use super::kube::KubeState;
 use super::logind::{self, HeldLock};
 use super::service::Service;
 use super::{
@@ -79,8 +80,9 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let credentials = ServiceCredentials::of_environment();
     let settings = Settings { reader: Some("/proc/self/exe".into()), open_secrets, credentials, ..settings };
     let manifests = Manifests::open(settings, registry, MANIFESTS, MOUNTS);
-    let listener_kinds =
-        Listeners { control: Some(config.socket.clone()), health: config.healthz(), read_only: config.read_only() };
+    // The listener for kubectl is added when its certificate is there.
+    let (health, read_only) = (config.healthz(), config.read_only());
+    let listener_kinds = Listeners { control: Some(config.socket.clone()), health, read_only };
     let metrics = Metrics::new(&config.node_name);
     metrics.set_node_size(&node);
     let cgroups = PodCgroups::new(cgroup_settings(&config, &node), SLICES);
@@ -120,6 +122,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         files,
         records: RecordQueue::new(records),
         server: Server::new(listener_kinds, SERVER),
+        kube: KubeState::new(&config),
         service: Service::new(started.boot),
         standing: logging::LogDeduplicator::new(),
         config,

@@ -43,8 +43,7 @@ impl<'a> Own<'a> {
     }
 }
 
-/// Appends the pod as a JSON object.
-pub fn write_pod(view: &PodView<'_>, wherry: Option<Own<'_>>, out: &mut Vec<u8>) {
+fn item<'a>(view: &PodView<'a>, wherry: Option<Own<'a>>) -> Item<'a> {
     let object = &view.pod.object;
     let mut metadata = Cow::Borrowed(&object.metadata);
     if let Some((at, grace)) = view.deletion {
@@ -52,7 +51,18 @@ pub fn write_pod(view: &PodView<'_>, wherry: Option<Own<'_>>, out: &mut Vec<u8>)
         metadata.deletion_timestamp = at.timestamp().map(Time);
         metadata.deletion_grace_period_seconds = Some(grace);
     }
-    let item = Item { metadata, spec: object.spec.as_ref(), status: view.status, wherry };
+    Item { metadata, spec: object.spec.as_ref(), status: view.status, wherry }
+}
+
+/// The pod as a JSON object.
+pub fn pod_value(view: &PodView<'_>) -> serde_json::Value {
+    // The types have no keys that JSON lacks.
+    serde_json::to_value(item(view, None)).unwrap_or_default()
+}
+
+/// Appends the pod as a JSON object.
+pub fn write_pod(view: &PodView<'_>, wherry: Option<Own<'_>>, out: &mut Vec<u8>) {
+    let item = item(view, wherry);
     if let Err(e) = serde_json::to_writer(&mut *out, &item) {
         // The types have no keys that JSON lacks, and writing to a Vec does not fail.
         log::error!("pod={} failed to write the pod as JSON: {e}", view.pod.name);

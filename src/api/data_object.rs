@@ -111,6 +111,10 @@ pub struct DataObject {
     pub values: BTreeMap<Box<str>, DataValue>,
     /// For a Secret with credentials for registries.
     pub docker: Option<DockerFormat>,
+    /// The `type` of a Secret. Empty for a ConfigMap.
+    pub secret_type: Box<str>,
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
     pub source: Source,
     /// The digest of the parsed content, as for a pod (D3).
     pub digest: String,
@@ -192,6 +196,10 @@ impl DataObjects {
         }
     }
 
+    pub fn iter(&self) -> impl Iterator<Item = &DataObject> {
+        self.by_key.values().map(|object| &**object)
+    }
+
     /// The keys whose objects differ, appeared or disappeared.
     pub fn changes(&self, before: &DataObjects) -> Vec<DataKey> {
         let values = |all: &DataObjects, key: &DataKey| all.by_key.get(key).map(|object| object.digest.clone());
@@ -218,6 +226,9 @@ mod tests {
             immutable: false,
             values: [("key".into(), DataValue::Text(value.into()))].into(),
             docker: None,
+            secret_type: "".into(),
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
             source: Source { path: path.to_owned(), document: 1 },
             digest: value.to_owned(),
         })

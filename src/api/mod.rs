@@ -18,6 +18,7 @@ pub mod finding;
 pub mod hash;
 pub mod hostname;
 pub mod image;
+pub mod kube;
 pub mod layout;
 pub mod limits;
 pub mod log_line;

@@ -82,6 +82,10 @@ impl RuntimeClasses {
         (RuntimeClasses(all), problems)
     }
 
+    pub fn iter(&self) -> impl Iterator<Item = &RuntimeClass> {
+        self.0.values()
+    }
+
     /// The handler for a pod. It is empty for a pod without a class: the default handler of the runtime.
     ///
     /// # Errors

@@ -1,9 +1,9 @@
 //! `wherry describe`: the details of one pod in the layout of `kubectl describe pod`, with Wherry's own state added.
 
+use crate::api::kube::pod_row::{flag, human, list, text};
 use crate::commands::client;
 use crate::commands::events::{age, of_pod};
 use crate::commands::output::{Failure, document, shown};
-use crate::commands::row::{flag, human, list, text};
 use crate::commands::select::Target;
 use crate::commands::table::Table;
 use jiff::Timestamp;

@@ -2,10 +2,10 @@
 //! pods have stopped.
 
 use crate::api::control::{DrainOutcome, DrainRequest, Drained, DrainedPod};
+use crate::api::kube::pod_row::{self as row, flag, human, text};
 use crate::api::selector::Selector;
 use crate::commands::client;
 use crate::commands::output::{Failure, print_message, shown, to_stderr};
-use crate::commands::row::{self, flag, human, text};
 use crate::commands::screen::{CLEAR_LINE, Screen};
 use crate::commands::select::Target;
 use serde_json::Value;

@@ -1,8 +1,8 @@
 //! `wherry events`: the events of pods and of the node, from the control socket.
 
+use crate::api::kube::pod_row::{self as row, since, text};
 use crate::commands::client;
 use crate::commands::output::{Failure, document, json_line, print_message};
-use crate::commands::row::{self, since, text};
 use crate::commands::screen::{Colour, Screen};
 use crate::commands::select::Target;
 use crate::commands::table::{Paint, Table};

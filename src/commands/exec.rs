@@ -2,9 +2,9 @@
 //! code.
 
 use crate::api::control::{ExecHead, ExecRequest};
+use crate::api::kube::pod_row::text;
 use crate::commands::client::{self, Answer};
 use crate::commands::output::Failure;
-use crate::commands::row::text;
 use crate::commands::select::PodArgs;
 use crate::config::duration;
 use std::io::{BufRead, Read, Write};

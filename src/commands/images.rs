@@ -1,11 +1,11 @@
 //! `wherry images`: the images of the runtime, their users, and what the garbage collection would remove.
 
 use crate::api::control::{ImageState, ImageView, Images};
+use crate::api::kube::pod_row::human;
 use crate::api::resources::MEMORY;
 use crate::commands::client;
 use crate::commands::describe::Format;
 use crate::commands::output::{Failure, document, print_message};
-use crate::commands::row::human;
 use crate::commands::screen::Screen;
 use crate::commands::status::amount_of;
 use crate::commands::table::Table;

@@ -5,9 +5,9 @@ use crate::adapters::logs::files::{self, PodLogs};
 use crate::adapters::logs::print::{Printer, Stop};
 use crate::adapters::logs::reader::{Progress, Reader};
 use crate::adapters::logs::watch::Watch;
+use crate::api::kube::pod_row::{is_object, list, text};
 use crate::commands::client;
 use crate::commands::output::{Failure, print_message};
-use crate::commands::row::{is_object, list, text};
 use crate::commands::select::Target;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -87,7 +87,7 @@ fn show(
         open.push((log.container.as_str(), reader));
     }
     let Some(files) = &mut files else {
-        return open.iter_mut().try_for_each(|(_, reader)| reader.print(printer));
+        return open.iter_mut().try_for_each(|(_, reader)| reader.print(printer).map(drop));
     };
     let mut pod = match (watch, &found.uid) {
         (Some(stream), Some(uid)) => PodWatch::new(stream, uid),

@@ -16,7 +16,6 @@ mod output;
 mod pods;
 mod purge;
 mod retry;
-mod row;
 mod screen;
 mod select;
 mod shutdown_plan;

@@ -1,8 +1,8 @@
 //! `wherry pods`: the pods of the node, from the control socket.
 
+use crate::api::kube::pod_row::{Row, text};
 use crate::commands::client;
 use crate::commands::output::{Failure, document, print_message, shown};
-use crate::commands::row::{Row, text};
 use crate::commands::screen::{Colour, Screen};
 use crate::commands::table::Table;
 use jiff::Timestamp;

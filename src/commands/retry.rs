@@ -1,8 +1,8 @@
 //! `wherry retry`: retries the admission of a rejected pod (A3).
 
+use crate::api::kube::pod_row::text;
 use crate::commands::client;
 use crate::commands::output::{Failure, print_message, shown};
-use crate::commands::row::text;
 use crate::commands::select::Target;
 use std::io::Write;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! The pod named by a user: `NAME`, `NAMESPACE/NAME`, `pod/NAME` as in kubectl, or a UID.
 
+use crate::api::kube::pod_row::text;
 use crate::commands::client;
 use crate::commands::output::Failure;
-use crate::commands::row::text;
 use serde_json::Value;
 
 /// Maximum number of other pods listed in an error.

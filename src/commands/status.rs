@@ -1,11 +1,11 @@
 //! `wherry status`: the status of the node in a few lines.
 
 use crate::adapters::server::status::{NodeRoom, NodeStatus, PodCounts, ResourceRoom};
+use crate::api::kube::pod_row::human;
 use crate::api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
 use crate::api::shutdown::view::{GroupView, ProgressView, ShutdownView};
 use crate::commands::client;
 use crate::commands::output::Failure;
-use crate::commands::row::human;
 use crate::commands::shutdown_plan::{share, span};
 use crate::commands::table::Table;
 use std::io::Write;

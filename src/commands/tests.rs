@@ -99,7 +99,7 @@ impl Node {
 impl Content for Node {
     fn answer(&mut self, request: &Request) -> Response {
         match request.route {
-            Route::Pods => Response { status: 200, content_type: http::JSON, body: Body::Parts(Cursor::default()) },
+            Route::Pods => Response::new(200, http::JSON, Body::Parts(Cursor::default())),
             // Pod 7 was rejected, pod 8 is running.
             Route::Retry => match request.uid.as_deref() {
                 Some("u7") => Response::text(200, "pod default/p007 was retried: it is admitted\n"),

@@ -15,6 +15,8 @@ pub struct Buffered {
     queued: usize,
     may_read: bool,
     may_write: bool,
+    /// The stream keeps no output of its own.
+    flushed: bool,
 }
 
 /// The result of `Buffered::read`.
@@ -39,7 +41,7 @@ pub enum Written {
 
 impl Buffered {
     pub fn new(stream: Stream) -> Buffered {
-        Buffered { stream, output: VecDeque::new(), sent: 0, queued: 0, may_read: true, may_write: true }
+        Buffered { stream, output: VecDeque::new(), sent: 0, queued: 0, may_read: true, may_write: true, flushed: true }
     }
 
     pub fn stream(&mut self) -> &mut Stream {
@@ -91,7 +93,25 @@ impl Buffered {
         }
         // Release the memory after a burst.
         self.output.shrink_to(4);
-        Written::All
+        self.flush()
+    }
+
+    /// TLS keeps encrypted data when the socket is full.
+    fn flush(&mut self) -> Written {
+        loop {
+            if !self.may_write {
+                return if self.flushed { Written::All } else { Written::Blocked };
+            }
+            match self.stream.flush() {
+                Ok(()) => {
+                    self.flushed = true;
+                    return Written::All;
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => (self.may_write, self.flushed) = (false, false),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Written::Broken,
+            }
+        }
     }
 
     /// Reads once. `buffer` must not be empty.

@@ -4,15 +4,15 @@
 /// The maximum length of a request line with its headers, in bytes.
 pub const MAX_HEAD: usize = 8 * 1024;
 const MAX_HEADERS: usize = 64;
-/// The maximum length of a request body, in bytes: enough for a command line with a script, or for 1,000 ids.
-pub const MAX_BODY: usize = 128 * 1024;
 
 /// What a server accepts for a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepts {
     pub methods: &'static [&'static str],
-    /// Whether a request may have a body.
-    pub body: bool,
+    /// The maximum length of a request body, in bytes. 0: a request must not have a body.
+    pub body: usize,
+    /// Whether `Head::fields` is needed.
+    pub fields: bool,
 }
 
 /// The used parts of a request head.
@@ -22,11 +22,23 @@ pub struct Head {
     pub length: usize,
     /// The length of the body, in bytes.
     pub body: usize,
+    /// One of the accepted methods.
+    pub method: &'static str,
     pub is_head: bool,
     pub http10: bool,
     pub keep_alive: bool,
+    /// As sent, with percent-encoding.
     pub path: String,
     pub query: String,
+    /// The header fields in their order, if they are needed. A value that is not UTF-8 is omitted.
+    pub fields: Vec<(String, String)>,
+}
+
+impl Head {
+    /// The values of a header field. A list in one field is one value.
+    pub fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.fields.iter().filter(move |(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,16 +93,16 @@ pub fn parse(input: &[u8], accepts: impl Fn(&str) -> Accepts) -> Parsed {
     }
     let (path, query) = split_target(target);
     let accepts = accepts(path);
-    if !accepts.methods.contains(&method) {
+    let Some(&method) = accepts.methods.iter().find(|m| **m == method) else {
         return Parsed::WrongMethod(accepts.methods);
-    }
+    };
     lengths.dedup();
     let body = match lengths[..] {
-        _ if unmeasured && accepts.body => return Parsed::Refused(411, "the request needs a Content-Length"),
+        _ if unmeasured && accepts.body > 0 => return Parsed::Refused(411, "the request needs a Content-Length"),
         _ if unmeasured => return Parsed::Refused(413, "this request must not have a body"),
         [] | [Some(0)] => 0,
-        [Some(_)] if !accepts.body => return Parsed::Refused(413, "this request must not have a body"),
-        [Some(n)] if n > MAX_BODY => return Parsed::Refused(413, "the request body is larger than 128 KiB"),
+        [Some(_)] if accepts.body == 0 => return Parsed::Refused(413, "this request must not have a body"),
+        [Some(n)] if n > accepts.body => return Parsed::Refused(413, "the request body is too large"),
         [Some(n)] => n,
         // Two different lengths can be used for request smuggling.
         _ => return Parsed::Refused(400, "Content-Length must be a single number"),
@@ -98,12 +110,19 @@ pub fn parse(input: &[u8], accepts: impl Fn(&str) -> Accepts) -> Parsed {
     Parsed::Head(Head {
         length,
         body,
+        method,
         is_head: method == "HEAD",
         http10,
         keep_alive,
         path: path.to_owned(),
         query: query.to_owned(),
+        fields: if accepts.fields { fields(request.headers) } else { Vec::new() },
     })
+}
+
+fn fields(headers: &[httparse::Header<'_>]) -> Vec<(String, String)> {
+    let text = |h: &httparse::Header<'_>| Some((h.name.to_owned(), std::str::from_utf8(h.value).ok()?.to_owned()));
+    headers.iter().filter_map(text).collect()
 }
 
 /// Parses a Content-Length: only digits (RFC 9110, 8.6), with optional surrounding spaces or tabs. A sign or a list, even of
@@ -147,15 +166,14 @@ pub enum Framing {
     Close,
 }
 
-/// Formats the head of a response. `head` is the head of the request, if it was valid. `allow` contains the methods of the
-/// path, for status 405.
+/// Formats the head of a response. `head` is the head of the request, if it was valid. `headers` are further fields.
 pub fn response_head(
     status: u16,
     content_type: &str,
     framing: Framing,
     head: Option<&Head>,
     keep: bool,
-    allow: &[&str],
+    headers: &[(&str, String)],
 ) -> Vec<u8> {
     let mut out = String::with_capacity(192);
     out.push_str("HTTP/1.1 ");
@@ -174,9 +192,11 @@ pub fn response_head(
         Framing::Chunked => out.push_str("Transfer-Encoding: chunked\r\n"),
         Framing::Close => {}
     }
-    if !allow.is_empty() {
-        out.push_str("Allow: ");
-        out.push_str(&allow.join(", "));
+    for (name, value) in headers {
+        out.push_str(name);
+        out.push_str(": ");
+        // A line break would begin another field.
+        out.extend(value.chars().map(|c| if c.is_control() { ' ' } else { c }));
         out.push_str("\r\n");
     }
     if !keep {
@@ -190,13 +210,22 @@ pub fn response_head(
 
 fn reason(status: u16) -> &'static str {
     match status {
+        101 => "Switching Protocols",
         200 => "OK",
+        201 => "Created",
         400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
         404 => "Not Found",
         405 => "Method Not Allowed",
+        406 => "Not Acceptable",
         409 => "Conflict",
+        410 => "Gone",
         411 => "Length Required",
         413 => "Content Too Large",
+        415 => "Unsupported Media Type",
+        422 => "Unprocessable Content",
+        429 => "Too Many Requests",
         431 => "Request Header Fields Too Large",
         500 => "Internal Server Error",
         502 => "Bad Gateway",
@@ -232,8 +261,8 @@ mod tests {
     /// Accepts a POST with a body for `/drain`, and reads of every other path.
     fn parsed(input: &[u8]) -> Parsed {
         parse(input, |path| match path {
-            "/drain" => Accepts { methods: &["POST"], body: true },
-            _ => Accepts { methods: &["GET", "HEAD"], body: false },
+            "/drain" => Accepts { methods: &["POST"], body: 128 * 1024, fields: true },
+            _ => Accepts { methods: &["GET", "HEAD"], body: 0, fields: false },
         })
     }
 

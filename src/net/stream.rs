@@ -1,5 +1,6 @@
-//! A connected socket, TCP or unix, and the client at its other end.
+//! A connected socket, TCP, TLS or unix, and the client at its other end.
 
+use crate::net::tls::server::Session;
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
@@ -17,6 +18,7 @@ pub enum Peer {
 
 pub enum Stream {
     Tcp(TcpStream),
+    Tls(Box<Session>),
     Unix(UnixStream),
 }
 
@@ -35,9 +37,10 @@ impl Stream {
     }
 
     /// Shuts down the write side.
-    pub fn finish(&self) -> io::Result<()> {
+    pub fn finish(&mut self) -> io::Result<()> {
         match self {
             Stream::Tcp(s) => s.shutdown(Shutdown::Write),
+            Stream::Tls(s) => s.finish(),
             Stream::Unix(s) => s.shutdown(Shutdown::Write),
         }
     }
@@ -45,6 +48,7 @@ impl Stream {
     fn source(&mut self) -> &mut dyn Source {
         match self {
             Stream::Tcp(s) => s,
+            Stream::Tls(s) => s.socket(),
             Stream::Unix(s) => s,
         }
     }
@@ -54,6 +58,7 @@ impl Read for Stream {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         match self {
             Stream::Tcp(s) => s.read(buf),
+            Stream::Tls(s) => s.read(buf),
             Stream::Unix(s) => s.read(buf),
         }
     }
@@ -63,6 +68,7 @@ impl Write for Stream {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         match self {
             Stream::Tcp(s) => s.write(buf),
+            Stream::Tls(s) => s.write(buf),
             Stream::Unix(s) => s.write(buf),
         }
     }
@@ -70,11 +76,16 @@ impl Write for Stream {
     fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
             Stream::Tcp(s) => s.write_vectored(buffers),
+            Stream::Tls(s) => s.write(buffers.iter().find(|b| !b.is_empty()).map_or(&[][..], |b| b)),
             Stream::Unix(s) => s.write_vectored(buffers),
         }
     }
 
+    /// Writes the data that TLS has encrypted and not sent yet. The other streams keep nothing.
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        match self {
+            Stream::Tls(s) => s.flush(),
+            Stream::Tcp(_) | Stream::Unix(_) => Ok(()),
+        }
     }
 }

@@ -6,7 +6,7 @@ use crate::engine::effect::{Destination, Target};
 use crate::net::addresses::addresses;
 use crate::net::grpc::once::connected;
 use crate::net::http1_client::{Get, Malformed, Reader, Response};
-use crate::net::tls;
+use crate::net::tls::client as tls;
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 use std::io::{self, ErrorKind, Read, Write};

@@ -39,13 +39,24 @@ pub struct Reader {
     /// The line of the first part that is still without a newline.
     pending: Vec<u8>,
     joiner: Joiner,
+    budget: Budget,
 }
 
-/// The result of `Reader::follow`.
+/// How much one call of the reader reads.
+#[derive(Clone, Copy, Debug)]
+enum Budget {
+    Unlimited,
+    /// In bytes, and the part of it that the present call has used.
+    Bytes(usize, usize),
+}
+
+/// The result of `Reader::follow` and `Reader::print`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// The end of the log, for now.
     End,
+    /// The budget of a call is used up (`Reader::limit`).
+    Paused,
     /// The log directory is gone, and all open files have been read.
     Gone,
 }
@@ -88,7 +99,30 @@ impl Reader {
             }
             parts.push_front(part);
         }
-        Ok(Reader { directory: directory.to_owned(), instance, parts, pending: Vec::new(), joiner: Joiner::default() })
+        let (pending, joiner) = (Vec::new(), Joiner::default());
+        Ok(Reader { directory: directory.to_owned(), instance, parts, pending, joiner, budget: Budget::Unlimited })
+    }
+
+    /// Lets each further call read about this number of bytes, for a caller that must not be occupied for long.
+    pub fn limit(&mut self, bytes: usize) {
+        self.budget = Budget::Bytes(bytes, 0);
+    }
+
+    fn begin_call(&mut self) {
+        if let Budget::Bytes(_, used) = &mut self.budget {
+            *used = 0;
+        }
+    }
+
+    /// Counts bytes. Returns true if the call has read enough.
+    fn is_used_up(&mut self, bytes: usize) -> bool {
+        match &mut self.budget {
+            Budget::Unlimited => false,
+            Budget::Bytes(limit, used) => {
+                *used += bytes;
+                used >= limit
+            }
+        }
     }
 
     /// Prints the log to its end at the time of `open`, so that the last N lines are N lines although the container writes
@@ -96,12 +130,16 @@ impl Reader {
     ///
     /// # Errors
     /// `Stop`, also when the requested number of bytes has been printed.
-    pub fn print(&mut self, printer: &mut Printer<'_>) -> Result<(), Stop> {
+    pub fn print(&mut self, printer: &mut Printer<'_>) -> Result<Progress, Stop> {
+        self.begin_call();
         while !self.parts.is_empty() {
-            self.print_first(printer)?;
+            if self.print_first(printer)? == Progress::Paused {
+                return Ok(Progress::Paused);
+            }
             self.leave_first(printer)?;
         }
-        self.joiner.flush(printer)
+        self.joiner.flush(printer)?;
+        Ok(Progress::End)
     }
 
     /// Prints the lines written since the last call, and continues in the next file when there is one.
@@ -109,9 +147,12 @@ impl Reader {
     /// # Errors
     /// `Stop`, also when the requested number of bytes has been printed.
     pub fn follow(&mut self, printer: &mut Printer<'_>) -> Result<Progress, Stop> {
+        self.begin_call();
         loop {
             self.parts.iter_mut().for_each(Part::follow);
-            self.print_first(printer)?;
+            if self.print_first(printer)? == Progress::Paused {
+                return Ok(Progress::Paused);
+            }
             if self.parts.len() > 1 {
                 self.leave_first(printer)?;
                 continue;
@@ -120,7 +161,9 @@ impl Reader {
                 return Ok(if self.directory.is_dir() { Progress::End } else { Progress::Gone });
             };
             // The runtime wrote these lines to the old file before it opened the new one.
-            self.print_first(printer)?;
+            if self.print_first(printer)? == Progress::Paused {
+                return Ok(Progress::Paused);
+            }
             let part = match Part::open(&next) {
                 Ok((part, _)) => part,
                 // The new file is gone again. A later file causes another change.
@@ -139,19 +182,24 @@ impl Reader {
     ///
     /// # Errors
     /// `Stop`, also when the requested number of bytes has been printed.
-    pub fn finish(&mut self, printer: &mut Printer<'_>) -> Result<(), Stop> {
-        self.follow(printer)?;
-        self.print(printer)
+    pub fn finish(&mut self, printer: &mut Printer<'_>) -> Result<Progress, Stop> {
+        match self.follow(printer)? {
+            Progress::Paused => Ok(Progress::Paused),
+            Progress::End | Progress::Gone => self.print(printer),
+        }
     }
 
-    /// Prints the lines of the first part.
-    fn print_first(&mut self, printer: &mut Printer<'_>) -> Result<(), Stop> {
-        let Some(part) = self.parts.front_mut() else { return Ok(()) };
-        let wrong = |e: io::Error| Stop::Log(format!("{}: {e}", part.path.display()));
+    /// Prints the lines of the first part, to its end or until the budget is used up.
+    fn print_first(&mut self, printer: &mut Printer<'_>) -> Result<Progress, Stop> {
         loop {
+            if self.is_used_up(0) {
+                return Ok(Progress::Paused);
+            }
+            let Some(part) = self.parts.front_mut() else { return Ok(Progress::End) };
+            let wrong = |e: io::Error| Stop::Log(format!("{}: {e}", part.path.display()));
+            let before = self.pending.len();
             let more = match &mut part.content {
                 Content::Plain { file, left } => {
-                    let before = self.pending.len();
                     let more = tail::read_line(&mut file.take(*left), &mut self.pending);
                     *left = left.saturating_sub((self.pending.len() - before) as u64);
                     more
@@ -159,8 +207,11 @@ impl Reader {
                 Content::Compressed(r) => tail::read_line(r, &mut self.pending),
             };
             if !more.map_err(wrong)? {
-                return Ok(());
+                return Ok(Progress::End);
             }
+            let read = self.pending.len() - before;
+            self.is_used_up(read);
+            let Some(part) = self.parts.front_mut() else { return Ok(Progress::End) };
             let whole = self.pending.last() == Some(&b'\n');
             // A line that is longer than any runtime writes is printed in pieces.
             if !whole && self.pending.len() < 1 << 20 {

@@ -59,7 +59,10 @@ impl Watch {
     }
 
     /// Discards the events. The caller checks all directories after each change.
-    fn drain(&mut self) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// The read of the inotify events failed.
+    pub fn drain(&mut self) -> io::Result<()> {
         let mut buffer = [0; 4096];
         loop {
             match self.inotify.read_events(&mut buffer) {
@@ -73,6 +76,12 @@ impl Watch {
                 Err(e) => return Err(e),
             }
         }
+    }
+}
+
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inotify.as_fd()
     }
 }
 

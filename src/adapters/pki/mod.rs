@@ -7,6 +7,7 @@
 //! | `server.key`, `server.crt` | the serving certificate, for a year |
 //! | `clients/SERIAL.json` | the record of an issued client certificate (`clients`); its key is not stored |
 //! | `revoked` | the revoked client certificates (`revoked`) |
+//! | `run` | the number of the server's last run (`runs`) |
 //! | `lock` | excludes two concurrent changes (`directory`) |
 //!
 //! All files are PEM or JSON, have mode 0600, and are replaced atomically. The order of the writes makes every interruption
@@ -21,6 +22,7 @@ mod clients;
 mod directory;
 mod issue;
 mod revoked;
+mod runs;
 mod serving;
 #[cfg(test)]
 mod tests;

@@ -25,6 +25,11 @@ pub struct Names {
 }
 
 impl Names {
+    /// Whether clients reach the server under this name.
+    pub fn has_dns(&self, name: &str) -> bool {
+        self.dns.iter().any(|n| n.eq_ignore_ascii_case(name))
+    }
+
     /// localhost, the node's name, 127.0.0.1, ::1, and these addresses. Unspecified ones (0.0.0.0, ::) are left out: no client
     /// connects to them.
     pub fn new(node: &str, addresses: impl IntoIterator<Item = IpAddr>) -> Names {

@@ -1,12 +1,13 @@
 //! Requests and answers of the Kubernetes API, which the secure listener serves.
 
 use super::http::Response;
-use crate::api::kube::access::Role;
 use crate::api::kube::accept::Format;
+use crate::api::kube::access::Role;
 use crate::api::kube::selection::Selection;
 use crate::api::kube::status::Failure;
 use crate::api::kube::table::Include;
 use crate::api::kube::versions::{Key, Position};
+use crate::api::names::Uid;
 use crate::api::time::Boot;
 use crate::net::http1::Head;
 use std::collections::BTreeSet;
@@ -82,10 +83,13 @@ pub struct Watch {
     pub until: Option<Boot>,
 }
 
-/// A log that is sent. `poll` reports its source when a followed log has grown.
+/// A log that is sent. The poll reports its source when a followed log has grown.
 pub trait Log {
-    /// Appends the next bytes. Returns the state after them.
-    fn read(&mut self, out: &mut Vec<u8>) -> Part;
+    /// The pod, the name of the container and its instance.
+    fn container(&self) -> (&Uid, &str, u32);
+
+    /// Appends the next bytes. Returns the state after them. `runs`: the instance of the container is running.
+    fn read(&mut self, runs: bool, out: &mut Vec<u8>) -> Part;
 
     /// The descriptor to wait for.
     fn source(&self) -> Option<BorrowedFd<'_>>;

@@ -35,6 +35,8 @@ pub enum Activity {
     Watching,
     /// The answer is deferred: a command is running, or pods are being stopped.
     Pending,
+    /// A user works in a container.
+    Session,
 }
 
 /// The properties of a connection that this decision needs.
@@ -63,8 +65,8 @@ impl Held {
 }
 
 /// The slot of the connection to close for a new connection of `peer`; None if that is not necessary. `held` contains the
-/// connections of the listener.
-pub fn victim(peer: Peer, held: &[Held], now: Boot) -> Option<usize> {
+/// connections of the listener, and `room` the maximum number of them.
+pub fn victim(peer: Peer, held: &[Held], room: usize, now: Boot) -> Option<usize> {
     let least = |of: &dyn Fn(&Held) -> bool| held.iter().filter(|h| of(h)).min_by_key(|h| h.worth(now)).map(|h| h.slot);
     let count = |of: &dyn Fn(&Held) -> bool| held.iter().filter(|h| of(h)).count();
     if is_limited(peer) {
@@ -77,7 +79,7 @@ pub fn victim(peer: Peer, held: &[Held], now: Boot) -> Option<usize> {
             return least(&limited);
         }
     }
-    if held.len() < MAX_CONNECTIONS {
+    if held.len() < room {
         return None;
     }
     // A new connection of a limited user closes one of root only if there is no other.
@@ -109,9 +111,10 @@ mod tests {
         let full = |last: &[(Activity, u64)]| {
             let mut each = vec![(Pending, 9); MAX_CONNECTIONS - last.len()];
             each.extend(last);
-            victim(Peer::Tcp, &held(Peer::Tcp, &each), NOW).map(|slot| slot + last.len() - MAX_CONNECTIONS)
+            victim(Peer::Tcp, &held(Peer::Tcp, &each), MAX_CONNECTIONS, NOW)
+                .map(|slot| slot + last.len() - MAX_CONNECTIONS)
         };
-        assert_eq!(victim(Peer::Tcp, &held(Peer::Tcp, &[(Idle, 9); MAX_CONNECTIONS - 1]), NOW), None);
+        assert_eq!(victim(Peer::Tcp, &held(Peer::Tcp, &[(Idle, 9); MAX_CONNECTIONS - 1]), MAX_CONNECTIONS, NOW), None);
         assert_eq!(full(&[(Idle, 0), (Idle, 3), (Draining, 9)]), Some(1));
         assert_eq!(full(&[(Answering, 20), (Draining, 0), (Reading, 0)]), Some(1));
         assert_eq!(
@@ -122,7 +125,7 @@ mod tests {
         assert_eq!(full(&[(Answering, 0), (Reading, 0), (Watching, 9)]), Some(1));
         assert_eq!(full(&[(Watching, 2), (Watching, 8), (Pending, 90)]), Some(1));
         let all = held(Peer::Tcp, &[(Answering, 0); MAX_CONNECTIONS]);
-        assert_eq!(victim(Peer::Tcp, &all, NOW), Some(0), "also if all are writing an answer");
+        assert_eq!(victim(Peer::Tcp, &all, MAX_CONNECTIONS, NOW), Some(0), "also if all are writing an answer");
     }
 
     #[test]
@@ -131,16 +134,20 @@ mod tests {
             (Peer::User(0), Peer::User(1000), Peer::User(1001), Peer::User(1002), Peer::User(1003));
         let of = |peer, n| held(peer, &vec![(Activity::Watching, 5); n]);
         let some = renumbered(&[&of(root, 3), &of(alice, MAX_OF_A_USER)]);
-        assert_eq!(victim(alice, &some, NOW), Some(3), "its own connection, not one of root of the same age");
-        assert_eq!(victim(bob, &some, NOW), None);
-        assert_eq!(victim(root, &some, NOW), None);
+        assert_eq!(
+            victim(alice, &some, MAX_CONNECTIONS, NOW),
+            Some(3),
+            "its own connection, not one of root of the same age"
+        );
+        assert_eq!(victim(bob, &some, MAX_CONNECTIONS, NOW), None);
+        assert_eq!(victim(root, &some, MAX_CONNECTIONS, NOW), None);
         // Three users hold all connections that users may have. A fourth user replaces one of them; root needs none of them.
         let users = renumbered(&[&of(root, 2), &of(alice, 8), &of(bob, 8), &of(carol, 8)]);
-        assert_eq!(victim(dave, &users, NOW), Some(2));
-        assert_eq!(victim(root, &users, NOW), None);
+        assert_eq!(victim(dave, &users, MAX_CONNECTIONS, NOW), Some(2));
+        assert_eq!(victim(root, &users, MAX_CONNECTIONS, NOW), None);
         let full = renumbered(&[&held(root, &[(Activity::Pending, 9); 8]), &of(alice, 8), &of(bob, 8), &of(carol, 8)]);
         assert_eq!(full.len(), MAX_CONNECTIONS);
-        assert_eq!(victim(root, &full, NOW), Some(8));
-        assert_eq!(victim(root, &of(root, MAX_CONNECTIONS), NOW), Some(0));
+        assert_eq!(victim(root, &full, MAX_CONNECTIONS, NOW), Some(8));
+        assert_eq!(victim(root, &of(root, MAX_CONNECTIONS), MAX_CONNECTIONS, NOW), Some(0));
     }
 }

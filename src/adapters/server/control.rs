@@ -35,7 +35,8 @@ pub fn parse(request: &Request) -> Option<Result<control::Request, RequestError>
         | Route::ShutdownPlan
         | Route::Events
         | Route::Dump
-        | Route::Descriptors => return None,
+        | Route::Descriptors
+        | Route::Api => return None,
     })
 }
 
@@ -71,7 +72,7 @@ fn executed(output: ExecOutput) -> Response {
     body.extend_from_slice(&stdout);
     drop(stdout);
     body.extend_from_slice(&stderr);
-    Response { status: 200, content_type: JSON, body: Body::Full(Bytes::from(body)) }
+    Response::new(200, JSON, Body::Full(Bytes::from(body)))
 }
 
 #[cfg(test)]
@@ -82,7 +83,7 @@ mod tests {
     fn request(route: Route, uid: Option<&str>, body: &'static str) -> Request {
         let (ticket, listener_kind) = (Ticket(1), ListenerKind::Control);
         let uid = uid.map(str::to_owned);
-        Request { ticket, listener_kind, route, verbose: false, watch: false, uid, body: Bytes::from(body) }
+        Request { ticket, listener_kind, route, verbose: false, watch: false, uid, body: Bytes::from(body), api: None }
     }
 
     fn parsed(route: Route, body: &'static str) -> control::Request {

@@ -38,19 +38,20 @@ pub fn response(route: Route, checks: &[Check], verbose: bool) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::adapters::server::http::Body;
 
     #[test]
     fn a_failed_check_is_500_with_the_reason() {
         let ok = Check { name: "ping", failure: None };
         let bad = Check { name: "pleg", failure: Some("not yet relisted\n\x1b[2J".into()) };
-        assert_eq!(response(Route::Healthz, std::slice::from_ref(&ok), false), Response::text(200, "ok"));
-        assert_eq!(
-            response(Route::Livez, std::slice::from_ref(&ok), true),
-            Response::text(200, "[+]ping ok\nlivez check passed\n")
-        );
-        assert_eq!(
-            response(Route::Readyz, &[ok, bad], false),
-            Response::text(500, "[+]ping ok\n[-]pleg failed: not yet relisted\\n\\x1b[2J\nreadyz check failed\n")
-        );
+        let shown = |route, checks: &[Check], verbose| match response(route, checks, verbose) {
+            Response { status, body: Body::Full(text), .. } => (status, String::from_utf8(text.to_vec()).unwrap()),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(shown(Route::Healthz, std::slice::from_ref(&ok), false), (200, "ok".to_owned()));
+        let verbose = "[+]ping ok\nlivez check passed\n";
+        assert_eq!(shown(Route::Livez, std::slice::from_ref(&ok), true), (200, verbose.to_owned()));
+        let failed = "[+]ping ok\n[-]pleg failed: not yet relisted\\n\\x1b[2J\nreadyz check failed\n";
+        assert_eq!(shown(Route::Readyz, &[ok, bad], false), (500, failed.to_owned()));
     }
 }

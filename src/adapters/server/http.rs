@@ -1,9 +1,13 @@
 //! The routes of the node's endpoints, and the requests and responses that the server exchanges with `Content`. GET and HEAD
 //! read, POST changes something. `net::http1` parses and formats the bytes.
 
+use super::api::{self, ApiCursor, ApiRequest, Upstream};
 use crate::net::http1::Accepts;
 use bytes::Bytes;
 use std::rc::Rc;
+
+/// The maximum length of a request body, in bytes: enough for a command line with a script, or for 1,000 ids.
+pub const MAX_BODY: usize = 128 * 1024;
 
 /// The listener that received a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +18,26 @@ pub enum ListenerKind {
     Health,
     /// `readOnlyPort`: `/healthz`, `/metrics`, `/metrics/probes`, `/pods`.
     ReadOnly,
+    /// `kubectlPort`: the Kubernetes API over TLS, for clients with a certificate.
+    Kubectl,
+}
+
+impl ListenerKind {
+    /// The place in the order of the server's listeners.
+    pub fn index(self) -> usize {
+        match self {
+            ListenerKind::Control => 0,
+            ListenerKind::Health => 1,
+            ListenerKind::ReadOnly => 2,
+            ListenerKind::Kubectl => 3,
+        }
+    }
+
+    /// The listener at this place.
+    pub fn at(index: usize) -> Option<ListenerKind> {
+        use ListenerKind::{Control, Health, Kubectl, ReadOnly};
+        [Control, Health, ReadOnly, Kubectl].get(index).copied()
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,11 +75,16 @@ pub enum Route {
     Usage,
     /// A `control::Images`: the images of the runtime and their users.
     Images,
+    /// All paths of the Kubernetes API, also those that do not exist (`api::kube::path`).
+    Api,
 }
 
 impl Route {
     /// The route of `path` at this listener, if there is one.
     pub fn find(listener_kind: ListenerKind, path: &str) -> Option<Route> {
+        if listener_kind == ListenerKind::Kubectl {
+            return Some(Route::Api);
+        }
         let route = match path {
             "/healthz" => Route::Healthz,
             "/livez" => Route::Livez,
@@ -82,6 +111,7 @@ impl Route {
             ListenerKind::ReadOnly => {
                 matches!(route, Route::Healthz | Route::Metrics | Route::ProbeMetrics | Route::Pods)
             }
+            ListenerKind::Kubectl => false,
         };
         open.then_some(route)
     }
@@ -90,9 +120,15 @@ impl Route {
     /// they get a 404.
     pub fn accepts(listener_kind: ListenerKind, path: &str) -> Accepts {
         match Route::find(listener_kind, path) {
-            Some(Route::Retry) => Accepts { methods: &["POST"], body: false },
-            Some(Route::Drain | Route::Undrain | Route::Exec) => Accepts { methods: &["POST"], body: true },
-            _ => Accepts { methods: &["GET", "HEAD"], body: false },
+            Some(Route::Retry) => Accepts { methods: &["POST"], body: 0, fields: false },
+            Some(Route::Drain | Route::Undrain | Route::Exec) => {
+                Accepts { methods: &["POST"], body: MAX_BODY, fields: false }
+            }
+            Some(Route::Api) => {
+                let methods = &["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
+                Accepts { methods, body: api::MAX_BODY, fields: true }
+            }
+            _ => Accepts { methods: &["GET", "HEAD"], body: 0, fields: false },
         }
     }
 }
@@ -102,7 +138,7 @@ impl Route {
 pub struct Ticket(pub u64);
 
 /// A valid request for an existing route.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Request {
     pub ticket: Ticket,
     pub listener_kind: ListenerKind,
@@ -114,6 +150,8 @@ pub struct Request {
     /// `?uid=`: the UID of a pod.
     pub uid: Option<String>,
     pub body: Bytes,
+    /// For `Route::Api`.
+    pub api: Option<Box<ApiRequest>>,
 }
 
 /// The position in a streamed body. Only `Content` interprets it.
@@ -124,21 +162,27 @@ pub struct Cursor {
     pub after: Option<Rc<str>>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Body {
     Full(Bytes),
     /// Produced piece by piece (`Content::part`), as fast as the client reads.
     Parts(Cursor),
     /// As `Parts`, followed by every `Server::publish` until the client disconnects.
     Watch(Cursor),
+    /// Produced piece by piece (`Content::api_part`), with pauses.
+    Api(ApiCursor),
+    /// The connection is passed to this server, whose response the client gets.
+    Upgrade(Upstream),
     /// Deferred: `Server::answer` gives the complete response. A client that closes its side meanwhile counts as disconnected.
     Later,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Response {
     pub status: u16,
     pub content_type: &'static str,
+    /// Further header fields.
+    pub headers: Vec<(&'static str, String)>,
     pub body: Body,
 }
 
@@ -146,23 +190,27 @@ pub const TEXT: &str = "text/plain; charset=utf-8";
 pub const JSON: &str = "application/json";
 
 impl Response {
+    pub fn new(status: u16, content_type: &'static str, body: Body) -> Response {
+        Response { status, content_type, headers: Vec::new(), body }
+    }
+
     pub fn text(status: u16, body: impl Into<String>) -> Response {
-        Response { status, content_type: TEXT, body: Body::Full(Bytes::from(body.into())) }
+        Response::new(status, TEXT, Body::Full(Bytes::from(body.into())))
     }
 
     pub fn json(body: Vec<u8>) -> Response {
-        Response { status: 200, content_type: JSON, body: Body::Full(Bytes::from(body)) }
+        Response::new(200, JSON, Body::Full(Bytes::from(body)))
     }
 
     /// A deferred response, given later by `Server::answer`.
     pub fn later() -> Response {
-        Response { status: 200, content_type: TEXT, body: Body::Later }
+        Response::new(200, TEXT, Body::Later)
     }
 
     /// A body in the Prometheus text format.
     pub fn metrics(body: Vec<u8>) -> Response {
         let content_type = "text/plain; version=0.0.4; charset=utf-8";
-        Response { status: 200, content_type, body: Body::Full(Bytes::from(body)) }
+        Response::new(200, content_type, Body::Full(Bytes::from(body)))
     }
 }
 

@@ -1,11 +1,12 @@
 //! The node's endpoints over HTTP/1.1, in the poll of the event loop: the control socket, the health port, the
-//! read-only port.
+//! read-only port, and the Kubernetes API over TLS.
 //!
-//! The server transports bytes and limits the cost of each client: the number of connections (32 for each listener; a new one
+//! The server transports bytes and limits the cost of each client: the number of connections (`room`; a new one
 //! closes the least useful one, see `connection_limit`), their duration, the size of heads and bodies, and the work in each
 //! turn. `Content` produces the answers. It produces a streamed body in pieces, so a list of all pods is never in memory as a
 //! whole, whatever the number of clients.
 
+pub mod api;
 mod connection;
 mod connection_limit;
 pub mod control;
@@ -15,24 +16,33 @@ pub mod status;
 #[cfg(test)]
 mod tests;
 
+use crate::api::kube::status::Failure;
 use crate::api::time::Boot;
 use crate::net::listener::{Listener, Place};
-use crate::net::stream::Peer;
+use crate::net::stream::{Peer, Stream};
+use crate::net::tls::server::Acceptor;
+use api::{ApiCursor, Client, Part};
 use bytes::Bytes;
 use connection::{Connection, Outcome};
 use connection_limit::Held;
 use http::{Cursor, ListenerKind, Request, Response, Route, Ticket};
 use mio::{Registry, Token};
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::path::PathBuf;
+use std::rc::Rc;
 
-/// The maximum number of connections of each listener.
+/// The maximum number of connections of a listener for the node's own endpoints.
 const MAX_CONNECTIONS: usize = 32;
+/// The maximum number of connections of the Kubernetes API: 1,000 watches, and room for commands.
+const MAX_API_CONNECTIONS: usize = 1_200;
+/// The number of connections of all listeners.
+const SLOTS: usize = 3 * MAX_CONNECTIONS + MAX_API_CONNECTIONS;
 /// The maximum number of watches on the control socket. The other connections remain for single requests.
 const MAX_WATCHES: usize = 16;
 /// The number of watches, of `MAX_WATCHES`, that are reserved for root.
 const WATCHES_OF_ROOT: usize = 4;
-pub const LISTENERS: usize = 3;
+pub const LISTENERS: usize = 4;
 /// The maximum number of new connections of a listener in one turn.
 const ACCEPT_BUDGET: usize = 16;
 
@@ -49,6 +59,24 @@ pub trait Content {
 
     /// The client of a deferred request has disconnected, so its answer is no longer needed.
     fn gone(&mut self, _ticket: Ticket) {}
+
+    /// Appends the next piece of a body of the Kubernetes API, and advances the cursor.
+    fn api_part(&mut self, _cursor: &mut ApiCursor, _out: &mut Vec<u8>) -> Part {
+        Part::End
+    }
+
+    /// Accepts TLS connections with the present server certificate. None: they are closed.
+    fn acceptor(&mut self) -> Option<Acceptor> {
+        None
+    }
+
+    /// The client with this certificate (DER), for each of its requests.
+    ///
+    /// # Errors
+    /// The certificate is revoked, has expired since the handshake, or has no role.
+    fn client_of(&mut self, _certificate: &[u8]) -> Result<Rc<Client>, Failure> {
+        Err(Failure::unauthorized("no certificate is accepted"))
+    }
 }
 
 /// The addresses of the listeners. None disables a listener.
@@ -63,7 +91,7 @@ pub struct Server {
     /// The server uses the tokens `first .. first + TOKENS`.
     first: usize,
     listeners: Vec<Endpoint>,
-    /// The connections. Those of a listener start at `index * MAX_CONNECTIONS`. Grows as needed.
+    /// The connections. A listener uses the range `Endpoint::slots`. Grows as needed.
     slots: Vec<Option<Connection>>,
     /// Whether there is work that needs no waiting.
     work: bool,
@@ -74,6 +102,13 @@ pub struct Server {
 struct Endpoint {
     listener_kind: ListenerKind,
     listener: Listener,
+    slots: Range<usize>,
+}
+
+/// The slots of the listener with this index.
+fn slots(index: usize) -> Range<usize> {
+    let begin = index * MAX_CONNECTIONS;
+    begin..begin + if index + 1 == LISTENERS { MAX_API_CONNECTIONS } else { MAX_CONNECTIONS }
 }
 
 impl Endpoint {
@@ -82,14 +117,15 @@ impl Endpoint {
             ListenerKind::Control => ("Control", "socket"),
             ListenerKind::Health => ("Health", "healthzBindAddress:healthzPort"),
             ListenerKind::ReadOnly => ("ReadOnly", "address:readOnlyPort"),
+            ListenerKind::Kubectl => ("Kubectl", "kubectlAddress:kubectlPort"),
         };
-        Endpoint { listener_kind, listener: Listener::new(name, field, place) }
+        Endpoint { listener_kind, listener: Listener::new(name, field, place), slots: slots(listener_kind.index()) }
     }
 }
 
 impl Server {
     /// The number of tokens that the server needs.
-    pub const TOKENS: usize = LISTENERS + LISTENERS * MAX_CONNECTIONS;
+    pub const TOKENS: usize = LISTENERS + 2 * SLOTS;
 
     /// Creates a server. It starts to listen at the first `drive`.
     pub fn new(listener_kinds: Listeners, first: usize) -> Server {
@@ -100,6 +136,11 @@ impl Server {
         Server { first, listeners, slots: Vec::new(), work: false, last_ticket: 0 }
     }
 
+    /// Adds a listener on a TCP port. It starts to listen at the next `drive`.
+    pub fn listen(&mut self, listener_kind: ListenerKind, address: SocketAddr) {
+        self.listeners.push(Endpoint::new(listener_kind, Place::Tcp(address)));
+    }
+
     pub fn owns(&self, token: Token) -> bool {
         (self.first..self.first + Server::TOKENS).contains(&token.0)
     }
@@ -108,20 +149,30 @@ impl Server {
     pub fn ready(&mut self, token: Token) {
         let Some(index) = token.0.checked_sub(self.first) else { return };
         self.work = true;
-        if index < LISTENERS {
-            if let Some(endpoint) = self.listeners.get_mut(index) {
-                endpoint.listener.ready();
+        match index.checked_sub(LISTENERS) {
+            None => {
+                if let Some(endpoint) = self.listeners.iter_mut().find(|l| l.listener_kind.index() == index) {
+                    endpoint.listener.ready();
+                }
             }
-        } else if let Some(Some(connection)) = self.slots.get_mut(index - LISTENERS) {
-            connection.ready();
+            Some(slot) if slot < SLOTS => {
+                if let Some(Some(connection)) = self.slots.get_mut(slot) {
+                    connection.ready();
+                }
+            }
+            Some(slot) => {
+                if let Some(Some(connection)) = self.slots.get_mut(slot - SLOTS) {
+                    connection.source_ready();
+                }
+            }
         }
     }
 
     /// Does all work that is possible without waiting. Must be called at the start, when a token was ready, at `next_deadline`,
     /// and after `publish`. Returns true if the budget is used up; call it again without waiting.
     pub fn drive(&mut self, registry: &Registry, now: Boot, content: &mut dyn Content) -> bool {
-        for (index, endpoint) in self.listeners.iter_mut().enumerate() {
-            endpoint.listener.drive(registry, Token(self.first + index), now);
+        for endpoint in &mut self.listeners {
+            endpoint.listener.drive(registry, Token(self.first + endpoint.listener_kind.index()), now);
         }
         self.work = false;
         for slot in 0..self.slots.len() {
@@ -130,18 +181,7 @@ impl Server {
         for index in 0..self.listeners.len() {
             let mut budget = ACCEPT_BUDGET;
             while let Some((stream, peer)) = self.listeners[index].listener.accept(now) {
-                if let Some(slot) = self.make_room(index, peer, registry, now, content) {
-                    let mut connection = Connection::new(stream, peer, self.listeners[index].listener_kind, now);
-                    let token = Token(self.first + LISTENERS + slot);
-                    match connection.stream().register(registry, token) {
-                        Ok(()) => self.slots[slot] = Some(connection),
-                        Err(e) => log::warn!(
-                            "failed to register a connection with the poll; closing it error={:?}",
-                            e.to_string()
-                        ),
-                    }
-                    self.drive_slot(slot, registry, now, content);
-                }
+                self.admit(index, stream, peer, registry, now, content);
                 budget -= 1;
                 if budget == 0 {
                     self.work = true;
@@ -150,6 +190,63 @@ impl Server {
             }
         }
         self.work
+    }
+
+    /// Serves a new connection.
+    fn admit(
+        &mut self,
+        index: usize,
+        stream: Stream,
+        peer: Peer,
+        registry: &Registry,
+        now: Boot,
+        content: &mut dyn Content,
+    ) {
+        let listener_kind = self.listeners[index].listener_kind;
+        let stream = match (listener_kind, stream) {
+            (ListenerKind::Kubectl, Stream::Tcp(socket)) => {
+                let _ = socket.set_nodelay(true);
+                let _ = rustix::net::sockopt::set_socket_keepalive(&socket, true);
+                let Some(acceptor) = content.acceptor() else { return };
+                match acceptor.accept(socket) {
+                    Ok(session) => Stream::Tls(Box::new(session)),
+                    Err(e) => {
+                        log::warn!("cannot start TLS listener=Kubectl error={:?}", e.to_string());
+                        return;
+                    }
+                }
+            }
+            (_, stream) => stream,
+        };
+        let Some(slot) = self.make_room(index, peer, registry, now, content) else { return };
+        let mut connection = Connection::new(stream, peer, listener_kind, now);
+        match connection.stream().register(registry, Token(self.first + LISTENERS + slot)) {
+            Ok(()) => self.slots[slot] = Some(connection),
+            Err(e) => {
+                log::warn!("failed to register a connection with the poll; closing it error={:?}", e.to_string());
+            }
+        }
+        self.drive_slot(slot, registry, now, content);
+    }
+
+    /// Continues the watches of the Kubernetes API. Call `drive` afterwards.
+    pub fn wake(&mut self) {
+        self.slots.iter_mut().flatten().for_each(Connection::wake);
+    }
+
+    /// Whether a connection of this listener is open.
+    pub fn has_connections(&self, listener_kind: ListenerKind) -> bool {
+        self.slots.iter().flatten().any(|c| c.listener_kind == listener_kind)
+    }
+
+    /// Closes the connections of these clients.
+    pub fn close_clients(&mut self, registry: &Registry, which: impl Fn(&Client) -> bool, content: &mut dyn Content) {
+        for slot in 0..self.slots.len() {
+            let connection = self.slots.get(slot).and_then(Option::as_ref);
+            if connection.and_then(|c| c.client()).is_some_and(|client| which(client)) {
+                self.drop_slot(slot, registry, content);
+            }
+        }
     }
 
     /// The latest time for the next call of `drive`.
@@ -185,17 +282,15 @@ impl Server {
         self.slots.iter().flatten().map(Connection::summary).collect()
     }
 
-    /// The kind of each listener, in order.
-    pub fn listener_kinds(&self) -> [Option<ListenerKind>; LISTENERS] {
-        std::array::from_fn(|index| self.listeners.get(index).map(|l| l.listener_kind))
-    }
-
-    /// The index of the listener (see `listener_kinds`) of a token, and whether the token belongs to one of its connections.
+    /// The index of the listener (`ListenerKind::index`) of a token, and whether the token belongs to one of its connections.
     /// None if the token is not the server's.
     pub fn part(token: Token, first: usize) -> Option<(usize, bool)> {
         match token.0.checked_sub(first)? {
             index if index < LISTENERS => Some((index, false)),
-            index if index < Server::TOKENS => Some(((index - LISTENERS) / MAX_CONNECTIONS, true)),
+            index if index < Server::TOKENS => {
+                let slot = (index - LISTENERS) % SLOTS;
+                Some(((slot / MAX_CONNECTIONS).min(LISTENERS - 1), true))
+            }
             _ => None,
         }
     }
@@ -221,11 +316,27 @@ impl Server {
     }
 
     fn drive_slot(&mut self, slot: usize, registry: &Registry, now: Boot, content: &mut dyn Content) {
-        let watches = self.slots.iter().flatten().filter(|c| c.watches().is_some()).count();
-        let Some(Some(connection)) = self.slots.get_mut(slot) else { return };
+        let Some(Some(connection)) = self.slots.get(slot) else { return };
+        if !connection.is_due(now) {
+            return;
+        }
         let most =
             if connection_limit::is_limited(connection.peer()) { MAX_WATCHES - WATCHES_OF_ROOT } else { MAX_WATCHES };
-        let outcome = connection.drive(now, content, most.saturating_sub(watches), &mut self.last_ticket);
+        // Only the control socket has these watches.
+        let watches = match connection.listener_kind {
+            ListenerKind::Control => self.slots.iter().flatten().filter(|c| c.watches().is_some()).count(),
+            _ => 0,
+        };
+        let Some(Some(connection)) = self.slots.get_mut(slot) else { return };
+        let mut outcome = connection.drive(now, content, most.saturating_sub(watches), &mut self.last_ticket);
+        let token = Token(self.first + LISTENERS + SLOTS + slot);
+        if let Err(e) = connection.register_source(registry, token) {
+            log::warn!("failed to register a stream with the poll; closing it error={:?}", e.to_string());
+            outcome = Outcome::Close;
+        }
+        if outcome == Outcome::Again {
+            connection.again();
+        }
         match outcome {
             Outcome::Wait => {}
             Outcome::Again => self.work = true,
@@ -254,10 +365,11 @@ impl Server {
         now: Boot,
         content: &mut dyn Content,
     ) -> Option<usize> {
-        let mut mine = index * MAX_CONNECTIONS..(index + 1) * MAX_CONNECTIONS;
+        let mut mine = self.listeners[index].slots.clone();
+        let room = mine.len();
         let connections = mine.clone().filter_map(|slot| Some(self.slots.get(slot)?.as_ref()?.held(slot)));
         let held: Vec<Held> = connections.collect();
-        if let Some(victim) = connection_limit::victim(peer, &held, now) {
+        if let Some(victim) = connection_limit::victim(peer, &held, room, now) {
             self.drop_slot(victim, registry, content);
         }
         // There is always a free slot now.

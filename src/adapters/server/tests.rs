@@ -30,12 +30,10 @@ impl Content for Pages {
     fn answer(&mut self, request: &Request) -> Response {
         self.asked.push(request.route);
         match request.route {
-            Route::Pods | Route::Events if request.watch => Response {
-                status: 200,
-                content_type: http::JSON,
-                body: Body::Watch(Cursor { stage: 100, after: None }),
-            },
-            Route::Pods => Response { status: 200, content_type: http::JSON, body: Body::Parts(Cursor::default()) },
+            Route::Pods | Route::Events if request.watch => {
+                Response::new(200, http::JSON, Body::Watch(Cursor { stage: 100, after: None }))
+            }
+            Route::Pods => Response::new(200, http::JSON, Body::Parts(Cursor::default())),
             Route::Metrics => Response::metrics(vec![b'm'; 3_000_000]),
             Route::Drain => {
                 self.later.push((request.ticket, request.body.clone()));

@@ -412,7 +412,8 @@ impl Document {
         if !of_credentials.is_empty() {
             object.digest = uid::digest_of_bytes(format!("{}{of_credentials}", object.digest).as_bytes());
         }
-        Ok(DataObject { docker, ..object })
+        let secret_type = secret.type_.as_deref().filter(|t| !t.is_empty()).unwrap_or("Opaque").into();
+        Ok(DataObject { docker, secret_type, ..object })
     }
 
     fn typed<T: for<'de> serde::Deserialize<'de>>(&self) -> Result<T, Vec<Fault>> {
@@ -441,7 +442,18 @@ impl Document {
         let text = |field: &Option<String>| field.clone().unwrap_or_default();
         let key = DataKey { kind, name: FullName::new(&text(&metadata.namespace), &text(&metadata.name)) };
         let source = Source { path: path.to_owned(), document: self.number };
-        DataObject { key, immutable, values, docker: None, source, digest: self.digest.clone() }
+        let (labels, annotations) = (metadata.labels.clone(), metadata.annotations.clone());
+        DataObject {
+            key,
+            immutable,
+            values,
+            docker: None,
+            secret_type: "".into(),
+            labels: labels.unwrap_or_default(),
+            annotations: annotations.unwrap_or_default(),
+            source,
+            digest: self.digest.clone(),
+        }
     }
 
     fn problems(&self, path: &str, text: Option<&[u8]>, faults: Vec<Fault>) -> Vec<Problem> {

@@ -26,22 +26,23 @@ const JSON: &str = "application/json";
 /// # Errors
 /// No requested type is JSON.
 pub fn format(accept: &str) -> Result<Format, Failure> {
-    let requested = ranges(accept).find_map(|range| match range {
-        Range { parameters: [None, ..], json: true } => Some(Format::Object),
-        Range { parameters: [Some("Table"), Some("v1") | None, Some("meta.k8s.io") | None], json: true } => {
-            Some(Format::Table)
-        }
-        Range {
-            parameters:
-                [
-                    Some("PartialObjectMetadata" | "PartialObjectMetadataList"),
-                    Some("v1") | None,
-                    Some("meta.k8s.io") | None,
-                ],
-            json: true,
-        } => Some(Format::Metadata),
-        Range { .. } => None,
-    });
+    let requested =
+        ranges(accept).find_map(|range| match range {
+            Range { parameters: [None, ..], json: true } => Some(Format::Object),
+            Range { parameters: [Some("Table"), Some("v1") | None, Some("meta.k8s.io") | None], json: true } => {
+                Some(Format::Table)
+            }
+            Range {
+                parameters:
+                    [
+                        Some("PartialObjectMetadata" | "PartialObjectMetadataList"),
+                        Some("v1") | None,
+                        Some("meta.k8s.io") | None,
+                    ],
+                json: true,
+            } => Some(Format::Metadata),
+            Range { .. } => None,
+        });
     requested.or(accept.trim().is_empty().then_some(Format::Object)).ok_or_else(|| Failure::not_acceptable(JSON))
 }
 

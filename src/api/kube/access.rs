@@ -76,7 +76,9 @@ mod tests {
     fn a_viewer_changes_nothing_enters_no_container_and_reads_no_secret() {
         let may = |verb, kind, sub| Role::View.may(verb, Some(kind), sub);
         for verb in ["get", "list", "watch"] {
-            assert!(may(verb, Kind::Pod, None) && may(verb, Kind::ConfigMap, None) && may(verb, Kind::Pod, Some("log")));
+            assert!(
+                may(verb, Kind::Pod, None) && may(verb, Kind::ConfigMap, None) && may(verb, Kind::Pod, Some("log"))
+            );
             assert!(!may(verb, Kind::Secret, None), "{verb}");
             for sub in ["exec", "attach", "portforward"] {
                 assert!(!may(verb, Kind::Pod, Some(sub)), "{verb} {sub}");
@@ -90,7 +92,9 @@ mod tests {
         assert!(may("create", Kind::SelfSubjectAccessReview, None));
         let refused = check(Role::View, "ann", "get", Resource::of(Kind::Secret), None, "key").unwrap_err();
         assert_eq!(refused.code, 403);
-        assert!(refused.message.starts_with("secrets \"key\" is forbidden: User \"ann\" cannot get resource \"secrets\""));
+        assert!(
+            refused.message.starts_with("secrets \"key\" is forbidden: User \"ann\" cannot get resource \"secrets\"")
+        );
     }
 
     #[test]

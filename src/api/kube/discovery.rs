@@ -155,7 +155,8 @@ mod tests {
         for core in [true, false] {
             let document = aggregated("v2", core);
             assert_eq!(document["apiVersion"], "apidiscovery.k8s.io/v2");
-            for resource in document["items"].as_array().unwrap().iter().flat_map(|g| g["versions"].as_array().unwrap()) {
+            for resource in document["items"].as_array().unwrap().iter().flat_map(|g| g["versions"].as_array().unwrap())
+            {
                 for resource in resource["resources"].as_array().unwrap() {
                     new += 1 + resource["subresources"].as_array().map_or(0, Vec::len);
                 }
@@ -169,6 +170,9 @@ mod tests {
     #[test]
     fn the_version_is_one_that_clients_understand() {
         let version = version("0.1.0", "x86_64");
-        assert_eq!((&version["gitVersion"], &version["platform"]), (&"v1.33.0+wherry-0.1.0".into(), &"linux/amd64".into()));
+        assert_eq!(
+            (&version["gitVersion"], &version["platform"]),
+            (&"v1.33.0+wherry-0.1.0".into(), &"linux/amd64".into())
+        );
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! - `resources`: the resources that Wherry serves; `discovery`: the documents that describe them; `openapi`: the document that
 //!   tells kubectl that the server validates;
-//! - `path`: the target of a request; `query`: its options; `accept`: the requested format;
-//! - `access`: which role may do what;
+//! - `path`: the target of a request; `query`: its options; `accept`: the requested format; `protobuf`: bodies that are not JSON;
+//! - `access`: which role may do what; `reviews`: the answers for a client that asks;
 //! - `selection`: which objects a list or watch contains; `versions`: resource versions, and the changes since one of them;
 //! - `table`: objects as rows of a table; `pod_row`: the row of a pod;
 //! - `status`: errors.
@@ -14,8 +14,10 @@ pub mod discovery;
 pub mod openapi;
 pub mod path;
 pub mod pod_row;
+pub mod protobuf;
 pub mod query;
 pub mod resources;
+pub mod reviews;
 pub mod selection;
 pub mod status;
 pub mod table;

@@ -62,16 +62,17 @@ pub fn parse(path: &str) -> Result<Target, Failure> {
         ["livez"] => Some(Target::Health("/livez")),
         ["readyz"] => Some(Target::Health("/readyz")),
         ["api", version, ref rest @ ..] => object("", version, rest).map(Target::Object),
-        ["apis", group, version, ref rest @ ..] if !group.is_empty() => object(group, version, rest).map(Target::Object),
+        ["apis", group, version, ref rest @ ..] if !group.is_empty() => {
+            object(group, version, rest).map(Target::Object)
+        }
         _ => None,
     };
     target.ok_or_else(Failure::no_such_path)
 }
 
 fn object(group: &str, version: &str, rest: &[&str]) -> Option<ObjectPath> {
-    let find = |plural: &str, namespaced: bool| {
-        Resource::find(group, version, plural).filter(|r| r.namespaced == namespaced)
-    };
+    let find =
+        |plural: &str, namespaced: bool| Resource::find(group, version, plural).filter(|r| r.namespaced == namespaced);
     let text = |s: &str| (!s.is_empty()).then(|| s.to_owned());
     match *rest {
         ["namespaces", namespace, plural, ref of @ ..] if Resource::find(group, version, plural).is_some() => {

@@ -73,7 +73,8 @@ mod tests {
 
     #[test]
     fn pairs_are_decoded() {
-        let query = Query::parse("command=sh&command=-c&command=echo+a%20%26%2bb&x=%zz%4&watch=true&a=&limit=500&n=-1&%6e=2");
+        let query =
+            Query::parse("command=sh&command=-c&command=echo+a%20%26%2bb&x=%zz%4&watch=true&a=&limit=500&n=-1&%6e=2");
         assert_eq!(query.all("command").collect::<Vec<_>>(), ["sh", "-c", "echo a &+b"]);
         assert_eq!((query.get("x"), query.get("a"), query.get("b")), (Some("%zz%4"), None, None));
         assert!(query.flag("watch") && !query.flag("b") && query.flag("a"));

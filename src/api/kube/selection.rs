@@ -58,11 +58,9 @@ fn fields_of(kind: Kind) -> &'static [(&'static str, &'static str)] {
         ],
         Kind::Node => &[("metadata.name", "/metadata/name"), ("spec.unschedulable", "/spec/unschedulable")],
         Kind::Namespace => &[("metadata.name", "/metadata/name"), ("status.phase", "/status/phase")],
-        Kind::Secret => &[
-            ("metadata.name", "/metadata/name"),
-            ("metadata.namespace", "/metadata/namespace"),
-            ("type", "/type"),
-        ],
+        Kind::Secret => {
+            &[("metadata.name", "/metadata/name"), ("metadata.namespace", "/metadata/namespace"), ("type", "/type")]
+        }
         _ => &[("metadata.name", "/metadata/name"), ("metadata.namespace", "/metadata/namespace")],
     }
 }
@@ -175,7 +173,8 @@ mod tests {
 
     #[test]
     fn invalid_selectors_are_errors() {
-        for query in ["labelSelector=%3D", "fieldSelector=spec.nothing%3D1", "fieldSelector=web", "labelSelector=a%20b"] {
+        for query in ["labelSelector=%3D", "fieldSelector=spec.nothing%3D1", "fieldSelector=web", "labelSelector=a%20b"]
+        {
             let failure = selection("/api/v1/pods", query).unwrap_err();
             assert_eq!(failure.code, 400, "{query}");
         }

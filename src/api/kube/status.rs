@@ -63,6 +63,11 @@ impl Failure {
         Failure::new(400, "BadRequest", why)
     }
 
+    /// The options of a list or watch contradict each other.
+    pub fn invalid_options(why: impl Into<String>) -> Failure {
+        Failure::new(422, "Invalid", why)
+    }
+
     pub fn method_not_allowed() -> Failure {
         Failure::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
     }

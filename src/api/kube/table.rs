@@ -305,7 +305,8 @@ mod tests {
             },
         });
         let cells = cells(Kind::Node, &node, now());
-        let expected = ["edge", "Ready,SchedulingDisabled", "camera,gateway", "60m", "v1", "10.0.0.9", "<none>", "Debian"];
+        let expected =
+            ["edge", "Ready,SchedulingDisabled", "camera,gateway", "60m", "v1", "10.0.0.9", "<none>", "Debian"];
         assert_eq!(cells[..8], expected.map(Value::from));
     }
 
@@ -318,8 +319,18 @@ mod tests {
             "type": "Normal", "reason": "Started", "message": "Started container main\n", "count": 3,
             "firstTimestamp": "2026-11-20T14:59:00Z", "lastTimestamp": "2026-11-20T14:59:55Z",
         });
-        let expected =
-            json!(["5s", "Normal", "Started", "pod/web", "spec.containers{main}", "kubelet, edge", "Started container main", "60s", 3, "web.1"]);
+        let expected = json!([
+            "5s",
+            "Normal",
+            "Started",
+            "pod/web",
+            "spec.containers{main}",
+            "kubelet, edge",
+            "Started container main",
+            "60s",
+            3,
+            "web.1"
+        ]);
         assert_eq!(Value::from(cells(Kind::Event, &event, now())), expected);
     }
 

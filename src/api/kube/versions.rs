@@ -85,7 +85,8 @@ impl Versions {
         }
         self.last += 1;
         let version = self.last;
-        let entry = self.objects.entry(key.clone()).or_insert_with(|| Entry { uid: uid.into(), created: version, version });
+        let entry =
+            self.objects.entry(key.clone()).or_insert_with(|| Entry { uid: uid.into(), created: version, version });
         entry.version = version;
     }
 
@@ -95,8 +96,7 @@ impl Versions {
         self.last += 1;
         let mut object = last();
         object["metadata"]["resourceVersion"] = self.last.to_string().into();
-        let removed =
-            Removed { key: key.clone(), created: entry.created, version: self.last, object: Rc::new(object) };
+        let removed = Removed { key: key.clone(), created: entry.created, version: self.last, object: Rc::new(object) };
         self.removed.push_back(removed);
         if self.removed.len() > REMOVED
             && let Some(oldest) = self.removed.pop_front()
@@ -159,11 +159,13 @@ impl Position {
         if version > 0 {
             versions.check(version)?;
         }
-        let present = versions.keys(kind).filter(|key| wanted(key)).filter_map(|key| Some((key, versions.objects.get(key)?)));
+        let present =
+            versions.keys(kind).filter(|key| wanted(key)).filter_map(|key| Some((key, versions.objects.get(key)?)));
         let present = present.filter(|(_, entry)| entry.version > version).min_by_key(|(_, entry)| entry.version);
         // A watch has not seen an object that appeared and disappeared since its last report.
         let is_known = |r: &&Removed| r.created <= self.began || self.added.contains(&r.key);
-        let mut removed = versions.removed.iter().filter(|r| r.version > version && r.key.kind == kind && wanted(&r.key));
+        let mut removed =
+            versions.removed.iter().filter(|r| r.version > version && r.key.kind == kind && wanted(&r.key));
         let removed = removed.find(is_known);
         let (at, change) = match (present, removed) {
             (present, Some(r)) if present.is_none_or(|(_, entry)| r.version < entry.version) => {

@@ -141,7 +141,7 @@ impl Content for Hostile {
             Route::Exec => return Response::text(409, HOSTILE),
             _ => return Response::text(500, HOSTILE),
         };
-        Response { status: 200, content_type: http::JSON, body: Body::Full(body.into()) }
+        Response::new(200, http::JSON, Body::Full(body.into()))
     }
 
     fn part(&mut self, _: &mut Cursor, _: &mut Vec<u8>) -> bool {

@@ -16,6 +16,7 @@ use crate::api::data_object::{DataKey, DataObjects};
 use crate::api::names::Uid;
 use crate::api::objects::Objects;
 use crate::api::pod::Pod;
+use crate::api::priority::PriorityClass;
 use crate::api::reason::Reason;
 use crate::api::resize;
 use crate::api::runtime_class::RuntimeClasses;
@@ -60,6 +61,8 @@ pub struct Desired {
     data: DataObjects,
     #[serde(skip)]
     runtime_classes: RuntimeClasses,
+    #[serde(skip)]
+    priority_classes: Vec<PriorityClass>,
     /// The objects whose values have changed since the last call of `take_changed_data`.
     #[serde(skip)]
     changed_data: Vec<DataKey>,
@@ -78,6 +81,7 @@ impl Default for Desired {
             manifests: Vec::new(),
             data: DataObjects::default(),
             runtime_classes: RuntimeClasses::default(),
+            priority_classes: Vec::new(),
             changed_data: Vec::new(),
             object_problems: false,
             conflicts: Vec::new(),
@@ -101,6 +105,11 @@ impl Desired {
     /// The RuntimeClasses in force.
     pub fn runtime_classes(&self) -> &RuntimeClasses {
         &self.runtime_classes
+    }
+
+    /// The PriorityClasses of the manifests. Of several with the same name, the first is in force.
+    pub fn priority_classes(&self) -> &[PriorityClass] {
+        &self.priority_classes
     }
 
     /// The ConfigMaps and Secrets that changed, appeared or disappeared since the last call.
@@ -207,6 +216,7 @@ impl Desired {
         let (data, of_data) = DataObjects::collect(std::mem::take(&mut objects.data));
         self.changed_data.extend(data.changes(&self.data));
         self.data = data;
+        self.priority_classes.clone_from(&objects.classes);
         let Resolution { in_force, accepted, mut problems, runtime_classes } = classes::resolve(objects);
         problems.extend(of_data);
         self.runtime_classes = runtime_classes;

@@ -1,9 +1,12 @@
 //! The data for the API and the commands: the pods and their status, health, and a summary.
 
 use super::Engine;
+use crate::api::data_object::DataObjects;
 use crate::api::facts::{ContainerFact, ContainerState, RuntimeFact};
-use crate::api::names::Uid;
+use crate::api::names::{FullName, Uid};
 use crate::api::pod::Pod;
+use crate::api::priority::PriorityClass;
+use crate::api::runtime_class::RuntimeClasses;
 use crate::api::time::{Boot, Wall};
 use crate::engine::admission::Admission;
 use crate::engine::desired::conflict::Conflict;
@@ -112,6 +115,28 @@ impl Engine {
 
     pub fn pleg_healthy(&self, now: Boot) -> bool {
         self.pleg.schedule.is_healthy(now)
+    }
+
+    /// The ConfigMaps and Secrets in force.
+    pub fn data_objects(&self) -> &DataObjects {
+        self.desired.data()
+    }
+
+    pub fn runtime_classes(&self) -> &RuntimeClasses {
+        self.desired.runtime_classes()
+    }
+
+    /// The PriorityClasses of the manifests, in the order of their precedence.
+    pub fn priority_classes(&self) -> &[PriorityClass] {
+        self.desired.priority_classes()
+    }
+
+    /// The pod that the API shows under this name. While a pod terminates, its successor waits and is not shown (W8).
+    pub fn pod_named(&self, name: &FullName) -> Option<PodView<'_>> {
+        let mut named: Vec<&Worker> =
+            self.workers.values().map(|w| &**w).filter(|w| w.name == *name && w.is_shown()).collect();
+        named.sort_by_key(|w| (w.demand.desired, matches!(w.state, State::Waiting)));
+        named.into_iter().find_map(|w| self.view_of(w))
     }
 
     pub fn conflicts(&self) -> &[Conflict] {

@@ -1,16 +1,14 @@
 //! The server's side of TLS. Each client must present a certificate that the given CA has signed. Without one, it gets
 //! nothing beyond the handshake.
 
+use mio::net::TcpStream;
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::sync::Arc;
-
-use mio::net::TcpStream;
 
 /// The maximum number of bytes that rustls keeps for a client that does not read.
 const BUFFER_LIMIT: usize = 64 * 1024;
@@ -20,22 +18,17 @@ const BUFFER_LIMIT: usize = 64 * 1024;
 pub struct Acceptor(Arc<ServerConfig>);
 
 impl Acceptor {
-    /// `chain`, `key` and `client_ca` are PEM texts.
+    /// `client_ca` signs the clients' certificates.
     ///
     /// # Errors
-    /// A text is not PEM, or the key does not belong to the certificate. The error does not contain the key.
-    pub fn new(chain: &[u8], key: &[u8], client_ca: &[u8]) -> Result<Acceptor, String> {
-        let certificates = |text: &[u8], name: &str| {
-            let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
-            let all = all.map_err(|e| format!("{name}: {e}"))?;
-            if all.is_empty() { Err(format!("{name}: it contains no certificate")) } else { Ok(all) }
-        };
-        let chain = certificates(chain, "the server's certificate")?;
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(|e| format!("the server's key: {e}"))?;
+    /// The key does not belong to the certificate, or the CA is not valid. The error does not contain the key.
+    pub fn new(
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+        client_ca: CertificateDer<'static>,
+    ) -> Result<Acceptor, String> {
         let mut roots = RootCertStore::empty();
-        for certificate in certificates(client_ca, "the clients' CA")? {
-            roots.add(certificate).map_err(|e| format!("the clients' CA: {e}"))?;
-        }
+        roots.add(client_ca).map_err(|e| format!("the clients' CA: {e}"))?;
         let provider: Arc<CryptoProvider> = Arc::new(ring::default_provider());
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
         let verifier = verifier.build().map_err(|e| format!("the clients' CA: {e}"))?;

@@ -602,7 +602,12 @@ impl Connection {
                     self.state = State::Piping(Box::new(pipe));
                 }
                 Err(e) => {
-                    self.refuse(502, &format!("cannot connect to the container runtime's streaming server: {e}"), &[], now);
+                    self.refuse(
+                        502,
+                        &format!("cannot connect to the container runtime's streaming server: {e}"),
+                        &[],
+                        now,
+                    );
                 }
             }
             return;
@@ -721,20 +726,12 @@ fn pieces(cursor: &mut ApiCursor, chunked: bool, content: &mut dyn Content, out:
     let mut part = Part::More;
     while part == Part::More && out.len() < GATHER {
         if chunked {
-            http1::chunk(out, |o| part = api_part(cursor, content, o));
+            http1::chunk(out, |o| part = content.api_part(cursor, o));
         } else {
-            part = api_part(cursor, content, out);
+            part = content.api_part(cursor, out);
         }
     }
     part
-}
-
-/// A log needs no content.
-fn api_part(cursor: &mut ApiCursor, content: &mut dyn Content, out: &mut Vec<u8>) -> Part {
-    match cursor {
-        ApiCursor::Log(log) => log.read(out),
-        ApiCursor::List(_) | ApiCursor::Watch(_) => content.api_part(cursor, out),
-    }
 }
 
 /// When the body ends, whatever changes.

@@ -1,8 +1,7 @@
 //! Requests and their answers: framing, routes, methods, bodies, pipelining, refusals.
 
 use super::{Node, count, drain};
-use crate::adapters::server::http::{ListenerKind, Route};
-use crate::net::http1;
+use crate::adapters::server::http::{self, ListenerKind, Route};
 use std::io::Write;
 use std::time::Duration;
 
@@ -183,7 +182,7 @@ fn a_client_that_closed_its_half_is_answered() {
 #[test]
 fn a_body_may_arrive_in_pieces_and_a_missing_body_times_out() {
     let mut node = Node::new();
-    let body = "b".repeat(http1::MAX_BODY);
+    let body = "b".repeat(http::MAX_BODY);
     let request = drain(&body, "");
     let mut client = node.unix();
     for piece in request.as_bytes().chunks(5000) {

@@ -1,0 +1,95 @@
+//! Who may use the API: the server's certificate, the clients' certificates, and the revoked ones.
+
+use super::prepare::Certificate;
+use crate::adapters::pki::Revoked;
+use crate::adapters::server::api::Client;
+use crate::api::kube::access::Role;
+use crate::api::kube::status::Failure;
+use crate::api::time::{Boot, Now};
+use crate::net::tls::server::Acceptor;
+use crate::net::x509;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+pub(super) struct Access {
+    /// The directory of the certificates.
+    directory: PathBuf,
+    certificate: Certificate,
+    renewal: Renewal,
+    /// None until the first request, and while the list cannot be read.
+    revoked: Option<Revoked>,
+}
+
+enum Renewal {
+    /// At the time that the certificate names.
+    InTime,
+    Running,
+    /// It failed.
+    Again(Boot),
+}
+
+impl Access {
+    pub fn new(directory: PathBuf, certificate: Certificate) -> Access {
+        Access { directory, certificate, renewal: Renewal::InTime, revoked: None }
+    }
+
+    pub fn acceptor(&self) -> Acceptor {
+        self.certificate.acceptor.clone()
+    }
+
+    /// Whether the server's certificate has to be replaced. True once: `renewed` or `not_renewed` has to follow.
+    pub fn is_renewal_due(&mut self, now: Now) -> bool {
+        let due = match self.renewal {
+            Renewal::InTime => now.wall.timestamp().is_some_and(|now| now >= self.certificate.renew),
+            Renewal::Again(at) => at <= now.boot,
+            Renewal::Running => false,
+        };
+        if due {
+            self.renewal = Renewal::Running;
+        }
+        due
+    }
+
+    pub fn renewed(&mut self, certificate: Certificate) {
+        self.certificate = certificate;
+        self.renewal = Renewal::InTime;
+    }
+
+    pub fn not_renewed(&mut self, again: Boot) {
+        self.renewal = Renewal::Again(again);
+    }
+
+    /// The client with this certificate, which TLS has verified at the begin of the connection.
+    ///
+    /// # Errors
+    /// It is revoked, has expired since, or has no role. If the list of revoked certificates cannot be read, every client is
+    /// refused.
+    pub fn client(&mut self, certificate: &[u8], now: Now) -> Result<Rc<Client>, Failure> {
+        let read =
+            x509::read(certificate).map_err(|_| Failure::unauthorized("the client certificate cannot be read"))?;
+        if self.revoked.as_ref().is_none_or(Revoked::changed) {
+            self.revoked = None;
+            match Revoked::load(&self.directory) {
+                Ok(revoked) => self.revoked = Some(revoked),
+                Err(why) => {
+                    log::error!("refusing all clients of the API for kubectl error={why:?}");
+                    let why = "the list of revoked certificates cannot be read; the log of wherry has the reason";
+                    return Err(Failure::service_unavailable(why));
+                }
+            }
+        }
+        let serial = crate::api::uid::hex(&read.serial);
+        let name = read.common_name.unwrap_or_default();
+        if self.revoked.as_ref().is_none_or(|revoked| revoked.contains(&read.serial)) {
+            return Err(Failure::unauthorized(format!("the certificate {serial} of {name:?} is revoked")));
+        }
+        if now.wall.timestamp().is_none_or(|now| now > read.not_after) {
+            let expired = format!("the certificate of {name:?} expired at {}", read.not_after);
+            return Err(Failure::unauthorized(expired));
+        }
+        let Some(role) = Role::of(read.organizations.iter().map(String::as_str)) else {
+            return Err(Failure::unauthorized(format!("the certificate of {name:?} has no role")));
+        };
+        Ok(Rc::new(Client { name, role, serial }))
+    }
+}

@@ -1,0 +1,366 @@
+//! Finds the answer of a request: checks the client, the target and the client's role, and reads the engine's state.
+
+use super::Kube;
+use super::body::{key_of, now, single};
+use super::logs::LogRequest;
+use crate::adapters::server::api::{self, ApiCursor, ApiRequest, Client, List, Part, Watch};
+use crate::adapters::server::health;
+use crate::adapters::server::http::{Body, JSON, Request, Response, Route, Ticket};
+use crate::agent::content::View;
+use crate::api::kube::accept::{self, Discovery};
+use crate::api::kube::path::{self, ObjectPath, Target};
+use crate::api::kube::query::Query;
+use crate::api::kube::resources::Kind;
+use crate::api::kube::selection::Selection;
+use crate::api::kube::status::Failure;
+use crate::api::kube::table::Include;
+use crate::api::kube::versions::Position;
+use crate::api::kube::{access, discovery, openapi, protobuf, reviews};
+use crate::api::names::{FullName, Uid};
+use crate::engine::event::control::Request as EngineRequest;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Work that an answer needs.
+pub(in crate::agent) enum Answered {
+    OpenLog(Ticket, LogRequest),
+    Engine(Ticket, EngineRequest),
+}
+
+/// An answer, or the failure to send.
+type Result<T> = std::result::Result<T, Failure>;
+
+impl Kube {
+    pub(in crate::agent) fn answer(
+        &mut self,
+        view: &View<'_>,
+        request: &Request,
+        orders: &mut Vec<Answered>,
+    ) -> Response {
+        let Some(api) = &request.api else { return api::failure(&Failure::unauthorized("not an API request")) };
+        let result = self.find_answer(view, request, api, orders);
+        let client = api.client.as_ref().map_or("-", |client| client.name.as_str());
+        let (method, path) = (api.head.method, &api.head.path);
+        match &result {
+            Err(failure) => log::info!(
+                "kubectl client={client:?} method={method} path={path} status={} error={:?}",
+                failure.code,
+                failure.message
+            ),
+            // Reads are frequent, and change nothing.
+            Ok(_) if matches!(method, "GET" | "HEAD") => {
+                log::debug!("kubectl client={client:?} method={method} path={path}")
+            }
+            Ok(_) => log::info!("kubectl client={client:?} method={method} path={path}"),
+        }
+        result.unwrap_or_else(|failure| api::failure(&failure))
+    }
+
+    fn find_answer(
+        &mut self,
+        view: &View<'_>,
+        request: &Request,
+        api: &ApiRequest,
+        orders: &mut Vec<Answered>,
+    ) -> Result<Response> {
+        let client = api.client.clone()?;
+        self.check_origin(api)?;
+        let head = &api.head;
+        let query = Query::parse(&head.query);
+        let accept = head.values("accept").collect::<Vec<_>>().join(",");
+        let target = path::parse(&head.path)?;
+        let Target::Object(path) = target else {
+            if !matches!(head.method, "GET" | "HEAD") {
+                return Err(Failure::method_not_allowed());
+            }
+            return document(view, &target, &accept, query.flag("verbose"));
+        };
+        let verb = verb(head.method, &path, &query);
+        access::check(
+            client.role,
+            &client.name,
+            verb,
+            path.resource,
+            path.subresource,
+            path.name.as_deref().unwrap_or_default(),
+        )?;
+        let asked =
+            Asked { view, api, client: &client, path: &path, query: &query, accept: &accept, ticket: request.ticket };
+        match (verb, path.subresource) {
+            ("get", None) => self.get(&asked, orders),
+            ("get", Some("status")) => self.get(&asked, orders),
+            ("get", Some("log")) => self.log(&asked, orders),
+            ("list", None) => self.list(&asked, orders),
+            ("watch", None) => self.watch(&asked),
+            ("create", None) => review(&asked, &request.body),
+            _ => Err(Failure::method_not_allowed()),
+        }
+    }
+
+    /// A browser sends Origin. A page of another site could use a certificate that the browser has, and by DNS rebinding it could
+    /// use a name of its own.
+    fn check_origin(&self, api: &ApiRequest) -> Result<()> {
+        if api.head.values("origin").next().is_some() || api.head.values("sec-fetch-site").next().is_some() {
+            return Err(Failure::forbidden_request("requests of browsers are refused"));
+        }
+        let host = api.head.values("host").next().unwrap_or_default();
+        let name = match host.rsplit_once(':') {
+            Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
+            _ => host,
+        };
+        let name = name.trim_start_matches('[').trim_end_matches(']');
+        let known = name.parse::<IpAddr>().is_ok() || self.names.has_dns(name);
+        if known { Ok(()) } else { Err(Failure::forbidden_request(format!("this server has no name {name:?}"))) }
+    }
+
+    fn get(&self, asked: &Asked<'_>, orders: &mut Vec<Answered>) -> Result<Response> {
+        let (format, include) = (accept::format(asked.accept)?, include(asked.query)?);
+        let resource = asked.path.resource;
+        if matches!(resource.kind, Kind::PodMetrics | Kind::NodeMetrics) {
+            return Ok(self.measure(asked, orders));
+        }
+        let name = asked.path.name.as_deref().unwrap_or_default();
+        let object = key_of(asked.path).and_then(|key| self.object(asked.view, &key));
+        let object = object.ok_or_else(|| Failure::not_found(resource, name))?;
+        Ok(json(&single(object, resource, format, include, now(asked.view))))
+    }
+
+    fn list(&self, asked: &Asked<'_>, orders: &mut Vec<Answered>) -> Result<Response> {
+        let (format, include) = (accept::format(asked.accept)?, include(asked.query)?);
+        let selection = Selection::new(asked.path, asked.query)?;
+        if matches!(selection.resource.kind, Kind::PodMetrics | Kind::NodeMetrics) {
+            return Ok(self.measure(asked, orders));
+        }
+        let version = self.objects.versions.current();
+        let requested = asked.query.number("resourceVersion").map_err(Failure::bad_request)?.unwrap_or(0);
+        if requested > version {
+            return Err(Failure::version_too_large(requested, version));
+        }
+        if asked.query.get("resourceVersionMatch") == Some("Exact") && requested != version {
+            return Err(Failure::expired(requested));
+        }
+        let list = List { selection, format, include, version, after: None, begun: false, any: false };
+        Ok(Response::new(200, JSON, Body::Api(ApiCursor::List(Box::new(list)))))
+    }
+
+    fn watch(&self, asked: &Asked<'_>) -> Result<Response> {
+        let (format, include) = (accept::format(asked.accept)?, include(asked.query)?);
+        let selection = Selection::new(asked.path, asked.query)?;
+        if !selection.resource.verbs.contains(&"watch") {
+            return Err(Failure::method_not_allowed());
+        }
+        let query = asked.query;
+        let initial = query.flag("sendInitialEvents");
+        let version = query.number("resourceVersion").map_err(Failure::bad_request)?.unwrap_or(0);
+        let bookmarks = query.flag("allowWatchBookmarks");
+        if initial && (!bookmarks || query.get("resourceVersionMatch") != Some("NotOlderThan")) {
+            let why = "sendInitialEvents requires allowWatchBookmarks=true and resourceVersionMatch=NotOlderThan";
+            return Err(Failure::invalid_options(why));
+        }
+        if initial && version > self.objects.versions.current() {
+            return Err(Failure::version_too_large(version, self.objects.versions.current()));
+        }
+        // Without a version, and for a list as a stream, the watch begins with every object.
+        let version = if initial { 0 } else { version };
+        if version > 0 {
+            self.objects.versions.check(version).map_err(|outdated| self.outdated(outdated, version))?;
+        }
+        let seconds = query.number("timeoutSeconds").map_err(Failure::bad_request)?;
+        let until = seconds.map(|s| asked.view.now.boot + Duration::from_secs(s.clamp(1, 24 * 3600)));
+        let is_mutable = selection.is_mutable();
+        let position = Position::after(version);
+        let columns = false;
+        let mut watch =
+            Watch { selection, format, include, position, columns, initial, bookmarks, selected: None, until };
+        if is_mutable {
+            watch.selected =
+                Some(if version == 0 { Default::default() } else { self.may_be_selected(asked.view, &watch) });
+        }
+        Ok(Response::new(200, JSON, Body::Api(ApiCursor::Watch(Box::new(watch)))))
+    }
+
+    fn log(&self, asked: &Asked<'_>, orders: &mut Vec<Answered>) -> Result<Response> {
+        orders.push(Answered::OpenLog(asked.ticket, log_request(asked)?));
+        Ok(Response::later())
+    }
+
+    fn measure(&self, asked: &Asked<'_>, orders: &mut Vec<Answered>) -> Response {
+        orders.push(Answered::Engine(asked.ticket, EngineRequest::Usage));
+        Response::later()
+    }
+
+    /// Appends the next piece of a body.
+    pub(in crate::agent) fn part(&self, view: &View<'_>, cursor: &mut ApiCursor, out: &mut Vec<u8>) -> Part {
+        match cursor {
+            ApiCursor::List(list) => self.part_of_list(view, list, out),
+            ApiCursor::Watch(watch) => self.part_of_watch(view, watch, out),
+            ApiCursor::Log(log) => {
+                let (uid, container, instance) = log.container();
+                let facts = view.engine.containers(uid);
+                let runs = facts.iter().any(|c| {
+                    c.name == container
+                        && c.attempt == instance
+                        && c.state == crate::api::facts::ContainerState::Running
+                });
+                log.read(runs, out)
+            }
+        }
+    }
+}
+
+/// A request for objects.
+struct Asked<'a> {
+    view: &'a View<'a>,
+    api: &'a ApiRequest,
+    client: &'a Client,
+    path: &'a ObjectPath,
+    query: &'a Query,
+    accept: &'a str,
+    ticket: Ticket,
+}
+
+/// The verb that an authorizer sees.
+fn verb(method: &str, path: &ObjectPath, query: &Query) -> &'static str {
+    match (method, &path.name) {
+        ("GET" | "HEAD", _) if path.subresource.is_none() && query.flag("watch") => "watch",
+        ("GET" | "HEAD", Some(_)) => "get",
+        ("GET" | "HEAD", None) => "list",
+        ("POST", _) => "create",
+        ("PUT", _) => "update",
+        ("PATCH", _) => "patch",
+        (_, Some(_)) => "delete",
+        (_, None) => "deletecollection",
+    }
+}
+
+fn json(value: &Value) -> Response {
+    Response::json(serde_json::to_vec(value).unwrap_or_default())
+}
+
+fn include(query: &Query) -> Result<Include> {
+    match query.get("includeObject") {
+        None | Some("Metadata") => Ok(Include::Metadata),
+        Some("None") => Ok(Include::None),
+        Some("Object") => Ok(Include::Object),
+        Some(other) => Err(Failure::bad_request(format!("includeObject: invalid value {other:?}"))),
+    }
+}
+
+/// A document that is no object.
+fn document(view: &View<'_>, target: &Target, accept: &str, verbose: bool) -> Result<Response> {
+    let of = |core: bool, legacy: fn() -> Value| -> Result<Response> {
+        Ok(match accept::discovery(accept)? {
+            Discovery::Legacy => json(&legacy()),
+            Discovery::Aggregated(form) => {
+                let content_type = match form {
+                    "v2" => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+                    _ => "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
+                };
+                Response { content_type, ..json(&discovery::aggregated(form, core)) }
+            }
+        })
+    };
+    Ok(match target {
+        Target::Core => of(true, discovery::core_versions)?,
+        Target::Groups => of(false, discovery::group_list)?,
+        Target::Group(group, version) => json(&discovery::group(group, version)),
+        Target::Resources(group, version) => json(&discovery::resource_list(group, version)),
+        Target::OpenApi => json(&openapi::index()),
+        Target::OpenApiOf(group, version) => json(&openapi::document(group, version)),
+        Target::Version => json(&discovery::version(env!("CARGO_PKG_VERSION"), std::env::consts::ARCH)),
+        Target::Health(path) => {
+            let route = match *path {
+                "/livez" => Route::Livez,
+                "/readyz" => Route::Readyz,
+                _ => Route::Healthz,
+            };
+            health::response(route, &view.health_checks(route), verbose)
+        }
+        Target::Object(_) => return Err(Failure::no_such_path()),
+    })
+}
+
+/// A review, the only object that is created without being stored.
+fn review(asked: &Asked<'_>, body: &[u8]) -> Result<Response> {
+    let kind = asked.path.resource.kind;
+    if asked.path.resource.verbs != ["create"] {
+        return Err(Failure::method_not_allowed());
+    }
+    let content_type = asked.api.head.values("content-type").next().unwrap_or_default();
+    let object = match content_type.split(';').next().unwrap_or_default().trim() {
+        "application/vnd.kubernetes.protobuf" => {
+            protobuf::to_json(body).ok_or_else(|| Failure::bad_request("the body is not a valid protobuf object"))?
+        }
+        "application/json" | "" => serde_json::from_slice(body)
+            .map_err(|e| Failure::bad_request(format!("the body is not valid JSON: {e}")))?,
+        _ => return Err(Failure::unsupported_media_type("application/json, application/vnd.kubernetes.protobuf")),
+    };
+    let mut response = json(&reviews::answer(kind, object, &asked.client.name, asked.client.role));
+    response.status = 201;
+    Ok(response)
+}
+
+/// The requested part of a log, with the messages of a kubelet.
+fn log_request(asked: &Asked<'_>) -> Result<LogRequest> {
+    let (view, query) = (asked.view, asked.query);
+    let (namespace, name) =
+        (asked.path.namespace.as_deref().unwrap_or_default(), asked.path.name.as_deref().unwrap_or_default());
+    let not_found = || Failure::not_found(asked.path.resource, name);
+    let pod = view.engine.pod_named(&FullName::new(namespace, name)).ok_or_else(not_found)?.pod;
+    let containers: Vec<&str> = pod.all_containers().map(|c| c.name.as_str()).collect();
+    let container = match query.get("container") {
+        Some(wanted) => containers
+            .iter()
+            .find(|c| **c == wanted)
+            .copied()
+            .ok_or_else(|| Failure::bad_request(format!("container {wanted} is not valid for pod {name}")))?,
+        None if containers.len() == 1 => containers[0],
+        None => {
+            let choice = containers.join(" ");
+            let why = format!("a container name must be specified for pod {name}, choose one of: [{choice}]");
+            return Err(Failure::bad_request(why));
+        }
+    };
+    let uid: Uid = pod.uid.clone();
+    let directory = PathBuf::from(view.layout.pod_logs(&pod.name, &uid)).join(container);
+    let facts = view.engine.containers(&uid);
+    let newest = facts.iter().filter(|c| c.name == container).map(|c| c.attempt).max();
+    let Some(newest) = newest.or_else(|| crate::adapters::logs::files::instances(&directory).last().copied()) else {
+        let why = format!("container {container:?} in pod {name:?} is waiting to start: ContainerCreating");
+        return Err(Failure::bad_request(why));
+    };
+    let instance = match query.flag("previous") {
+        false => newest,
+        true => newest.checked_sub(1).ok_or_else(|| {
+            Failure::bad_request(format!("previous terminated container {container:?} in pod {name:?} not found"))
+        })?,
+    };
+    let number = |name: &str| query.number(name).map_err(Failure::bad_request);
+    let since = match (number("sinceSeconds")?, query.get("sinceTime")) {
+        (Some(_), Some(_)) => {
+            return Err(Failure::bad_request("at most one of sinceTime or sinceSeconds may be specified"));
+        }
+        (Some(seconds), None) => {
+            let ago = SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX));
+            Some(now(view).checked_sub(ago).unwrap_or(Timestamp::MIN))
+        }
+        (None, Some(time)) => {
+            Some(time.parse().map_err(|e| Failure::bad_request(format!("sinceTime: invalid time {time:?}: {e}")))?)
+        }
+        (None, None) => None,
+    };
+    Ok(LogRequest {
+        uid: uid.to_string(),
+        container: container.to_owned(),
+        directory,
+        instance,
+        follow: query.flag("follow") && !query.flag("previous"),
+        tail: number("tailLines")?,
+        since,
+        timestamps: query.flag("timestamps"),
+        limit: number("limitBytes")?,
+    })
+}

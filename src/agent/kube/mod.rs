@@ -1,0 +1,218 @@
+//! The Kubernetes API for kubectl: answers requests of the secure listener from the engine's state.
+//!
+//! `access` has the certificates and `prepare` reads them on a helper. `versions` follows the objects and gives each change a
+//! resource version; `objects` shows them in the form of the API, `node` this machine; `body` writes lists and watches; `logs`
+//! sends container logs; `answer` finds the answer of a request. Nothing here exists while the listener is off.
+
+mod access;
+mod answer;
+mod body;
+mod logs;
+mod node;
+mod objects;
+mod prepare;
+mod versions;
+
+pub(super) use answer::Answered;
+pub(super) use prepare::{Prepared, prepare};
+
+use super::Agent;
+use crate::adapters::pki::Names;
+use crate::adapters::server::api::Client;
+use crate::adapters::server::http::{ListenerKind, Ticket};
+use crate::api::kube::status::Failure;
+use crate::api::time::{Boot, Now};
+use crate::config::Config;
+use crate::engine::control::RequestId;
+use crate::engine::event::Event;
+use crate::event_loop::Class;
+use crate::net::tls::server::Acceptor;
+use access::Access;
+use logs::LogRequest;
+use node::Machine;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::Duration;
+use versions::Objects;
+
+/// Time limit for the preparation: reads and writes of small files, and the lock, which commands hold shortly.
+const PREPARE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The pause after a preparation that failed.
+const RETRY: Duration = Duration::from_secs(30);
+/// Time limit for the search of the begin of a log. (`--tail` can count the lines of compressed files.)
+const LOG_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The state of the API.
+pub(super) struct Kube {
+    objects: Objects,
+    access: Access,
+    machine: Machine,
+    /// The names under which clients may address the server.
+    names: Names,
+}
+
+impl Kube {
+    pub(super) fn acceptor(&self) -> Acceptor {
+        self.access.acceptor()
+    }
+
+    /// # Errors
+    /// See `Access::client`.
+    pub(super) fn client(&mut self, certificate: &[u8], now: Now) -> Result<Rc<Client>, Failure> {
+        self.access.client(certificate, now)
+    }
+}
+
+/// Whether the API is served.
+pub(super) enum KubeState {
+    Off,
+    /// A helper reads the certificates.
+    Preparing,
+    /// The preparation failed, and is repeated at this time.
+    Waiting(Boot),
+    On(Box<Kube>),
+}
+
+impl KubeState {
+    pub(super) fn new(config: &Config) -> KubeState {
+        if config.kubectl().is_some() { KubeState::Waiting(Boot(0)) } else { KubeState::Off }
+    }
+
+    pub(super) fn get(&mut self) -> Option<&mut Kube> {
+        match self {
+            KubeState::On(kube) => Some(kube),
+            _ => None,
+        }
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Boot> {
+        match self {
+            KubeState::Waiting(at) => Some(*at),
+            _ => None,
+        }
+    }
+}
+
+/// A helper's job for the API.
+pub(super) enum KubeJob {
+    /// The first preparation, or the renewal of the server's certificate.
+    Prepare,
+    /// The begin of a log, for this request.
+    Log(Ticket),
+}
+
+/// The result of a helper's job for the API.
+pub(super) enum KubeWork {
+    Prepared(Result<Box<Prepared>, String>),
+    Log(Box<Result<logs::Opened, String>>),
+}
+
+impl Agent {
+    /// Prepares the API when that is due, and renews the server's certificate in time.
+    pub(super) fn drive_kube(&mut self, now: Now) {
+        let due = match &mut self.kube {
+            KubeState::Waiting(at) => *at <= now.boot,
+            KubeState::On(kube) => kube.access.is_renewal_due(now),
+            KubeState::Off | KubeState::Preparing => false,
+        };
+        if !due {
+            return;
+        }
+        if let KubeState::Waiting(_) = self.kube {
+            self.kube = KubeState::Preparing;
+        }
+        let names = names(&self.config);
+        let (root, node) = (self.config.root_dir.clone(), self.config.node_name.clone());
+        let deadline = now.boot + PREPARE_TIMEOUT;
+        let work = move || super::effects::Work::Kube(KubeWork::Prepared(prepare(&root, &node, &names)));
+        let id = self.sources.helpers.submit(Class::Records, "prepare the API for kubectl", deadline, work);
+        self.sources.jobs.insert(id, super::effects::Job::Kube(KubeJob::Prepare));
+    }
+
+    pub(super) fn kube_work_done(&mut self, job: KubeJob, work: KubeWork, now: Now) {
+        match (job, work) {
+            (KubeJob::Prepare, KubeWork::Prepared(Ok(prepared))) => self.kube_prepared(*prepared, now),
+            (KubeJob::Prepare, KubeWork::Prepared(Err(why))) => self.kube_not_prepared(&why, now),
+            (KubeJob::Log(ticket), KubeWork::Log(opened)) => {
+                let response = logs::response(*opened);
+                self.server.answer(ticket, response, now.boot);
+                self.event_loop.again(mio::Token(super::SERVER));
+            }
+            // The kind of an answer always matches its job.
+            _ => {}
+        }
+    }
+
+    pub(super) fn kube_work_failed(&mut self, job: KubeJob, why: &str, now: Now) {
+        match job {
+            KubeJob::Prepare => self.kube_not_prepared(why, now),
+            KubeJob::Log(ticket) => {
+                let failure = Failure::internal(format!("failed to open the log: {why}"));
+                self.server.answer(ticket, crate::adapters::server::api::failure(&failure), now.boot);
+                self.event_loop.again(mio::Token(super::SERVER));
+            }
+        }
+    }
+
+    fn kube_prepared(&mut self, prepared: Prepared, now: Now) {
+        let Prepared { run, machine, certificate } = prepared;
+        if let KubeState::On(kube) = &mut self.kube {
+            kube.access.renewed(certificate);
+            return;
+        }
+        let Some(address) = self.config.kubectl() else { return };
+        let kube = Kube {
+            objects: Objects::new(run),
+            access: Access::new(crate::adapters::pki::directory(&self.config.root_dir), certificate),
+            machine,
+            names: names(&self.config),
+        };
+        self.kube = KubeState::On(Box::new(kube));
+        self.server.listen(ListenerKind::Kubectl, address);
+        self.drive_server(now);
+    }
+
+    fn kube_not_prepared(&mut self, why: &str, now: Now) {
+        let doing = match &mut self.kube {
+            KubeState::On(kube) => {
+                kube.access.not_renewed(now.boot + RETRY);
+                "failed to renew the certificate of the API for kubectl"
+            }
+            state => {
+                *state = KubeState::Waiting(now.boot + RETRY);
+                "failed to prepare the API for kubectl"
+            }
+        };
+        log::error!("{doing}; trying again error={why:?} retry={RETRY:?}");
+    }
+
+    /// Opens a log on a helper: it may count the lines of compressed files.
+    fn open_log(&mut self, ticket: Ticket, request: LogRequest, now: Now) {
+        let deadline = now.boot + LOG_TIMEOUT;
+        let work = move || super::effects::Work::Kube(KubeWork::Log(Box::new(logs::open(request))));
+        let id = self.sources.helpers.submit(Class::Logs, "open a log", deadline, work);
+        self.sources.jobs.insert(id, super::effects::Job::Kube(KubeJob::Log(ticket)));
+    }
+
+    /// Carries out the orders of the answers of one drive of the server.
+    pub(super) fn carry_out_answers(&mut self, answered: Vec<Answered>, now: Now) {
+        for order in answered {
+            match order {
+                Answered::OpenLog(ticket, request) => self.open_log(ticket, request, now),
+                Answered::Engine(ticket, request) => {
+                    self.events.push_back(Event::Request { id: RequestId(ticket.0), request });
+                }
+            }
+        }
+    }
+}
+
+/// The names and addresses of the server for its certificate.
+fn names(config: &Config) -> Names {
+    let all: Vec<IpAddr> = crate::net::addresses::addresses().iter().filter_map(|a| a.parse().ok()).collect();
+    let addresses = match config.kubectl_address {
+        address if address.is_unspecified() => all,
+        address => vec![address],
+    };
+    Names::new(&config.node_name, addresses)
+}

@@ -1,0 +1,121 @@
+//! This machine as an object Node.
+
+use crate::agent::content::View;
+use crate::agent::views;
+use crate::api::kube::discovery::kubernetes_version;
+use crate::api::resources::{CPU, PODS, Resources};
+use serde_json::{Map, Value, json};
+use std::fs;
+
+/// The identity of the machine, which does not change while the agent runs.
+#[derive(Clone, Debug, Default)]
+pub(in crate::agent) struct Machine {
+    machine_id: String,
+    system_uuid: String,
+    boot_id: String,
+    kernel_version: String,
+    os_image: String,
+}
+
+impl Machine {
+    /// A value that cannot be read is empty.
+    pub fn read() -> Machine {
+        let line = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+        let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+        let name = release.lines().find_map(|l| l.strip_prefix("PRETTY_NAME="));
+        Machine {
+            machine_id: line("/etc/machine-id"),
+            system_uuid: line("/sys/class/dmi/id/product_uuid"),
+            boot_id: crate::adapters::host::machine::boot_id(),
+            kernel_version: rustix::system::uname().release().to_string_lossy().into_owned(),
+            os_image: name.unwrap_or("Linux").trim_matches('"').to_owned(),
+        }
+    }
+}
+
+/// The node. It has no times that advance by themselves, so that it changes only with the machine.
+pub(super) fn object(view: &View<'_>, machine: &Machine, addresses: &[String]) -> Value {
+    let summary = view.engine.summary(view.now.boot);
+    let (facts, _) = view.engine.node();
+    let runtime = summary.runtime.clone().unwrap_or_default();
+    let waiting: Vec<String> = view.engine.checks(view.now.boot).into_iter().filter_map(|c| c.result.err()).collect();
+    let not_ready = views::not_ready(view.engine.shutting_down(), &waiting);
+    let since = view.started.wall.timestamp().map(|t| t.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+    let condition = |kind: &str, is_true: bool, reason: &str, message: &str| {
+        json!({
+            "type": kind,
+            "status": if is_true { "True" } else { "False" },
+            "reason": reason,
+            "message": message,
+            "lastHeartbeatTime": since,
+            "lastTransitionTime": since,
+        })
+    };
+    let pressure: Vec<&str> = view.engine.conditions().map(|c| c.name()).collect();
+    let mut conditions: Vec<Value> = [
+        ("MemoryPressure", "KubeletHasInsufficientMemory", "KubeletHasSufficientMemory", "memory"),
+        ("DiskPressure", "KubeletHasDiskPressure", "KubeletHasNoDiskPressure", "disk space"),
+        ("PIDPressure", "KubeletHasInsufficientPID", "KubeletHasSufficientPID", "process ids"),
+    ]
+    .iter()
+    .map(|(kind, bad, good, of)| match pressure.contains(kind) {
+        true => condition(kind, true, bad, &format!("the node lacks {of}")),
+        false => condition(kind, false, good, &format!("the node has enough {of}")),
+    })
+    .collect();
+    conditions.push(match &not_ready {
+        None => condition("Ready", true, "KubeletReady", "wherry is ready"),
+        Some((reason, message)) => condition("Ready", false, reason, message),
+    });
+    let version = kubernetes_version(env!("CARGO_PKG_VERSION"));
+    let architecture = facts.labels.get("kubernetes.io/arch").cloned().unwrap_or_default();
+    let internal = addresses.iter().map(|a| json!({ "type": "InternalIP", "address": a }));
+    let host = std::iter::once(json!({ "type": "Hostname", "address": facts.name }));
+    json!({
+        "kind": "Node",
+        "apiVersion": "v1",
+        "metadata": {
+            "name": facts.name,
+            "uid": super::objects::uid("Node", "", &facts.name),
+            "creationTimestamp": since,
+            "labels": facts.labels,
+        },
+        "spec": {},
+        "status": {
+            "capacity": quantities(&facts.capacity),
+            "allocatable": quantities(&facts.allocatable),
+            "conditions": conditions,
+            "addresses": internal.chain(host).collect::<Vec<_>>(),
+            "daemonEndpoints": { "kubeletEndpoint": { "Port": view.config.kubectl_port } },
+            "nodeInfo": {
+                "machineID": machine.machine_id,
+                "systemUUID": machine.system_uuid,
+                "bootID": machine.boot_id,
+                "kernelVersion": machine.kernel_version,
+                "osImage": machine.os_image,
+                "containerRuntimeVersion": format!("{}://{}", runtime.name, runtime.version),
+                "kubeletVersion": version,
+                "kubeProxyVersion": "",
+                "operatingSystem": "linux",
+                "architecture": architecture,
+            },
+        },
+    })
+}
+
+/// As a kubelet writes them: cpu in cores if it is a whole number, memory in Ki.
+fn quantities(resources: &Resources) -> Map<String, Value> {
+    resources
+        .iter()
+        .map(|(name, amount)| {
+            let text = match name {
+                CPU if amount % 1000 == 0 => (amount / 1000).to_string(),
+                CPU => format!("{amount}m"),
+                PODS => amount.to_string(),
+                "memory" if amount % 1024 == 0 => format!("{}Ki", amount / 1024),
+                _ => amount.to_string(),
+            };
+            (name.to_owned(), text.into())
+        })
+        .collect()
+}

@@ -1,0 +1,40 @@
+//! Reads and writes the files that the API needs. Runs on a helper, because it waits for the disk and for a lock.
+
+use super::node::Machine;
+use crate::adapters::pki::{self, Authority, Names};
+use crate::event_loop::clock;
+use crate::net::tls::server::Acceptor;
+use jiff::Timestamp;
+use std::path::Path;
+
+/// The server's certificate.
+pub(in crate::agent) struct Certificate {
+    pub acceptor: Acceptor,
+    /// From this time on another one is created.
+    pub renew: Timestamp,
+}
+
+pub(in crate::agent) struct Prepared {
+    /// The number of this run of the API (`api::kube::versions`).
+    pub run: u64,
+    pub machine: Machine,
+    pub certificate: Certificate,
+}
+
+/// # Errors
+/// A file cannot be read or written, or the clock is wrong.
+pub(in crate::agent) fn prepare(root: &Path, node: &str, names: &Names) -> Result<Box<Prepared>, String> {
+    let wall = clock::now().wall.timestamp().ok_or("the time of the clock is out of range")?;
+    let directory = pki::directory(root);
+    let authority = Authority::open_or_create(&directory, node, wall)?;
+    let serving = authority.server(names, wall)?;
+    if serving.is_new {
+        log::info!("created the certificate of the API for kubectl renew={}", serving.renew);
+    }
+    let ca = authority.certificate().clone();
+    let run = authority.next_run()?;
+    drop(authority);
+    let acceptor = Acceptor::new(vec![serving.certificate], serving.key, ca)?;
+    let certificate = Certificate { acceptor, renew: serving.renew };
+    Ok(Box::new(Prepared { run, machine: Machine::read(), certificate }))
+}

@@ -1,0 +1,240 @@
+//! Follows the objects and gives each change a resource version. The agent notes what may have changed; the next drive of the
+//! server compares it.
+
+use super::Kube;
+use super::objects::{NAMESPACES, pod_object};
+use crate::agent::content::View;
+use crate::api::data_object::{DataKey, DataKind, DataObjects};
+use crate::api::kube::resources::Kind;
+use crate::api::kube::versions::{Key, Versions};
+use crate::api::names::FullName;
+use crate::api::time::Wall;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(super) struct Objects {
+    pub(super) versions: Versions,
+    pub(super) namespaces: BTreeSet<String>,
+    /// The addresses of the node, as they were last read.
+    pub(super) addresses: Vec<String>,
+    /// Which objects may have changed.
+    stale: Stale,
+    /// The last state of pods that terminate, for the watches that report their end.
+    ending: BTreeMap<FullName, Value>,
+    /// The order of the last occurrence of each event.
+    events: BTreeMap<Key, u64>,
+    data: DataObjects,
+    /// The PriorityClasses and RuntimeClasses, with their content.
+    classes: BTreeMap<Key, Value>,
+    node: Value,
+    /// When an object without a time of its own was first seen.
+    seen: BTreeMap<Key, Wall>,
+}
+
+#[derive(Default)]
+struct Stale {
+    pods: BTreeSet<FullName>,
+    events: bool,
+    /// ConfigMaps, Secrets and classes.
+    manifests: bool,
+    /// All of them, and the node.
+    all: bool,
+}
+
+impl Objects {
+    pub(super) fn new(run: u64) -> Objects {
+        Objects {
+            versions: Versions::new(run),
+            namespaces: BTreeSet::new(),
+            addresses: Vec::new(),
+            stale: Stale { all: true, ..Stale::default() },
+            ending: BTreeMap::new(),
+            events: BTreeMap::new(),
+            data: DataObjects::default(),
+            classes: BTreeMap::new(),
+            node: Value::Null,
+            seen: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn first_seen(&self, key: &Key) -> String {
+        let at = self.seen.get(key).and_then(|at| at.timestamp());
+        at.map(|t| t.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()).unwrap_or_default()
+    }
+
+    fn changed(&mut self, key: &Key, uid: &str, now: Wall) {
+        self.seen.entry(key.clone()).or_insert(now);
+        self.versions.changed(key, uid, || bare(key));
+    }
+
+    fn removed(&mut self, key: &Key) {
+        self.seen.remove(key);
+        self.versions.removed(key, || bare(key));
+    }
+}
+
+impl Kube {
+    /// The pod was published. `last`: its state while it terminates.
+    pub(in crate::agent) fn pod_changed(&mut self, name: &FullName, view: Option<&crate::engine::node::PodView<'_>>) {
+        self.objects.stale.pods.insert(name.clone());
+        if let Some(view) = view.filter(|view| view.deletion.is_some()) {
+            self.objects.ending.insert(name.clone(), pod_object(view));
+        }
+    }
+
+    pub(in crate::agent) fn events_changed(&mut self) {
+        self.objects.stale.events = true;
+    }
+
+    pub(in crate::agent) fn manifests_changed(&mut self) {
+        self.objects.stale.manifests = true;
+    }
+
+    /// Gives versions to all changes. Returns true if there were any.
+    pub(in crate::agent) fn follow(&mut self, view: &View<'_>, is_used: bool) -> bool {
+        let before = self.objects.versions.current();
+        let stale = std::mem::take(&mut self.objects.stale);
+        let now = view.now.wall;
+        if stale.all {
+            self.objects.addresses = crate::net::addresses::addresses();
+            for pod in view.engine.pods() {
+                self.objects.stale.pods.insert(pod.pod.name.clone());
+            }
+            let lease = key(Kind::Lease, "kube-node-lease", &view.config.node_name);
+            self.objects.changed(&lease, "", now);
+        }
+        let mut pods = stale.pods;
+        pods.append(&mut self.objects.stale.pods);
+        for name in &pods {
+            self.follow_pod(view, name);
+        }
+        if stale.manifests || stale.all {
+            self.follow_data(view);
+            self.follow_classes(view);
+        }
+        if stale.events || stale.all {
+            self.follow_events(view);
+        }
+        if stale.manifests || stale.all || !pods.is_empty() {
+            self.follow_namespaces(view);
+        }
+        // The node depends on many things. It is compared only for somebody.
+        if is_used || stale.all {
+            self.follow_node(view);
+        }
+        self.objects.versions.current() != before
+    }
+
+    fn follow_pod(&mut self, view: &View<'_>, name: &FullName) {
+        let key = key(Kind::Pod, &name.namespace, &name.name);
+        let ending = &mut self.objects.ending;
+        match view.engine.pod_named(name) {
+            Some(pod) => {
+                let last = || ending.remove(name).unwrap_or_else(|| bare(&key));
+                self.objects.versions.changed(&key, pod.pod.uid.as_str(), last);
+            }
+            None => {
+                let uid = self.objects.versions.uid(&key);
+                let last = ending.remove(name);
+                self.objects.versions.removed(&key, || {
+                    let mut object = last.unwrap_or_else(|| bare(&key));
+                    object["metadata"]["uid"] = uid.as_deref().unwrap_or_default().into();
+                    object
+                });
+            }
+        }
+    }
+
+    fn follow_data(&mut self, view: &View<'_>) {
+        let data = view.engine.data_objects();
+        let changes = data.changes(&self.objects.data);
+        self.objects.data = data.clone();
+        for DataKey { kind, name } in changes {
+            let of = match kind {
+                DataKind::ConfigMap => Kind::ConfigMap,
+                DataKind::Secret => Kind::Secret,
+            };
+            let key = key(of, &name.namespace, &name.name);
+            if data.get(&DataKey { kind, name }).is_some() {
+                self.objects.changed(&key, "", view.now.wall);
+            } else {
+                self.objects.removed(&key);
+            }
+        }
+    }
+
+    fn follow_classes(&mut self, view: &View<'_>) {
+        let mut names: Vec<(Kind, &str)> =
+            vec![(Kind::PriorityClass, "system-cluster-critical"), (Kind::PriorityClass, "system-node-critical")];
+        names.extend(view.engine.priority_classes().iter().map(|class| (Kind::PriorityClass, class.name.as_str())));
+        names.extend(view.engine.runtime_classes().iter().map(|class| (Kind::RuntimeClass, class.name.as_str())));
+        let keys: BTreeSet<Key> = names.into_iter().map(|(kind, name)| key(kind, "", name)).collect();
+        for old in self.objects.classes.keys().filter(|old| !keys.contains(old)).cloned().collect::<Vec<_>>() {
+            self.objects.classes.remove(&old);
+            self.objects.removed(&old);
+        }
+        for key in keys {
+            let mut content = self.object(view, &key).unwrap_or_default();
+            content["metadata"] = Value::Null;
+            if self.objects.classes.get(&key) != Some(&content) {
+                self.objects.changed(&key, "", view.now.wall);
+                self.objects.classes.insert(key, content);
+            }
+        }
+    }
+
+    fn follow_events(&mut self, view: &View<'_>) {
+        let mut events = BTreeMap::new();
+        view.event_cache.each(view.now.boot, &mut |namespace, name, order| {
+            events.insert(key(Kind::Event, namespace, &name), order);
+        });
+        let before = std::mem::take(&mut self.objects.events);
+        for old in before.keys().filter(|old| !events.contains_key(old)) {
+            self.objects.removed(old);
+        }
+        let mut changed: Vec<_> = events.iter().filter(|(key, order)| before.get(key) != Some(order)).collect();
+        // Watches report the events in their order.
+        changed.sort_by_key(|(_, order)| **order);
+        for (key, _) in changed {
+            self.objects.changed(key, "", view.now.wall);
+        }
+        self.objects.events = events;
+    }
+
+    fn follow_namespaces(&mut self, view: &View<'_>) {
+        let mut all: BTreeSet<String> = NAMESPACES.map(str::to_owned).into();
+        all.extend(view.engine.pods().iter().map(|pod| pod.pod.name.namespace.to_string()));
+        all.extend(view.engine.data_objects().iter().map(|object| object.key.name.namespace.to_string()));
+        let before = std::mem::replace(&mut self.objects.namespaces, all.clone());
+        for name in before.difference(&all) {
+            self.objects.removed(&key(Kind::Namespace, "", name));
+        }
+        for name in all.difference(&before) {
+            self.objects.changed(&key(Kind::Namespace, "", name), "", view.now.wall);
+        }
+    }
+
+    fn follow_node(&mut self, view: &View<'_>) {
+        let node = super::node::object(view, &self.machine, &self.objects.addresses);
+        if node != self.objects.node {
+            let key = key(Kind::Node, "", &view.config.node_name);
+            self.objects.changed(&key, "", view.now.wall);
+            self.objects.node = node;
+        }
+    }
+}
+
+pub(super) fn key(kind: Kind, namespace: &str, name: &str) -> Key {
+    Key { kind, namespace: namespace.into(), name: name.into() }
+}
+
+/// An object of which only the name is known.
+fn bare(key: &Key) -> Value {
+    let resource = crate::api::kube::resources::Resource::of(key.kind);
+    let mut metadata = json!({ "name": *key.name });
+    if !key.namespace.is_empty() {
+        metadata["namespace"] = (*key.namespace).into();
+    }
+    metadata["uid"] = super::objects::uid(resource.kind_name, &key.namespace, &key.name).into();
+    json!({ "kind": resource.kind_name, "apiVersion": resource.api_version(), "metadata": metadata })
+}
