@@ -188,9 +188,13 @@ impl View<'_> {
             Route::Status => Response::json(serde_json::to_vec(&self.status()).unwrap_or_default()),
             Route::ShutdownPlan => Response::json(serde_json::to_vec(&self.engine.shutdown_plan()).unwrap_or_default()),
             // Requests for the engine.
-            Route::Retry | Route::Drain | Route::Undrain | Route::Exec | Route::Usage | Route::Images => {
-                Response::later()
-            }
+            Route::Retry
+            | Route::Drain
+            | Route::Undrain
+            | Route::Exec
+            | Route::Stream
+            | Route::Usage
+            | Route::Images => Response::later(),
             // Not served yet, or any more.
             Route::Api => api::failure(&Failure::service_unavailable("the API is not ready")),
         }

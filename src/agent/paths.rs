@@ -14,7 +14,7 @@ use crate::api::names::SandboxId;
 use crate::api::pod::Pod;
 use crate::api::time::{Boot, Now};
 use crate::config;
-use crate::engine::effect::{FilesCall, Notice, RuntimeCall, Severity};
+use crate::engine::effect::{FilesCall, Notice, RuntimeCall, Severity, StreamCall, StreamTarget};
 use crate::engine::event::{Answer, Event};
 use crate::engine::op::{Code, OpError, OpId};
 use crate::event_loop::Class;
@@ -51,6 +51,9 @@ impl Agent {
             // secrets.
             let (pod, container, timeout) = (&exec.pod.name, &exec.container, exec.timeout.as_secs());
             log::info!("pod={pod} container={container} reason=Exec timeout={timeout}s");
+        }
+        if let RuntimeCall::Stream(stream) = &call {
+            log_stream(stream);
         }
         let RuntimeCall::RunSandbox { pod, .. } = &call else {
             self.runtime.client.start(op, call, timeout, now.boot);
@@ -241,3 +244,17 @@ impl Agent {
 
 /// A file, and the result of its removal.
 pub type Removed = (PathBuf, io::Result<()>);
+
+/// As for a command: who may use the control socket may do this, and the log makes it visible.
+fn log_stream(stream: &StreamCall) {
+    let pod = &stream.pod.name;
+    match &stream.target {
+        StreamTarget::Exec { container, channels, .. } => {
+            log::info!("pod={pod} container={container} reason=Exec stdin={} tty={}", channels.stdin, channels.tty);
+        }
+        StreamTarget::Attach { container, channels, .. } => {
+            log::info!("pod={pod} container={container} reason=Attach stdin={} tty={}", channels.stdin, channels.tty);
+        }
+        StreamTarget::PortForward { .. } => log::info!("pod={pod} reason=PortForward"),
+    }
+}

@@ -1,4 +1,4 @@
-//! Requests of the active commands (drain, exec, usage) over the control socket, and their responses. The bodies are
+//! Requests of the active commands (drain, exec, streams, usage) over the control socket, and their responses. The bodies are
 //! JSON. New versions may add fields; readers ignore unknown ones.
 
 use serde::{Deserialize, Serialize};
@@ -81,6 +81,60 @@ pub struct ExecHead {
     pub exit_code: i32,
     /// Length of stdout in bytes. The rest of the body is stderr.
     pub stdout_bytes: u64,
+}
+
+/// `POST /stream`: requests the URL of a stream from the runtime, for example
+/// `{"uid": "UID", "exec": {"command": ["sh"], "stdin": true, "stdout": true, "tty": true}}`. The response is a `StreamUrl`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StreamRequest {
+    pub uid: String,
+    #[serde(flatten)]
+    pub kind: StreamKind,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum StreamKind {
+    /// Run a command in a container.
+    Exec {
+        /// As in `ExecRequest`.
+        #[serde(default)]
+        container: Option<String>,
+        command: Vec<String>,
+        #[serde(flatten)]
+        channels: StreamChannels,
+    },
+    /// The streams of a container's own process.
+    Attach {
+        #[serde(default)]
+        container: Option<String>,
+        #[serde(flatten)]
+        channels: StreamChannels,
+    },
+    /// Connections to ports of the pod.
+    PortForward {
+        #[serde(default)]
+        ports: Vec<u16>,
+    },
+}
+
+/// The standard streams that the client wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StreamChannels {
+    pub stdin: bool,
+    pub stdout: bool,
+    /// Not with `tty`.
+    pub stderr: bool,
+    pub tty: bool,
+}
+
+/// A URL of the runtime's streaming server. It can be used once, and only for about a minute.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StreamUrl {
+    pub url: String,
 }
 
 /// `GET /images`: the images of the runtime, in its order.

@@ -49,6 +49,8 @@ pub enum Owner {
     ShutdownRecord,
     /// A user's command in a container.
     Exec,
+    /// A request for the URL of a stream.
+    Stream,
     /// A read of the resource usage.
     Usage,
     /// The garbage collection of images.

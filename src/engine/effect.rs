@@ -14,7 +14,8 @@ use crate::api::registry_credentials::Credential;
 use crate::api::time::Boot;
 use crate::api::user_namespace::IdRange;
 use crate::api::volume::Volume;
-pub use crate::engine::control::{Command, ExecCall};
+pub use crate::engine::control::stream::Channels;
+pub use crate::engine::control::{Command, ExecCall, StreamCall, StreamTarget};
 use crate::engine::control::{Reply, RequestError, RequestId};
 use crate::engine::handler::HandlerCall;
 pub use crate::engine::handler::{Destination, GrpcTarget, HttpTarget, Target};
@@ -173,6 +174,8 @@ pub enum RuntimeCall {
     },
     /// ExecSync. The runtime kills a command that runs for longer than its timeout. Answer: `Executed`.
     Exec(Box<ExecCall>),
+    /// Exec, Attach or PortForward: the runtime only returns a URL. Answer: `StreamUrl`.
+    Stream(Box<StreamCall>),
     /// ExecSync of a probe or a hook. Answer: `Executed`.
     Handler(Box<HandlerCall>),
     /// ListContainerStats of all running containers. Answer: `Usage`.

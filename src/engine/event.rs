@@ -153,6 +153,8 @@ pub enum Answer {
     Created(ContainerId),
     Container(ContainerFact),
     Executed(ExecOutput),
+    /// A URL of the runtime's streaming server.
+    StreamUrl(String),
     Usage(Vec<UsageFact>),
     Images(ImageList),
     /// The file systems of the images. A runtime reports at least one.

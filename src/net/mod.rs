@@ -5,7 +5,7 @@
 //! - `listener`: a listening socket that is opened again when it fails or when its file is removed;
 //! - `http1`: HTTP/1.1 for a server: parses request heads, formats response heads and chunks;
 //! - `http1_client`: a GET request and its response;
-//! - `tls`: TLS over a socket;
+//! - `tls`: TLS over a socket; `spdy`: SPDY/3.1 for the streams of a container runtime;
 //! - `x509`: reads the validity, the names and the public key of a certificate;
 //! - `grpc`: a gRPC client over HTTP/2 on a unix socket, with reconnection; `grpc/once`: one call over TCP;
 //! - `addresses`: the addresses of this machine; `backoff`: when to connect, listen or request a stream again.
@@ -17,6 +17,7 @@ pub mod grpc;
 pub mod http1;
 pub mod http1_client;
 pub mod listener;
+pub mod spdy;
 pub mod stream;
 pub mod tls;
 pub mod x509;

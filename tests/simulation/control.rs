@@ -9,8 +9,11 @@ use wherry::api::control::DrainOutcome;
 use wherry::api::facts::{ExecOutput, UsageFact};
 use wherry::api::names::Uid;
 use wherry::engine::control::exec::MAX_EXECS;
-use wherry::engine::control::{Command, ExecRequest, Reply, Request, RequestError, RequestId};
-use wherry::engine::effect::{ExecCall, RuntimeCall};
+use wherry::engine::control::stream::MAX_CALLS;
+use wherry::engine::control::{
+    Command, ExecRequest, Reply, Request, RequestError, RequestId, StreamKind, StreamRequest, StreamTarget,
+};
+use wherry::engine::effect::{ExecCall, RuntimeCall, StreamCall};
 use wherry::engine::event::{Answer, Event};
 use wherry::engine::op::{Code, OpError};
 use wherry::engine::pod::kill::TerminationSource;
@@ -66,7 +69,7 @@ impl World {
                 let uids: BTreeSet<Uid> = uids.iter().filter(|uid| known(self, uid)).cloned().collect();
                 self.checks.undrained(&uids);
             }
-            Request::Retry { .. } | Request::Exec(_) | Request::Usage | Request::Images => {}
+            Request::Retry { .. } | Request::Exec(_) | Request::Stream(_) | Request::Usage | Request::Images => {}
         }
     }
 
@@ -141,6 +144,7 @@ impl World {
     pub fn user_call(&mut self, call: &RuntimeCall) -> Option<Result<Answer, OpError>> {
         match call {
             RuntimeCall::Exec(exec) => Some(self.run_command(exec)),
+            RuntimeCall::Stream(stream) => Some(self.stream_url(stream)),
             RuntimeCall::Usage => Some(self.measure_usage()),
             RuntimeCall::ReopenContainerLog { id } => Some(self.reopen_log(id)),
             _ => None,
@@ -161,6 +165,23 @@ impl World {
                 let stdout = format!("{:?}", exec.command.0).into_bytes();
                 Ok(Answer::Executed(ExecOutput { exit_code, stdout, stderr: Vec::new() }))
             }
+        }
+    }
+
+    /// A runtime checks the state of the object, and returns a URL with a token.
+    fn stream_url(&mut self, stream: &StreamCall) -> Result<Answer, OpError> {
+        let (id, runs) = match &stream.target {
+            StreamTarget::Exec { id, .. } | StreamTarget::Attach { id, .. } => {
+                (id.as_str(), self.runtime.containers.get(id.as_str()).map(|c| c.runs()))
+            }
+            StreamTarget::PortForward { sandbox, .. } => {
+                (sandbox.as_str(), self.runtime.sandboxes.get(sandbox.as_str()).map(|s| s.ready))
+            }
+        };
+        match runs {
+            Some(true) => Ok(Answer::StreamUrl(format!("http://127.0.0.1:4242/{id}"))),
+            Some(false) => Err(OpError::Answered { code: Code::Other(2), message: format!("{id} is not running") }),
+            None => Err(OpError::Answered { code: Code::NotFound, message: format!("{id} was not found") }),
         }
     }
 
@@ -200,6 +221,32 @@ impl World {
         }
     }
 
+    /// At most `MAX_CALLS` calls are in flight, and only for objects of the engine's own pods.
+    pub fn check_stream(&mut self, call: &RuntimeCall, in_flight: usize) {
+        let RuntimeCall::Stream(stream) = call else { return };
+        if in_flight > MAX_CALLS {
+            self.checks.fail("streams are bounded", format!("{in_flight} are in flight"));
+        }
+        let owner = Some(&self.runtime.owner);
+        let other = match &stream.target {
+            StreamTarget::Exec { id, container, .. } | StreamTarget::Attach { id, container, .. } => self
+                .runtime
+                .containers
+                .get(id.as_str())
+                .is_some_and(|c| c.uid != stream.pod.uid || c.name != *container || c.owner.as_ref() != owner),
+            StreamTarget::PortForward { sandbox, .. } => {
+                let sandbox = self.runtime.sandboxes.get(sandbox.as_str());
+                sandbox.is_some_and(|s| s.uid != stream.pod.uid || s.owner.as_ref() != owner)
+            }
+        };
+        if other {
+            self.checks.fail("W21", format!("a stream of {call:?}, which is not of {}", stream.pod.name));
+        }
+        if format!("{call:?}").contains(SECRET) || self.engine.dump().to_string().contains(SECRET) {
+            self.checks.fail("a command's arguments are secret", stream.pod.name.to_string());
+        }
+    }
+
     /// One action of a user: a request about some pods, or the end of a client. `dice` are the user's own, so that other
     /// decisions of a life do not depend on it.
     pub fn user_acts(&mut self, dice: &mut Rng) {
@@ -209,7 +256,7 @@ impl World {
             let pick = |dice: &mut Rng| uids[below(dice, uids.len() as u64) as usize].clone();
             (0..1 + below(dice, 3)).map(|_| pick(dice)).collect::<Vec<Uid>>()
         };
-        let request = match below(dice, 16) {
+        let request = match below(dice, 19) {
             0 | 1 => {
                 let grace = [None, Some(1), Some(4)][below(dice, 3) as usize].map(Duration::from_secs);
                 Request::Drain { uids: some(dice), grace }
@@ -223,6 +270,9 @@ impl World {
             }
             12 => Request::Usage,
             13 => Request::Images,
+            16 => Request::Stream(stream_of_command(some(dice).remove(0), None)),
+            17 => Request::Stream(attach(some(dice).remove(0), below(dice, 2) == 0)),
+            18 => Request::Stream(forward(some(dice).remove(0), &[80])),
             _ => {
                 let open: Vec<RequestId> = self.users.open.keys().copied().collect();
                 if let Some(id) = open.get(below(dice, 8) as usize) {
@@ -239,4 +289,22 @@ impl World {
 pub fn command(uid: Uid, seconds: u64) -> ExecRequest {
     let command = Command(vec!["login".to_owned(), SECRET.to_owned()]);
     ExecRequest { uid, container: None, command, timeout: Duration::from_secs(seconds) }
+}
+
+/// A command with all streams and without a terminal.
+pub fn stream_of_command(uid: Uid, container: Option<&str>) -> StreamRequest {
+    let command = Command(vec!["login".to_owned(), SECRET.to_owned()]);
+    let container = container.map(str::to_owned);
+    let kind = StreamKind::Exec { container, command, stdin: true, stdout: true, stderr: true, tty: false };
+    StreamRequest { uid, kind }
+}
+
+/// The outputs of the pod's first container.
+pub fn attach(uid: Uid, stdin: bool) -> StreamRequest {
+    let kind = StreamKind::Attach { container: None, stdin, stdout: true, stderr: true, tty: false };
+    StreamRequest { uid, kind }
+}
+
+pub fn forward(uid: Uid, ports: &[u16]) -> StreamRequest {
+    StreamRequest { uid, kind: StreamKind::PortForward { ports: ports.to_vec() } }
 }

@@ -3,7 +3,7 @@
 use crate::runtime::Runtime;
 use k8s_openapi::api::core::v1::{ContainerState, PodStatus};
 use wherry::api::objects::{AcceptedPod, PodDocument};
-use wherry::engine::effect::{FilesCall, RuntimeCall};
+use wherry::engine::effect::{FilesCall, RuntimeCall, StreamTarget};
 use wherry::engine::event::{Answer, Event};
 
 pub fn short(event: &Event) -> String {
@@ -103,6 +103,13 @@ impl Runtime {
             RuntimeCall::UpdateContainer { id, .. } => format!("UpdateContainer {}", self.title(id.as_str())),
             RuntimeCall::ReopenContainerLog { id } => format!("ReopenContainerLog {}", self.title(id.as_str())),
             RuntimeCall::Exec(exec) => format!("Exec {}", self.title(exec.id.as_str())),
+            RuntimeCall::Stream(stream) => match &stream.target {
+                StreamTarget::Exec { id, .. } => format!("ExecUrl {}", self.title(id.as_str())),
+                StreamTarget::Attach { id, .. } => format!("AttachUrl {}", self.title(id.as_str())),
+                StreamTarget::PortForward { sandbox, ports } => {
+                    format!("PortForwardUrl {} {ports:?}", self.sandbox_title(sandbox.as_str()))
+                }
+            },
             RuntimeCall::Handler(call) => format!("Handler {}", self.title(call.handler.id().as_str())),
             RuntimeCall::Usage => "Usage".into(),
             RuntimeCall::ListImages => "ListImages".into(),

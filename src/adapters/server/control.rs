@@ -1,7 +1,7 @@
 //! The requests for the engine on the control socket: their bodies (`api::control`) in, their answers out. Pure.
 
 use super::http::{Body, JSON, Request, Response, Route};
-use crate::api::control::{DrainRequest, ExecHead, ExecRequest};
+use crate::api::control::{DrainRequest, ExecHead, ExecRequest, StreamChannels, StreamKind, StreamRequest, StreamUrl};
 use crate::api::facts::ExecOutput;
 use crate::api::names::Uid;
 use crate::engine::event::control::{self, Command, Reply, RequestError};
@@ -23,6 +23,7 @@ pub fn parse(request: &Request) -> Option<Result<control::Request, RequestError>
             uids: uids.into_iter().map(Uid::from).collect(),
         }),
         Route::Exec => exec(&request.body).map(control::Request::Exec),
+        Route::Stream => stream(&request.body).map(control::Request::Stream),
         Route::Usage => Ok(control::Request::Usage),
         Route::Images => Ok(control::Request::Images),
         Route::Healthz
@@ -52,11 +53,28 @@ fn exec(body: &[u8]) -> Result<control::ExecRequest, RequestError> {
     Ok(control::ExecRequest { uid: Uid::from(uid), container, command, timeout })
 }
 
+fn stream(body: &[u8]) -> Result<control::StreamRequest, RequestError> {
+    let expected = "{\"uid\": \"UID\", \"exec\": {\"command\": [...], \"stdout\": true}}";
+    let malformed = |e: serde_json::Error| RequestError::Malformed { why: e.to_string(), expected };
+    let StreamRequest { uid, kind } = serde_json::from_slice(body).map_err(malformed)?;
+    let kind = match kind {
+        StreamKind::Exec { container, command, channels: StreamChannels { stdin, stdout, stderr, tty } } => {
+            control::StreamKind::Exec { container, command: Command(command), stdin, stdout, stderr, tty }
+        }
+        StreamKind::Attach { container, channels: StreamChannels { stdin, stdout, stderr, tty } } => {
+            control::StreamKind::Attach { container, stdin, stdout, stderr, tty }
+        }
+        StreamKind::PortForward { ports } => control::StreamKind::PortForward { ports },
+    };
+    Ok(control::StreamRequest { uid: Uid::from(uid), kind })
+}
+
 pub fn response(answer: Result<Reply, RequestError>) -> Response {
     match answer {
         Ok(Reply::Drained(drained)) => Response::json(serde_json::to_vec(&drained).unwrap_or_default()),
         Ok(Reply::Retried { pod, outcome }) => Response::text(200, format!("pod {pod} was retried: {outcome}\n")),
         Ok(Reply::Executed(output)) => executed(output),
+        Ok(Reply::StreamUrl(url)) => Response::json(serde_json::to_vec(&StreamUrl { url }).unwrap_or_default()),
         Ok(Reply::Usage(usage)) => Response::json(serde_json::to_vec(&usage).unwrap_or_default()),
         Ok(Reply::Images(images)) => Response::json(serde_json::to_vec(&images).unwrap_or_default()),
         Err(error) => Response::text(error.status(), format!("{error}\n")),
@@ -104,6 +122,19 @@ mod tests {
         let timeout = Duration::from_secs(5);
         let expected = control::ExecRequest { uid: "u".into(), container: None, command, timeout };
         assert_eq!(exec, control::Request::Exec(expected));
+        let stream = |kind| control::Request::Stream(control::StreamRequest { uid: "u".into(), kind });
+        let (stdin, stdout, stderr, tty) = (false, true, true, false);
+        let command = Command(vec!["ls".to_owned()]);
+        let exec = control::StreamKind::Exec { container: None, command, stdin, stdout, stderr, tty };
+        let body =
+            r#"{"uid": "u", "exec": {"command": ["ls"], "stdout": true, "stderr": true, "later": 1}, "later": 1}"#;
+        assert_eq!(parsed(Route::Stream, body), stream(exec));
+        let (container, stderr, tty) = (Some("c".to_owned()), false, true);
+        let attach = control::StreamKind::Attach { container, stdin, stdout, stderr, tty };
+        let body = r#"{"uid": "u", "attach": {"container": "c", "stdout": true, "tty": true}}"#;
+        assert_eq!(parsed(Route::Stream, body), stream(attach));
+        let forward = control::StreamKind::PortForward { ports: vec![80] };
+        assert_eq!(parsed(Route::Stream, r#"{"uid": "u", "portForward": {"ports": [80]}}"#), stream(forward));
         for (uid, expected) in [(None, ""), (Some("u"), "u")] {
             let retry = parse(&request(Route::Retry, uid, "")).unwrap();
             assert_eq!(retry, Ok(control::Request::Retry { uid: Uid::from(expected) }));
@@ -116,6 +147,12 @@ mod tests {
         for (route, body, start, end) in [
             (Route::Drain, "", "invalid request: EOF", "; expected {\"uids\": [...]}\n"),
             (Route::Undrain, "{\"uids\": 1}", "invalid request: invalid type", "; expected {\"uids\": [...]}\n"),
+            (
+                Route::Stream,
+                "{\"uid\": \"u\"}",
+                "invalid request: ",
+                "; expected {\"uid\": \"UID\", \"exec\": {\"command\": [...], \"stdout\": true}}\n",
+            ),
             (Route::Exec, "{\"uid\": 1}", "invalid request: invalid type", "column 9\n"),
         ] {
             let response = response(parse(&request(route, None, body)).unwrap().map(|_| panic!("{body}")));

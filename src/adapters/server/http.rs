@@ -71,6 +71,8 @@ pub enum Route {
     Undrain,
     /// Takes a `control::ExecRequest`: runs a command in a container. The answer is sent when the command has ended.
     Exec,
+    /// Takes a `control::StreamRequest`: requests the URL of a stream from the runtime. The answer is a `control::StreamUrl`.
+    Stream,
     /// A `control::Usage`: the resource usage of containers, as reported by the runtime.
     Usage,
     /// A `control::Images`: the images of the runtime and their users.
@@ -101,6 +103,7 @@ impl Route {
             "/drain" => Route::Drain,
             "/undrain" => Route::Undrain,
             "/exec" => Route::Exec,
+            "/stream" => Route::Stream,
             "/usage" => Route::Usage,
             "/images" => Route::Images,
             _ => return None,
@@ -121,7 +124,7 @@ impl Route {
     pub fn accepts(listener_kind: ListenerKind, path: &str) -> Accepts {
         match Route::find(listener_kind, path) {
             Some(Route::Retry) => Accepts { methods: &["POST"], body: 0, fields: false },
-            Some(Route::Drain | Route::Undrain | Route::Exec) => {
+            Some(Route::Drain | Route::Undrain | Route::Exec | Route::Stream) => {
                 Accepts { methods: &["POST"], body: MAX_BODY, fields: false }
             }
             Some(Route::Api) => {
@@ -269,7 +272,7 @@ mod tests {
         assert_eq!(Route::find(ListenerKind::Control, "/retry"), Some(Route::Retry));
         assert_eq!(Route::find(ListenerKind::ReadOnly, "/retry"), None);
         assert_eq!(Route::find(ListenerKind::Health, "/retry"), None);
-        for path in ["/drain", "/undrain", "/exec", "/usage", "/images"] {
+        for path in ["/drain", "/undrain", "/exec", "/stream", "/usage", "/images"] {
             assert!(Route::find(ListenerKind::Control, path).is_some(), "{path}");
             assert_eq!(Route::find(ListenerKind::ReadOnly, path), None, "{path}");
             assert_eq!(Route::find(ListenerKind::Health, path), None, "{path}");

@@ -2,6 +2,7 @@
 
 use super::LONGEST_GRACE;
 use super::exec::{LONGEST_EXEC, MAX_EXECS};
+use super::stream;
 use crate::api::names::{FullName, Uid};
 use crate::engine::op::OpError;
 use std::fmt;
@@ -24,6 +25,10 @@ pub enum RequestError {
     NulByte,
     /// The time limit of a command is zero or too long.
     TimeoutOutOfRange,
+    /// None of stdin, stdout and stderr is requested.
+    NoStream,
+    TerminalWithStderr,
+    PortZero,
     UnknownPod(Uid),
     /// A retry of a pod that is not rejected. `reason` is that of its status.
     NotRejected {
@@ -49,7 +54,27 @@ pub enum RequestError {
         container: String,
         state: NotRunning,
     },
+    /// An attach with a terminal to a container without one.
+    NoTerminal {
+        pod: FullName,
+        container: String,
+    },
+    /// An attach without a terminal to a container with one.
+    OnlyTerminal {
+        pod: FullName,
+        container: String,
+    },
+    /// An attach with stdin to a container whose stdin is closed.
+    NoStdin {
+        pod: FullName,
+        container: String,
+    },
+    /// A port-forward to a pod without a ready sandbox.
+    NoSandbox {
+        pod: FullName,
+    },
     TooManyCommands,
+    TooManyStreams,
     /// W27: the change was made, and its record could not be written.
     NotDurable {
         why: String,
@@ -66,6 +91,12 @@ pub enum RequestError {
     OutputTooLarge,
     /// The runtime's own error.
     ExecFailed {
+        why: String,
+    },
+    /// The runtime did not answer in time with the URL of a stream.
+    StreamTimedOut,
+    /// The runtime's own error.
+    StreamFailed {
         why: String,
     },
     UsageFailed(OpError),
@@ -91,19 +122,30 @@ impl RequestError {
             | RequestError::GraceTooLong
             | RequestError::NoCommand
             | RequestError::NulByte
-            | RequestError::TimeoutOutOfRange => 400,
+            | RequestError::TimeoutOutOfRange
+            | RequestError::NoStream
+            | RequestError::TerminalWithStderr
+            | RequestError::PortZero => 400,
             RequestError::UnknownPod(_) | RequestError::UnknownContainer { .. } => 404,
             RequestError::NotRejected { .. }
             | RequestError::RejectedByShutdown { .. }
             | RequestError::NoContainers { .. }
-            | RequestError::NotRunning { .. } => 409,
+            | RequestError::NotRunning { .. }
+            | RequestError::NoTerminal { .. }
+            | RequestError::OnlyTerminal { .. }
+            | RequestError::NoStdin { .. }
+            | RequestError::NoSandbox { .. } => 409,
             RequestError::NotDurable { .. } => 500,
             RequestError::OutputTooLarge
             | RequestError::ExecFailed { .. }
+            | RequestError::StreamFailed { .. }
             | RequestError::UsageFailed(_)
             | RequestError::ImagesFailed(_) => 502,
-            RequestError::ManifestsNotRead | RequestError::TooManyCommands | RequestError::NotConnected { .. } => 503,
-            RequestError::CommandTimedOut { .. } => 504,
+            RequestError::ManifestsNotRead
+            | RequestError::TooManyCommands
+            | RequestError::TooManyStreams
+            | RequestError::NotConnected { .. } => 503,
+            RequestError::CommandTimedOut { .. } | RequestError::StreamTimedOut => 504,
         }
     }
 }
@@ -124,6 +166,9 @@ impl fmt::Display for RequestError {
             RequestError::TimeoutOutOfRange => {
                 write!(f, "timeoutSeconds must be from 1 to {}", LONGEST_EXEC.as_secs())
             }
+            RequestError::NoStream => f.write_str("the request names none of stdin, stdout and stderr"),
+            RequestError::TerminalWithStderr => f.write_str("a terminal has one output; request stdout without stderr"),
+            RequestError::PortZero => f.write_str("a port must be from 1 to 65535"),
             RequestError::UnknownPod(uid) => write!(f, "there is no pod with the UID {uid}"),
             RequestError::NotRejected { pod, phase, reason, drained } => {
                 write!(f, "pod {pod} is not rejected, it is {phase}")?;
@@ -146,6 +191,23 @@ impl fmt::Display for RequestError {
             RequestError::TooManyCommands => {
                 write!(f, "{MAX_EXECS} commands are already running; try again when one has ended")
             }
+            RequestError::NoTerminal { pod, container } => {
+                write!(f, "container {container} of pod {pod} has no terminal (`tty: true` in its manifest)")
+            }
+            RequestError::OnlyTerminal { pod, container } => {
+                write!(f, "container {container} of pod {pod} has a terminal; request tty, and no stderr")
+            }
+            RequestError::NoStdin { pod, container } => {
+                write!(f, "container {container} of pod {pod} has no standard input (`stdin: true` in its manifest)")
+            }
+            RequestError::NoSandbox { pod } => {
+                write!(f, "pod {pod} has no running sandbox, and so no network; see `wherry describe {pod}`")
+            }
+            RequestError::TooManyStreams => write!(
+                f,
+                "the container runtime has not answered {} requests for streams yet; try again in a moment",
+                stream::MAX_CALLS
+            ),
             RequestError::NotDurable { why } => {
                 write!(f, "done, but a restart would undo it: {why}; Wherry writes the record again")
             }
@@ -160,6 +222,10 @@ impl fmt::Display for RequestError {
                  to a file, or print only a part of it (head, tail)",
             ),
             RequestError::ExecFailed { why } => f.write_str(why),
+            RequestError::StreamTimedOut => {
+                write!(f, "the container runtime did not answer within {} s; is it hanging?", stream::TIMEOUT.as_secs())
+            }
+            RequestError::StreamFailed { why } => write!(f, "the container runtime offers no stream: {why}"),
             RequestError::ImagesFailed(e) => write!(f, "failed to list the images of the runtime: {e}"),
             RequestError::UsageFailed(e) => {
                 write!(f, "failed to read the containers' resource usage from the runtime: {e}")

@@ -33,6 +33,21 @@ impl fmt::Debug for Command {
     }
 }
 
+impl Command {
+    /// # Errors
+    /// No program can be started with these words.
+    pub fn check(&self) -> Result<(), RequestError> {
+        let Command(words) = self;
+        if words.first().is_none_or(String::is_empty) {
+            return Err(RequestError::NoCommand);
+        }
+        if words.iter().any(|word| word.contains('\0')) {
+            return Err(RequestError::NulByte);
+        }
+        Ok(())
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExecRequest {
     pub uid: Uid,
@@ -58,13 +73,7 @@ impl ExecRequest {
     /// # Errors
     /// The request cannot be carried out, whatever the state of the pod.
     pub fn check(&self) -> Result<(), RequestError> {
-        let Command(words) = &self.command;
-        if words.first().is_none_or(String::is_empty) {
-            return Err(RequestError::NoCommand);
-        }
-        if words.iter().any(|word| word.contains('\0')) {
-            return Err(RequestError::NulByte);
-        }
+        self.command.check()?;
         if !(Duration::from_secs(1)..=LONGEST_EXEC).contains(&self.timeout) {
             return Err(RequestError::TimeoutOutOfRange);
         }

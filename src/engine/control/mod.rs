@@ -1,20 +1,23 @@
-//! Requests of users over the control socket: drain, undrain, retry, exec, resource usage and images.
+//! Requests of users over the control socket: drain, undrain, retry, exec, streams, resource usage and images.
 //!
 //! A request arrives as `Event::Request` and ends in exactly one `Effect::Answer`, at once or later. If its client
 //! disconnects first (`Event::RequestGone`), it ends without an answer. `node::requests` carries the requests out. This
 //! module has their types and the requests that are open: `durable` the changes whose records are being written, `exec`
-//! the commands, `usage` the reads of the resource usage, `images` the lists of images. `error` has the text and the HTTP status of each error.
+//! the commands, `stream` the calls for URLs of streams, `usage` the reads of the resource usage, `images` the lists of
+//! images. `error` has the text and the HTTP status of each error.
 
 pub mod durable;
 pub mod error;
 pub mod exec;
 pub mod images;
 pub mod retry;
+pub mod stream;
 pub mod usage;
 
 pub use error::RequestError;
 pub use exec::{Command, ExecCall, ExecRequest};
 pub use retry::RetryOutcome;
+pub use stream::{StreamCall, StreamKind, StreamRequest, StreamTarget};
 
 use crate::api::control::{Drained, Images, Usage};
 use crate::api::facts::ExecOutput;
@@ -24,6 +27,7 @@ use exec::Execs;
 use images::ImageReads;
 use serde::Serialize;
 use std::time::Duration;
+use stream::StreamCalls;
 use usage::UsageReads;
 
 /// The longest grace period that a client may request (W27): a week.
@@ -44,6 +48,8 @@ pub enum Request {
     Retry { uid: Uid },
     /// Run a command in a running container.
     Exec(ExecRequest),
+    /// Request the URL of a stream from the runtime.
+    Stream(StreamRequest),
     /// Read the resource usage of all running containers.
     Usage,
     /// List the images, their users, and what the garbage collection would remove.
@@ -60,6 +66,8 @@ pub enum Reply {
         outcome: RetryOutcome,
     },
     Executed(ExecOutput),
+    /// A URL of the runtime's streaming server. It can be used once, within a minute.
+    StreamUrl(String),
     Usage(Usage),
     Images(Images),
 }
@@ -69,6 +77,7 @@ pub enum Reply {
 pub struct Requests {
     pub durable: DurableAnswers,
     pub execs: Execs,
+    pub streams: StreamCalls,
     pub usages: UsageReads,
     pub images: ImageReads,
 }

@@ -241,6 +241,7 @@ impl Engine {
             // A forgotten operation.
             None => {}
             Some(Owner::Exec) => self.executed(op, result),
+            Some(Owner::Stream) => self.stream_answered(op, result),
             Some(Owner::Usage) => self.usage_read(op, result),
             Some(Owner::Images) => {
                 self.images_answered(result);

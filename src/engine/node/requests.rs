@@ -4,11 +4,15 @@
 use super::Engine;
 use crate::api::control::{DrainOutcome, Drained, DrainedPod, Usage};
 use crate::api::facts::UsageFact;
+use crate::api::names::{ContainerId, SandboxId};
 use crate::api::names::{FullName, Uid};
+use crate::api::pod::Pod;
 use crate::engine::admission::Admission;
 use crate::engine::context::Owner;
+use crate::engine::control::stream::{Channels, StreamKind};
 use crate::engine::control::{
-    ExecCall, ExecRequest, LONGEST_GRACE, Reply, Request, RequestError, RequestId, RetryOutcome, exec, usage,
+    ExecCall, ExecRequest, LONGEST_GRACE, Reply, Request, RequestError, RequestId, RetryOutcome, StreamCall,
+    StreamRequest, StreamTarget, exec, stream, usage,
 };
 use crate::engine::effect::{Effect, RuntimeCall};
 use crate::engine::event::Answer;
@@ -17,6 +21,7 @@ use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
 use crate::engine::pod::record;
 use crate::engine::pod::status::Cause;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::Duration;
 
 impl Engine {
@@ -26,6 +31,7 @@ impl Engine {
             Request::Undrain { uids } => self.undrain(id, &uids),
             Request::Retry { uid } => self.retry_rejected(&uid).map(Some),
             Request::Exec(request) => self.exec(id, request).map(|()| None),
+            Request::Stream(request) => self.stream(id, request).map(|()| None),
             Request::Usage => {
                 self.read_usage(usage::UsageRead::first(id));
                 Ok(None)
@@ -44,7 +50,7 @@ impl Engine {
     pub(super) fn request_gone(&mut self, id: RequestId) {
         self.requests.durable.gone(id);
         let call = self.requests.execs.gone(id).or_else(|| self.requests.usages.gone(id));
-        let call = call.or_else(|| self.requests.images.gone(id));
+        let call = call.or_else(|| self.requests.streams.gone(id)).or_else(|| self.requests.images.gone(id));
         self.outbox.effects.extend(call.map(|op| Effect::Cancel { op }));
     }
 
@@ -189,11 +195,7 @@ impl Engine {
         let ExecRequest { uid, container, command, timeout } = request;
         let Some(view) = self.pod(&uid) else { return Err(RequestError::UnknownPod(uid)) };
         let pod = view.pod.clone();
-        let container = exec::container_of(&pod, container.as_deref())?.to_owned();
-        let instance = match exec::running(self.containers(&uid), &container) {
-            Ok(instance) => instance,
-            Err(state) => return Err(RequestError::NotRunning { pod: pod.name.clone(), container, state }),
-        };
+        let (container, instance) = self.running_container(&pod, container.as_deref())?;
         if !self.requests.execs.has_room() {
             return Err(RequestError::TooManyCommands);
         }
@@ -202,6 +204,67 @@ impl Engine {
         let call = RuntimeCall::Exec(Box::new(ExecCall { pod, container, id: instance, command, timeout }));
         self.outbox.push(Effect::Runtime { op, call, timeout: timeout + exec::AFTER_TIMEOUT });
         Ok(())
+    }
+
+    /// The name and the running instance of the requested container.
+    fn running_container(&self, pod: &Pod, named: Option<&str>) -> Result<(String, ContainerId), RequestError> {
+        let container = exec::container_of(pod, named)?.to_owned();
+        match exec::running(self.containers(&pod.uid), &container) {
+            Ok(instance) => Ok((container, instance)),
+            Err(state) => Err(RequestError::NotRunning { pod: pod.name.clone(), container, state }),
+        }
+    }
+
+    fn stream(&mut self, id: RequestId, request: StreamRequest) -> Result<(), RequestError> {
+        request.check()?;
+        let StreamRequest { uid, kind } = request;
+        let Some(view) = self.pod(&uid) else { return Err(RequestError::UnknownPod(uid)) };
+        let pod = view.pod.clone();
+        let target = self.stream_target(&pod, kind)?;
+        if !self.requests.streams.has_room() {
+            return Err(RequestError::TooManyStreams);
+        }
+        let op = self.outbox.ops.begin(Owner::Stream);
+        self.requests.streams.begun(op, id);
+        let call = RuntimeCall::Stream(Box::new(StreamCall { pod, target }));
+        self.outbox.push(Effect::Runtime { op, call, timeout: stream::TIMEOUT });
+        Ok(())
+    }
+
+    fn stream_target(&self, pod: &Rc<Pod>, kind: StreamKind) -> Result<StreamTarget, RequestError> {
+        Ok(match kind {
+            StreamKind::Exec { container, command, stdin, stdout, stderr, tty } => {
+                let (container, id) = self.running_container(pod, container.as_deref())?;
+                StreamTarget::Exec { container, id, command, channels: Channels { stdin, stdout, stderr, tty } }
+            }
+            StreamKind::Attach { container, stdin, stdout, stderr, tty } => {
+                let (container, id) = self.running_container(pod, container.as_deref())?;
+                let channels = Channels { stdin, stdout, stderr, tty };
+                stream::check_attach(pod, &container, channels)?;
+                StreamTarget::Attach { container, id, channels }
+            }
+            StreamKind::PortForward { ports } => {
+                let no_sandbox = || RequestError::NoSandbox { pod: pod.name.clone() };
+                let sandbox = self.ready_sandbox(&pod.uid).ok_or_else(no_sandbox)?;
+                StreamTarget::PortForward { sandbox, ports }
+            }
+        })
+    }
+
+    /// The newest sandbox of the pod, if it is ready.
+    fn ready_sandbox(&self, uid: &Uid) -> Option<SandboxId> {
+        let sandboxes = &self.pleg.cache.get(uid)?.facts().sandboxes;
+        sandboxes.iter().max_by_key(|s| s.attempt).filter(|s| s.ready).map(|s| s.id.clone())
+    }
+
+    pub(super) fn stream_answered(&mut self, op: OpId, result: Result<Answer, OpError>) {
+        let Some(id) = self.requests.streams.ended(op) else { return };
+        let answer = match result {
+            Ok(Answer::StreamUrl(url)) => Ok(Reply::StreamUrl(url)),
+            Ok(_) => Err(RequestError::StreamFailed { why: "the runtime's answer is of another call".to_owned() }),
+            Err(e) => Err(stream::failure(&e)),
+        };
+        self.answer(id, answer);
     }
 
     pub(super) fn executed(&mut self, op: OpId, result: Result<Answer, OpError>) {

@@ -180,6 +180,7 @@ impl Runtime {
             },
             // `control` answers the calls of users.
             RuntimeCall::Exec(_)
+            | RuntimeCall::Stream(_)
             | RuntimeCall::Handler(_)
             | RuntimeCall::Usage
             | RuntimeCall::ReopenContainerLog { .. } => ok(Answer::Ok),

@@ -1,7 +1,7 @@
 //! Requests over the control socket: drain, undrain, retry, exec and resource usage, with their answers (W27, A3).
 
 use super::admission::{cpu_requests, small};
-use crate::control::{Answered, SECRET, command};
+use crate::control::{Answered, SECRET, attach, command, forward, stream_of_command};
 use crate::runtime::Life;
 use crate::story::{NEVER, ONE, TWO, node, node_with};
 use crate::world::{Fault, MS, World, config};
@@ -10,7 +10,10 @@ use wherry::api::control::DrainOutcome::{self, Completed, Down, Ending, NotDrain
 use wherry::api::names::Uid;
 use wherry::api::shutdown::Groups;
 use wherry::engine::control::exec::MAX_EXECS;
-use wherry::engine::control::{Command, Reply, Request, RequestError, RequestId, RetryOutcome};
+use wherry::engine::control::stream::MAX_CALLS;
+use wherry::engine::control::{
+    Command, Reply, Request, RequestError, RequestId, RetryOutcome, StreamKind, StreamRequest,
+};
 use wherry::engine::node::Engine;
 
 fn running(name: &str) -> World {
@@ -78,6 +81,17 @@ impl World {
     fn exit_code(&self, id: RequestId) -> Option<i32> {
         match self.answer(id)? {
             Ok(Reply::Executed(output)) => Some(output.exit_code),
+            other => panic!("{other:?}\n{}", self.trace()),
+        }
+    }
+
+    fn stream(&mut self, request: StreamRequest) -> RequestId {
+        self.ask(Request::Stream(request))
+    }
+
+    fn url(&self, id: RequestId) -> &str {
+        match self.answer(id) {
+            Some(Ok(Reply::StreamUrl(url))) => url,
             other => panic!("{other:?}\n{}", self.trace()),
         }
     }
@@ -433,4 +447,122 @@ fn a_read_of_the_usage_whose_client_disconnects_is_cancelled_and_not_repeated() 
     w.run(1);
     assert_eq!((w.take_calls(), w.answer(id)), (vec!["Usage".to_owned()], None));
     assert_eq!(w.pending_ops(), 0);
+}
+
+/// A container with an open stdin, and one with a terminal.
+const STREAMS: &str = "containers: [{name: main, image: 'busybox:1.35', stdin: true}, \
+                       {name: term, image: 'busybox:1.35', stdin: true, tty: true}]";
+
+fn terminal(container: &str, stderr: bool, tty: bool) -> impl Fn(Uid) -> StreamRequest {
+    let container = Some(container.to_owned());
+    move |uid| {
+        let kind = StreamKind::Attach { container: container.clone(), stdin: true, stdout: true, stderr, tty };
+        StreamRequest { uid, kind }
+    }
+}
+
+#[test]
+fn the_url_of_a_stream_is_that_of_the_running_instance() {
+    let mut w = node();
+    w.file("web", STREAMS);
+    w.run(2);
+    w.observed.calls.clear();
+    let uid = w.uid("web");
+    let exec = w.stream(stream_of_command(uid.clone(), Some("term")));
+    assert_eq!(w.answer(exec), None);
+    let attached = w.stream(attach(uid.clone(), true));
+    let terminal = w.stream(terminal("term", false, true)(uid.clone()));
+    let forwarded = w.stream(forward(uid, &[80, 443]));
+    w.run_ms(100);
+    assert_eq!(
+        w.take_calls(),
+        ["ExecUrl web/term#0", "AttachUrl web/main#0", "AttachUrl web/term#0", "PortForwardUrl web#0 [80, 443]"]
+    );
+    for id in [exec, attached, terminal, forwarded] {
+        assert!(w.url(id).starts_with("http://127.0.0.1:4242/"), "{}", w.url(id));
+    }
+    assert!(w.url(exec) == w.url(terminal) && w.url(exec) != w.url(attached));
+    assert!(!w.trace().contains(SECRET));
+}
+
+#[test]
+fn a_stream_that_a_pod_does_not_have_returns_the_reason() {
+    let mut w = node();
+    w.file("web", STREAMS);
+    w.file("plain", ONE);
+    w.file("gone", NEVER);
+    w.life("gone/main", &[Life::exits(3, Duration::from_millis(10))]);
+    w.run(4);
+    w.observed.calls.clear();
+    let (web, plain, gone) = (w.uid("web"), w.uid("plain"), w.uid("gone"));
+    let mut nothing = stream_of_command(plain.clone(), None);
+    nothing.kind = StreamKind::Exec {
+        container: None,
+        command: Command(Vec::new()),
+        stdin: true,
+        stdout: true,
+        stderr: false,
+        tty: true,
+    };
+    for (request, status, words) in [
+        (forward("nobody".into(), &[80]), 404, "there is no pod with the UID nobody"),
+        (stream_of_command(web.clone(), Some("x")), 404, "pod default/web has no container x; it has main, term"),
+        (nothing, 400, "the request has no command"),
+        (forward(web.clone(), &[0]), 400, "a port must be from 1 to 65535"),
+        (terminal("term", true, true)(web.clone()), 400, "a terminal has one output; request stdout without stderr"),
+        (
+            terminal("main", false, true)(web.clone()),
+            409,
+            "container main of pod default/web has no terminal (`tty: true` in its manifest)",
+        ),
+        (
+            terminal("term", false, false)(web),
+            409,
+            "container term of pod default/web has a terminal; request tty, and no stderr",
+        ),
+        (
+            attach(plain, true),
+            409,
+            "container main of pod default/plain has no standard input (`stdin: true` in its manifest)",
+        ),
+        (
+            attach(gone.clone(), false),
+            409,
+            "container main of pod default/gone is not running: it has ended with exit code 3",
+        ),
+        (
+            forward(gone, &[80]),
+            409,
+            "pod default/gone has no running sandbox, and so no network; see `wherry describe default/gone`",
+        ),
+    ] {
+        assert_eq!(w.refused(Request::Stream(request)), (status, words.to_owned()));
+    }
+    assert!(w.take_calls().is_empty());
+}
+
+#[test]
+fn a_runtime_that_hangs_or_is_lost_gives_no_url_and_few_calls_wait_for_it() {
+    let mut w = running("web");
+    let uid = w.uid("web");
+    w.hang("PortForwardUrl");
+    let ids: Vec<RequestId> = (0..MAX_CALLS).map(|_| w.stream(forward(uid.clone(), &[]))).collect();
+    w.run(1);
+    let full = "the container runtime has not answered 32 requests for streams yet; try again in a moment";
+    assert_eq!(w.refused(Request::Stream(forward(uid.clone(), &[]))), (503, full.to_owned()));
+    w.client_gone(ids[0]);
+    w.run(25);
+    let late = "the container runtime did not answer within 20 s; is it hanging?";
+    assert_eq!((w.error(ids[1]), w.answer(ids[0])), ((504, late.to_owned()), None));
+    assert_eq!(w.pending_ops(), 0);
+    w.runtime_down();
+    let down = w.stream(attach(uid.clone(), false));
+    w.run(1);
+    assert_eq!(w.error(down), (503, "there is no connection to the container runtime: no connection".to_owned()));
+    w.runtime_up();
+    w.run(5);
+    w.fault("AttachUrl", Fault::Error("streaming server is off".into()));
+    let refused = w.stream(attach(uid, false));
+    w.run(1);
+    assert_eq!(w.error(refused), (502, "the container runtime offers no stream: streaming server is off".to_owned()));
 }

@@ -123,6 +123,9 @@ impl World {
         let flights = self.connection.flights.iter();
         let execs = flights.filter(|(key, f)| key.0 == life && matches!(f.call, RuntimeCall::Exec(_))).count();
         self.check_exec(call, execs + 1);
+        let flights = self.connection.flights.iter();
+        let streams = flights.filter(|(key, f)| key.0 == life && matches!(f.call, RuntimeCall::Stream(_))).count();
+        self.check_stream(call, streams + 1);
         self.check_image(call);
         let shutdown = self.engine.shutdown(Boot(self.clock.now)).in_progress.is_some();
         let in_force = self.manifests.in_force(&self.files);

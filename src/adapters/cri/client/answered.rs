@@ -102,6 +102,9 @@ impl Client {
                 None => Err(OpError::Unknown("the runtime's answer has no status of a pod's container".into())),
             },
             Step::Exec => Ok(Some(Answer::Executed(answers::executed(parse(method, body)?)))),
+            Step::ExecUrl => stream_url(method, parse::<proto::ExecResponse>(method, body)?.url),
+            Step::AttachUrl => stream_url(method, parse::<proto::AttachResponse>(method, body)?.url),
+            Step::PortForwardUrl => stream_url(method, parse::<proto::PortForwardResponse>(method, body)?.url),
             Step::Usage => {
                 let mut usage = Vec::new();
                 parse_each(method, body, |stats: proto::ContainerStats| usage.extend(answers::usage(stats)))?;
@@ -303,6 +306,13 @@ fn created(method: Method, answer: proto::CreateContainerResponse) -> Result<Nex
         return Err(OpError::Unknown(format!("{}: the runtime's answer has no id", method.path)));
     }
     Ok(Some(Answer::Created(ContainerId::from(answer.container_id))))
+}
+
+fn stream_url(method: Method, url: String) -> Result<Next, OpError> {
+    if url.is_empty() {
+        return Err(OpError::Unknown(format!("{}: the runtime's answer has no URL", method.path)));
+    }
+    Ok(Some(Answer::StreamUrl(url)))
 }
 
 fn is_unimplemented(error: &OpError) -> bool {

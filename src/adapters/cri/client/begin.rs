@@ -8,7 +8,7 @@ use crate::api::names::ContainerId;
 use crate::api::pod::Pod;
 use crate::api::registry_credentials::Credential;
 use crate::api::time::Boot;
-use crate::engine::effect::{Command, CreateContainer, ExecCall, RuntimeCall};
+use crate::engine::effect::{Channels, Command, CreateContainer, ExecCall, RuntimeCall, StreamTarget};
 use crate::engine::op::{Code, OpError, OpId};
 use protobuf::MessageField;
 use rustix::process::Signal;
@@ -85,6 +85,7 @@ impl Client {
                 let ExecCall { id, command: Command(command), timeout, .. } = *exec;
                 self.exec_sync(op, &id, command, timeout, now)
             }
+            RuntimeCall::Stream(stream) => self.stream(op, stream.target, now),
             RuntimeCall::Handler(call) => {
                 self.exec_sync(op, call.handler.id(), call.handler.command(), call.timeout, now)
             }
@@ -122,6 +123,33 @@ impl Client {
         let timeout = whole_seconds(timeout);
         let request = proto::ExecSyncRequest { container_id: id.to_string(), cmd, timeout, ..Default::default() };
         self.call(op, Step::Exec, method::EXEC_SYNC, &request, now)
+    }
+
+    /// The runtime's answer is a URL for all of them.
+    fn stream(&mut self, op: OpId, target: StreamTarget, now: Boot) -> Result<(), OpError> {
+        match target {
+            StreamTarget::Exec { id, command: Command(cmd), channels, .. } => {
+                let Channels { stdin, stdout, stderr, tty } = channels;
+                let container_id = id.to_string();
+                let more = Default::default();
+                let request =
+                    proto::ExecRequest { container_id, cmd, tty, stdin, stdout, stderr, special_fields: more };
+                self.call(op, Step::ExecUrl, method::EXEC, &request, now)
+            }
+            StreamTarget::Attach { id, channels, .. } => {
+                let Channels { stdin, stdout, stderr, tty } = channels;
+                let container_id = id.to_string();
+                let more = Default::default();
+                let request = proto::AttachRequest { container_id, stdin, tty, stdout, stderr, special_fields: more };
+                self.call(op, Step::AttachUrl, method::ATTACH, &request, now)
+            }
+            StreamTarget::PortForward { sandbox, ports } => {
+                let port = ports.into_iter().map(i32::from).collect();
+                let pod_sandbox_id = sandbox.to_string();
+                let request = proto::PortForwardRequest { pod_sandbox_id, port, ..Default::default() };
+                self.call(op, Step::PortForwardUrl, method::PORT_FORWARD, &request, now)
+            }
+        }
     }
 
     /// Version and Status, and RuntimeConfig if the cgroup driver is still unknown.

@@ -37,6 +37,9 @@ pub const REOPEN_CONTAINER_LOG: Method =
     method("/runtime.v1.RuntimeService/ReopenContainerLog", "reopen_container_log");
 pub const REMOVE_CONTAINER: Method = method("/runtime.v1.RuntimeService/RemoveContainer", "remove_container");
 pub const EXEC_SYNC: Method = method("/runtime.v1.RuntimeService/ExecSync", "exec_sync");
+pub const EXEC: Method = method("/runtime.v1.RuntimeService/Exec", "exec");
+pub const ATTACH: Method = method("/runtime.v1.RuntimeService/Attach", "attach");
+pub const PORT_FORWARD: Method = method("/runtime.v1.RuntimeService/PortForward", "port_forward");
 pub const LIST_CONTAINER_STATS: Method =
     method("/runtime.v1.RuntimeService/ListContainerStats", "list_container_stats");
 pub const IMAGE_STATUS: Method = method("/runtime.v1.ImageService/ImageStatus", "image_status");

@@ -125,6 +125,10 @@ enum Step {
     Start(ContainerId),
     Started,
     Exec,
+    /// The URL of a stream.
+    ExecUrl,
+    AttachUrl,
+    PortForwardUrl,
     Usage,
     /// The three calls of ListImages.
     ListImages,

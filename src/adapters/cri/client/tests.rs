@@ -5,7 +5,7 @@ use crate::adapters::cri::requests::tests::{config, pod};
 use crate::api::facts::ContainerState;
 use crate::api::names::{SandboxId, Uid, label};
 use crate::api::registry_credentials::Credential;
-use crate::engine::effect::{Command, ExecCall};
+use crate::engine::effect::{Channels, Command, ExecCall, StreamCall, StreamTarget};
 use crate::engine::op::Code;
 use protobuf::MessageField;
 use std::cell::RefCell;
@@ -723,4 +723,53 @@ fn a_list_of_images_contains_their_users_and_the_image_of_the_sandboxes() {
     let file_system = ImageFsFact { mountpoint: "/var/lib/containerd".into(), used_bytes: 9 };
     let expected = [(1, Ok(Answer::Images(list))), (2, Ok(Answer::ImageFs(vec![file_system]))), (3, Ok(Answer::Ok))];
     assert_eq!(done.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn each_stream_is_one_call_that_returns_a_url() {
+    let wire = Rc::new(RefCell::new(Wire::default()));
+    let mut client = Client::new(Box::new(Scripted(wire.clone())), config());
+    let channels = Channels { stdin: true, stdout: true, stderr: false, tty: true };
+    let words = vec!["sh".to_owned(), "-i".to_owned()];
+    let container = || "main".to_owned();
+    let targets = [
+        StreamTarget::Exec { container: container(), id: "c1".into(), command: Command(words.clone()), channels },
+        StreamTarget::Attach { container: container(), id: "c1".into(), channels },
+        StreamTarget::PortForward { sandbox: "s1".into(), ports: vec![80, 443] },
+        StreamTarget::PortForward { sandbox: "s1".into(), ports: Vec::new() },
+    ];
+    for (n, target) in targets.into_iter().enumerate() {
+        let call = RuntimeCall::Stream(Box::new(StreamCall { pod: Rc::new(pod("{}")), target }));
+        client.start(OpId(n as u64), call, TIMEOUT, NOW);
+    }
+    let sent = wire.borrow().sent.clone();
+    let paths: Vec<&str> = sent.iter().map(|(_, call)| call.path).collect();
+    let service = "/runtime.v1.RuntimeService";
+    let names = ["Exec", "Attach", "PortForward", "PortForward"];
+    assert_eq!(paths, names.map(|name| format!("{service}/{name}")));
+    let exec = proto::ExecRequest::parse_from_bytes(&sent[0].1.body).unwrap();
+    assert_eq!((exec.container_id.as_str(), exec.cmd), ("c1", words));
+    assert_eq!((exec.stdin, exec.stdout, exec.stderr, exec.tty), (true, true, false, true));
+    let attach = proto::AttachRequest::parse_from_bytes(&sent[1].1.body).unwrap();
+    assert_eq!((attach.stdin, attach.stdout, attach.stderr, attach.tty), (true, true, false, true));
+    let forward = proto::PortForwardRequest::parse_from_bytes(&sent[2].1.body).unwrap();
+    assert_eq!((forward.pod_sandbox_id.as_str(), forward.port), ("s1", vec![80, 443]));
+
+    // The three answers have the same form. The last one has no URL.
+    let url = |url: &str| proto::ExecResponse { url: url.to_owned(), ..Default::default() }.write_to_bytes().unwrap();
+    for ((id, _), text) in sent.iter().zip(["http://a", "http://b", "http://c", ""]) {
+        wire.borrow_mut().answers.push(Completion::Done { id: *id, result: Ok(Bytes::from(url(text))) });
+    }
+    let mut out = Vec::new();
+    client.drive(NOW, &mut out);
+    let done = out.into_iter().filter_map(|e| match e {
+        ClientEvent::Done { result, .. } => Some(result),
+        _ => None,
+    });
+    let url = |url: &str| Ok(Answer::StreamUrl(url.to_owned()));
+    let none = "/runtime.v1.RuntimeService/PortForward: the runtime's answer has no URL".to_owned();
+    assert_eq!(
+        done.collect::<Vec<_>>(),
+        [url("http://a"), url("http://b"), url("http://c"), Err(OpError::Unknown(none))]
+    );
 }
