@@ -11,6 +11,7 @@ mod drain;
 mod events;
 mod exec;
 mod images;
+mod kubeconfig;
 mod logs;
 mod output;
 mod pods;
@@ -204,6 +205,22 @@ enum Command {
         #[command(flatten)]
         socket: SocketArgs,
     },
+    /// Grant access with kubectl
+    ///
+    /// Issues a client certificate for the API for kubectl, and prints a kubeconfig with it. The kubeconfig contains the key:
+    /// keep it private. Works on the files in the state directory, with or without a running agent; run it as root. The
+    /// agent serves kubectl if kubectlPort is set in the configuration.
+    ///
+    /// --merge adds a cluster, a user and a context to an existing kubeconfig, or replaces those of the same name, and keeps
+    /// everything else except comments. Under sudo, the file is that of the user who called sudo, and a new file belongs
+    /// to that user.
+    ///
+    /// If --server has a host that is not in the serving certificate, such as that of a tunnel, the kubeconfig tells kubectl
+    /// to expect the node's name.
+    ///
+    /// Exit code: 0 success, 1 failure; stderr has the reason.
+    #[command(after_help = KUBECONFIG_EXAMPLES)]
+    Kubeconfig(kubeconfig::Arguments),
     /// Debug wherry itself
     #[command(subcommand)]
     Debug(DebugCommand),
@@ -264,6 +281,14 @@ const UNDRAIN_EXAMPLES: &str = "\
 Examples:
   wherry undrain default/db
   wherry undrain --all                      all drained pods";
+
+const KUBECONFIG_EXAMPLES: &str = "\
+Examples:
+  sudo wherry kubeconfig --merge            access for the calling user, in ~/.kube/config
+  sudo wherry kubeconfig --view --for dashboard --expires 30d --output dashboard.kubeconfig
+  sudo wherry kubeconfig --for ann --server https://10.0.0.5:6443 --output ann.kubeconfig
+  sudo wherry kubeconfig list
+  sudo wherry kubeconfig revoke ann";
 
 const EXEC_EXAMPLES: &str = "\
 Examples:
@@ -514,6 +539,7 @@ fn show(out: &mut dyn Write, command: Command) -> Result<u8, Failure> {
             top::run(out, &args.socket.path(), &query)
         }
         Command::Images { output, socket } => images::run(out, &socket.path(), output),
+        Command::Kubeconfig(arguments) => kubeconfig::run(out, arguments),
         Command::Undrain { which, socket } => drain::undrain(out, &socket.path(), &which.which()?),
         Command::Debug(DebugCommand::Dump { socket }) => debug::dump(out, &socket.path()),
         Command::Debug(DebugCommand::Fds { output, socket }) => debug::fds(out, &socket.path(), output.is_some()),

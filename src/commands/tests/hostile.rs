@@ -181,6 +181,19 @@ fn command_lines(command: &str) -> &'static [&'static str] {
         "status" => &["status", "status -o json"],
         "shutdown-plan" => &["shutdown-plan", "shutdown-plan -o json"],
         "purge" => &["purge --root-dir @/root --runtime-endpoint unix://@/no\x1b[2J"],
+        "kubeconfig" => &[
+            "kubeconfig --root-dir @/node --hostname a --for nobody\x1b[2J",
+            "kubeconfig --root-dir @/node --hostname a --server https://nobody\x1b[2J",
+            "kubeconfig --root-dir @/node --hostname a --merge @/manifests/pod.yaml",
+            "kubeconfig --root-dir @/node --hostname a --merge @/list.yaml",
+            "kubeconfig --config @/config.yaml",
+        ],
+        "list" => &["kubeconfig list --root-dir @/node", "kubeconfig list --root-dir @/node -o json"],
+        "revoke" => &[
+            "kubeconfig revoke --root-dir @/node --hostname a nobody\x1b[2J",
+            // (The agent answers with the same text.)
+            "kubeconfig revoke --root-dir @/node --hostname a 00",
+        ],
         "version" => &["version"],
         // `run` is the agent. `agent::logging` tests its log.
         "run" => &[],
@@ -189,7 +202,8 @@ fn command_lines(command: &str) -> &'static [&'static str] {
 }
 
 fn leaves(command: &clap::Command, found: &mut Vec<String>) {
-    if command.get_subcommands().next().is_none() {
+    // (`wherry kubeconfig` is a command itself, and has subcommands.)
+    if !command.is_subcommand_required_set() {
         found.push(command.get_name().to_owned());
     }
     command.get_subcommands().for_each(|c| leaves(c, found));
@@ -218,6 +232,14 @@ fn files(dir: &Path) {
         HOSTILE: HOSTILE, "maxPods": HOSTILE, "staticPodPath": dir.join("manifests"),
     });
     std::fs::write(dir.join("config.yaml"), escaped(&config)).unwrap();
+    std::fs::write(dir.join("list.yaml"), escaped(&json!({"clusters": [HOSTILE]}))).unwrap();
+    let clients = dir.join("node/kubectl/clients");
+    std::fs::create_dir_all(&clients).unwrap();
+    let (issued, expires) = ("2026-11-24T12:00:00Z", "8000-01-01T00:00:00Z");
+    let client = json!({"name": HOSTILE, "role": "edit", "serial": "00", "issued": issued, "expires": expires});
+    std::fs::write(clients.join("00.json"), client.to_string()).unwrap();
+    let damaged = json!({"name": "x", "role": HOSTILE}).to_string();
+    std::fs::write(clients.join("FAKE\nFAKE \x1b[2J\u{202e}.json"), damaged).unwrap();
 }
 
 fn assert_harmless(what: &str, text: &str) {
