@@ -13,13 +13,14 @@ use crate::adapters::server::api::{self, ApiCursor, Client, Part};
 use crate::adapters::server::health::{self, Check};
 use crate::adapters::server::http::{Body, Cursor, JSON, ListenerKind, Request, Response, Route, Ticket};
 use crate::adapters::server::status::{ManifestStatus, NodeRoom, NodeStatus, PlegStatus, PodCounts, RuntimeStatus};
-use crate::adapters::server::{Content, control};
+use crate::adapters::server::{Content, Server, control};
 use crate::api::kube::status::Failure;
 use crate::api::layout::Layout;
 use crate::api::names::{FullName, Uid};
 use crate::api::problem::Problem;
 use crate::api::time::Now;
 use crate::config::Config;
+use crate::engine::control::{Reply, RequestError};
 use crate::engine::node::{Engine, PodView};
 use crate::metrics::Metrics;
 use crate::net::tls::server::Acceptor;
@@ -65,6 +66,52 @@ struct Drive<'a> {
 
 impl Agent {
     pub(super) fn drive_server(&mut self, now: Now) {
+        let (view, server, mut kube) = self.view(now);
+        if let Some(kube) = &mut kube
+            && kube.follow(&view, server.has_connections(ListenerKind::Kubectl))
+        {
+            server.wake();
+        }
+        let registry = view.parts.event_loop.registry();
+        let mut drive = Drive { view, requests: Vec::new(), kube, answered: Vec::new() };
+        let unfinished = server.drive(registry, now.boot, &mut drive);
+        let Drive { requests, answered, .. } = drive;
+        if unfinished {
+            self.event_loop.again(mio::Token(super::SERVER));
+        }
+        self.carry_out_answers(answered, now);
+        self.take_requests(requests, now);
+    }
+
+    /// The response of the Kubernetes API to a request that the engine has answered; None if the request goes on. The answer comes
+    /// back if the request is not one of that API.
+    pub(super) fn kube_answered(
+        &mut self,
+        ticket: Ticket,
+        answer: Result<Reply, RequestError>,
+        now: Now,
+    ) -> Result<Option<Response>, Result<Reply, RequestError>> {
+        match self.view(now) {
+            (view, _, Some(kube)) => kube.answered(&view, ticket, answer),
+            _ => Err(answer),
+        }
+    }
+
+    /// Closes the connections of clients whose certificates are not valid any more.
+    pub(super) fn close_revoked(&mut self, now: Now) -> usize {
+        let (view, server, kube) = self.view(now);
+        let Some(kube) = kube else { return 0 };
+        let revoked = kube.revoked();
+        let registry = view.parts.event_loop.registry();
+        let mut drive = Drive { view, requests: Vec::new(), kube: Some(kube), answered: Vec::new() };
+        let closed = server.close_clients(registry, revoked, &mut drive);
+        let requests = drive.requests;
+        self.take_requests(requests, now);
+        closed
+    }
+
+    /// The data that the server shows, the server, and the Kubernetes API if it is served.
+    fn view(&mut self, now: Now) -> (View<'_>, &mut Server, Option<&mut Kube>) {
         let parts = AgentParts {
             timers: &self.sources.timers,
             helpers: &self.sources.helpers,
@@ -97,20 +144,7 @@ impl Agent {
             started: self.process.started,
             now,
         };
-        let mut kube = self.kube.get();
-        if let Some(kube) = &mut kube
-            && kube.follow(&view, self.server.has_connections(ListenerKind::Kubectl))
-        {
-            self.server.wake();
-        }
-        let mut drive = Drive { view, requests: Vec::new(), kube, answered: Vec::new() };
-        let unfinished = self.server.drive(self.event_loop.registry(), now.boot, &mut drive);
-        let Drive { requests, answered, .. } = drive;
-        if unfinished {
-            self.event_loop.again(mio::Token(super::SERVER));
-        }
-        self.carry_out_answers(answered, now);
-        self.take_requests(requests, now);
+        (view, &mut self.server, self.kube.get())
     }
 }
 
@@ -118,6 +152,10 @@ impl Content for Drive<'_> {
     fn answer(&mut self, request: &Request) -> Response {
         if let (Route::Api, Some(kube)) = (request.route, &mut self.kube) {
             return kube.answer(&self.view, request, &mut self.answered);
+        }
+        if request.route == Route::KubectlReload {
+            self.answered.push(Answered::Reload(request.ticket));
+            return Response::later();
         }
         match control::parse(request) {
             None => self.view.answer(request),
@@ -194,7 +232,8 @@ impl View<'_> {
             | Route::Exec
             | Route::Stream
             | Route::Usage
-            | Route::Images => Response::later(),
+            | Route::Images
+            | Route::KubectlReload => Response::later(),
             // Not served yet, or any more.
             Route::Api => api::failure(&Failure::service_unavailable("the API is not ready")),
         }

@@ -21,10 +21,17 @@ impl Agent {
         if requests.is_empty() {
             return;
         }
-        self.events.extend(requests.into_iter().map(|request| match request {
-            ControlEvent::Request(Ticket(id), request) => Event::Request { id: RequestId(id), request },
-            ControlEvent::Gone(Ticket(id)) => Event::RequestGone { id: RequestId(id) },
-        }));
+        for request in requests {
+            self.events.push_back(match request {
+                ControlEvent::Request(Ticket(id), request) => Event::Request { id: RequestId(id), request },
+                ControlEvent::Gone(Ticket(id)) => {
+                    if let Some(kube) = self.kube.get() {
+                        kube.gone(Ticket(id));
+                    }
+                    Event::RequestGone { id: RequestId(id) }
+                }
+            });
+        }
         self.settle(now);
         // Clients receive the answers, and watches the changes, in the next turn.
         self.event_loop.again(Token(SERVER));
@@ -34,7 +41,12 @@ impl Agent {
         if let Ok(Reply::Retried { pod, outcome }) = &answer {
             log::info!("pod={pod} reason=Retried outcome={:?}", outcome.to_string());
         }
-        self.server.answer(Ticket(id.0), control::response(answer), now.boot);
+        let response = match self.kube_answered(Ticket(id.0), answer, now) {
+            Ok(None) => return,
+            Ok(Some(response)) => response,
+            Err(answer) => control::response(answer),
+        };
+        self.server.answer(Ticket(id.0), response, now.boot);
         self.event_loop.again(Token(SERVER));
     }
 }

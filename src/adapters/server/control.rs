@@ -37,6 +37,7 @@ pub fn parse(request: &Request) -> Option<Result<control::Request, RequestError>
         | Route::Events
         | Route::Dump
         | Route::Descriptors
+        | Route::KubectlReload
         | Route::Api => return None,
     })
 }

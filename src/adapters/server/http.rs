@@ -77,6 +77,8 @@ pub enum Route {
     Usage,
     /// A `control::Images`: the images of the runtime and their users.
     Images,
+    /// Closes the connections of clients whose certificates were revoked.
+    KubectlReload,
     /// All paths of the Kubernetes API, also those that do not exist (`api::kube::path`).
     Api,
 }
@@ -106,6 +108,7 @@ impl Route {
             "/stream" => Route::Stream,
             "/usage" => Route::Usage,
             "/images" => Route::Images,
+            "/kubectl/reload" => Route::KubectlReload,
             _ => return None,
         };
         let open = match listener_kind {
@@ -123,7 +126,7 @@ impl Route {
     /// they get a 404.
     pub fn accepts(listener_kind: ListenerKind, path: &str) -> Accepts {
         match Route::find(listener_kind, path) {
-            Some(Route::Retry) => Accepts { methods: &["POST"], body: 0, fields: false },
+            Some(Route::Retry | Route::KubectlReload) => Accepts { methods: &["POST"], body: 0, fields: false },
             Some(Route::Drain | Route::Undrain | Route::Exec | Route::Stream) => {
                 Accepts { methods: &["POST"], body: MAX_BODY, fields: false }
             }

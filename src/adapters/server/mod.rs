@@ -240,13 +240,23 @@ impl Server {
     }
 
     /// Closes the connections of these clients.
-    pub fn close_clients(&mut self, registry: &Registry, which: impl Fn(&Client) -> bool, content: &mut dyn Content) {
+    ///
+    /// Returns the number of connections.
+    pub fn close_clients(
+        &mut self,
+        registry: &Registry,
+        which: impl Fn(&Client) -> bool,
+        content: &mut dyn Content,
+    ) -> usize {
+        let mut closed = 0;
         for slot in 0..self.slots.len() {
             let connection = self.slots.get(slot).and_then(Option::as_ref);
             if connection.and_then(|c| c.client()).is_some_and(|client| which(client)) {
                 self.drop_slot(slot, registry, content);
+                closed += 1;
             }
         }
+        closed
     }
 
     /// The latest time for the next call of `drive`.

@@ -67,20 +67,14 @@ impl Access {
     pub fn client(&mut self, certificate: &[u8], now: Now) -> Result<Rc<Client>, Failure> {
         let read =
             x509::read(certificate).map_err(|_| Failure::unauthorized("the client certificate cannot be read"))?;
-        if self.revoked.as_ref().is_none_or(Revoked::changed) {
-            self.revoked = None;
-            match Revoked::load(&self.directory) {
-                Ok(revoked) => self.revoked = Some(revoked),
-                Err(why) => {
-                    log::error!("refusing all clients of the API for kubectl error={why:?}");
-                    let why = "the list of revoked certificates cannot be read; the log of wherry has the reason";
-                    return Err(Failure::service_unavailable(why));
-                }
-            }
-        }
+        let Some(revoked) = self.revoked() else {
+            let why = "the list of revoked certificates cannot be read; the log of wherry has the reason";
+            return Err(Failure::service_unavailable(why));
+        };
+        let is_revoked = revoked.contains(&read.serial);
         let serial = crate::api::uid::hex(&read.serial);
         let name = read.common_name.unwrap_or_default();
-        if self.revoked.as_ref().is_none_or(|revoked| revoked.contains(&read.serial)) {
+        if is_revoked {
             return Err(Failure::unauthorized(format!("the certificate {serial} of {name:?} is revoked")));
         }
         if now.wall.timestamp().is_none_or(|now| now > read.not_after) {
@@ -91,5 +85,19 @@ impl Access {
             return Err(Failure::unauthorized(format!("the certificate of {name:?} has no role")));
         };
         Ok(Rc::new(Client { name, role, serial }))
+    }
+
+    /// The revoked certificates, read again if the file has changed. None: it cannot be read.
+    pub fn revoked(&mut self) -> Option<&Revoked> {
+        if self.revoked.as_ref().is_none_or(Revoked::changed) {
+            self.revoked = match Revoked::load(&self.directory) {
+                Ok(revoked) => Some(revoked),
+                Err(why) => {
+                    log::error!("refusing all clients of the API for kubectl error={why:?}");
+                    None
+                }
+            };
+        }
+        self.revoked.as_ref()
     }
 }

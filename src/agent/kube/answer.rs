@@ -3,6 +3,9 @@
 use super::Kube;
 use super::body::{key_of, now, single};
 use super::logs::LogRequest;
+use super::metrics::Measurement;
+use super::pending::Pending;
+use super::sessions;
 use crate::adapters::server::api::{self, ApiCursor, ApiRequest, Client, List, Part, Watch};
 use crate::adapters::server::health;
 use crate::adapters::server::http::{Body, JSON, Request, Response, Route, Ticket};
@@ -17,16 +20,20 @@ use crate::api::kube::table::Include;
 use crate::api::kube::versions::Position;
 use crate::api::kube::{access, discovery, openapi, protobuf, reviews};
 use crate::api::names::{FullName, Uid};
+use crate::api::pod::Pod;
 use crate::engine::event::control::Request as EngineRequest;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// Work that an answer needs.
 pub(in crate::agent) enum Answered {
     OpenLog(Ticket, LogRequest),
+    /// Closes the connections of revoked certificates.
+    Reload(Ticket),
     Engine(Ticket, EngineRequest),
 }
 
@@ -90,8 +97,8 @@ impl Kube {
         let asked =
             Asked { view, api, client: &client, path: &path, query: &query, accept: &accept, ticket: request.ticket };
         match (verb, path.subresource) {
-            ("get", None) => self.get(&asked, orders),
-            ("get", Some("status")) => self.get(&asked, orders),
+            ("get", None | Some("status")) => self.get(&asked, orders),
+            ("get" | "create", Some(sub @ ("exec" | "attach" | "portforward"))) => self.session(&asked, sub, orders),
             ("get", Some("log")) => self.log(&asked, orders),
             ("list", None) => self.list(&asked, orders),
             ("watch", None) => self.watch(&asked),
@@ -116,11 +123,11 @@ impl Kube {
         if known { Ok(()) } else { Err(Failure::forbidden_request(format!("this server has no name {name:?}"))) }
     }
 
-    fn get(&self, asked: &Asked<'_>, orders: &mut Vec<Answered>) -> Result<Response> {
+    fn get(&mut self, asked: &Asked<'_>, orders: &mut Vec<Answered>) -> Result<Response> {
         let (format, include) = (accept::format(asked.accept)?, include(asked.query)?);
         let resource = asked.path.resource;
         if matches!(resource.kind, Kind::PodMetrics | Kind::NodeMetrics) {
-            return Ok(self.measure(asked, orders));
+            return self.measure(asked, orders);
         }
         let name = asked.path.name.as_deref().unwrap_or_default();
         let object = key_of(asked.path).and_then(|key| self.object(asked.view, &key));
@@ -128,11 +135,11 @@ impl Kube {
         Ok(json(&single(object, resource, format, include, now(asked.view))))
     }
 
-    fn list(&self, asked: &Asked<'_>, orders: &mut Vec<Answered>) -> Result<Response> {
+    fn list(&mut self, asked: &Asked<'_>, orders: &mut Vec<Answered>) -> Result<Response> {
         let (format, include) = (accept::format(asked.accept)?, include(asked.query)?);
         let selection = Selection::new(asked.path, asked.query)?;
         if matches!(selection.resource.kind, Kind::PodMetrics | Kind::NodeMetrics) {
-            return Ok(self.measure(asked, orders));
+            return self.measure(asked, orders);
         }
         let version = self.objects.versions.current();
         let requested = asked.query.number("resourceVersion").map_err(Failure::bad_request)?.unwrap_or(0);
@@ -187,9 +194,27 @@ impl Kube {
         Ok(Response::later())
     }
 
-    fn measure(&self, asked: &Asked<'_>, orders: &mut Vec<Answered>) -> Response {
+    fn measure(&mut self, asked: &Asked<'_>, orders: &mut Vec<Answered>) -> Result<Response> {
+        let selection = Selection::new(asked.path, asked.query)?;
+        let (format, include) = (accept::format(asked.accept)?, include(asked.query)?);
+        let measurement = Measurement { selection, single: asked.path.name.is_some(), format, include };
+        self.pending.add(asked.ticket, Pending::Measure(measurement));
         orders.push(Answered::Engine(asked.ticket, EngineRequest::Usage));
-        Response::later()
+        Ok(Response::later())
+    }
+
+    fn session(&mut self, asked: &Asked<'_>, subresource: &str, orders: &mut Vec<Answered>) -> Result<Response> {
+        let uid = pod_of(asked)?.uid.clone();
+        let (session, request) = sessions::request(&asked.api.head, subresource, uid, asked.query)?;
+        self.pending.add(asked.ticket, Pending::Session(session));
+        orders.push(Answered::Engine(asked.ticket, EngineRequest::Stream(request)));
+        log::info!(
+            "kubectl client={:?} session={subresource} pod={}/{}",
+            asked.client.name,
+            asked.path.namespace.as_deref().unwrap_or_default(),
+            asked.path.name.as_deref().unwrap_or_default()
+        );
+        Ok(Response::later())
     }
 
     /// Appends the next piece of a body.
@@ -301,6 +326,14 @@ fn review(asked: &Asked<'_>, body: &[u8]) -> Result<Response> {
     let mut response = json(&reviews::answer(kind, object, &asked.client.name, asked.client.role));
     response.status = 201;
     Ok(response)
+}
+
+/// The pod that the path names.
+fn pod_of<'a>(asked: &Asked<'a>) -> Result<&'a Rc<Pod>> {
+    let part = |text: &'a Option<String>| text.as_deref().unwrap_or_default();
+    let (namespace, name) = (part(&asked.path.namespace), part(&asked.path.name));
+    let pod = asked.view.engine.pod_named(&FullName::new(namespace, name));
+    pod.map(|view| view.pod).ok_or_else(|| Failure::not_found(asked.path.resource, name))
 }
 
 /// The requested part of a log, with the messages of a kubelet.

@@ -2,15 +2,19 @@
 //!
 //! `access` has the certificates and `prepare` reads them on a helper. `versions` follows the objects and gives each change a
 //! resource version; `objects` shows them in the form of the API, `node` this machine; `body` writes lists and watches; `logs`
-//! sends container logs; `answer` finds the answer of a request. Nothing here exists while the listener is off.
+//! sends container logs; `answer` finds the answer of a request; `pending` has the requests that the engine answers, for `sessions`
+//! (exec, attach, port-forward) and `metrics` (top). Nothing here exists while the listener is off.
 
 mod access;
 mod answer;
 mod body;
 mod logs;
+mod metrics;
 mod node;
 mod objects;
+mod pending;
 mod prepare;
+mod sessions;
 mod versions;
 
 pub(super) use answer::Answered;
@@ -19,17 +23,18 @@ pub(super) use prepare::{Prepared, prepare};
 use super::Agent;
 use crate::adapters::pki::Names;
 use crate::adapters::server::api::Client;
-use crate::adapters::server::http::{ListenerKind, Ticket};
+use crate::adapters::server::http::{ListenerKind, Response, Ticket};
 use crate::api::kube::status::Failure;
 use crate::api::time::{Boot, Now};
 use crate::config::Config;
-use crate::engine::control::RequestId;
+use crate::engine::control::{Request, RequestId};
 use crate::engine::event::Event;
 use crate::event_loop::Class;
 use crate::net::tls::server::Acceptor;
 use access::Access;
 use logs::LogRequest;
 use node::Machine;
+use pending::PendingRequests;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -49,11 +54,23 @@ pub(super) struct Kube {
     machine: Machine,
     /// The names under which clients may address the server.
     names: Names,
+    pending: PendingRequests,
 }
 
 impl Kube {
+    /// The client of a request has disconnected.
+    pub(super) fn gone(&mut self, ticket: Ticket) {
+        self.pending.gone(ticket);
+    }
+
     pub(super) fn acceptor(&self) -> Acceptor {
         self.access.acceptor()
+    }
+
+    /// The serial numbers for which this returns true are revoked. If the list cannot be read, that are all.
+    pub(super) fn revoked(&mut self) -> impl Fn(&Client) -> bool + use<> {
+        let revoked = self.access.revoked().cloned();
+        move |client| revoked.as_ref().is_none_or(|revoked| revoked.contains_hex(&client.serial))
     }
 
     /// # Errors
@@ -88,7 +105,8 @@ impl KubeState {
     pub(super) fn next_deadline(&self) -> Option<Boot> {
         match self {
             KubeState::Waiting(at) => Some(*at),
-            _ => None,
+            KubeState::On(kube) => kube.pending.next_deadline(),
+            KubeState::Off | KubeState::Preparing => None,
         }
     }
 }
@@ -110,6 +128,11 @@ pub(super) enum KubeWork {
 impl Agent {
     /// Prepares the API when that is due, and renews the server's certificate in time.
     pub(super) fn drive_kube(&mut self, now: Now) {
+        if let Some(kube) = self.kube.get() {
+            for ticket in kube.pending.due(now.boot) {
+                self.events.push_back(Event::Request { id: RequestId(ticket.0), request: Request::Usage });
+            }
+        }
         let due = match &mut self.kube {
             KubeState::Waiting(at) => *at <= now.boot,
             KubeState::On(kube) => kube.access.is_renewal_due(now),
@@ -166,6 +189,7 @@ impl Agent {
             access: Access::new(crate::adapters::pki::directory(&self.config.root_dir), certificate),
             machine,
             names: names(&self.config),
+            pending: PendingRequests::default(),
         };
         self.kube = KubeState::On(Box::new(kube));
         self.server.listen(ListenerKind::Kubectl, address);
@@ -198,6 +222,13 @@ impl Agent {
     pub(super) fn carry_out_answers(&mut self, answered: Vec<Answered>, now: Now) {
         for order in answered {
             match order {
+                Answered::Reload(ticket) => {
+                    let closed = self.close_revoked(now);
+                    log::info!("kubectl certificates=reloaded closed_connections={closed}");
+                    let text = format!("closed {closed} connections of revoked certificates\n");
+                    self.server.answer(ticket, Response::text(200, text), now.boot);
+                    self.event_loop.again(mio::Token(super::SERVER));
+                }
                 Answered::OpenLog(ticket, request) => self.open_log(ticket, request, now),
                 Answered::Engine(ticket, request) => {
                     self.events.push_back(Event::Request { id: RequestId(ticket.0), request });

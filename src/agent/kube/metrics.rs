@@ -1,0 +1,124 @@
+//! The resource usage for `kubectl top`, in the form of metrics.k8s.io. The CPU usage needs two measurements: the last one, if it is
+//! recent, or a second one after a second.
+
+use crate::agent::content::View;
+use crate::api::control::{PodUsage, Usage};
+use crate::api::kube::accept::Format;
+use crate::api::kube::selection::Selection;
+use crate::api::kube::table::Include;
+use crate::api::time::Boot;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Duration;
+
+/// The time between two measurements, if there is no recent one.
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
+/// The maximum age of a measurement for a comparison.
+const RECENT: Duration = Duration::from_secs(60);
+
+/// A request for metrics.
+#[derive(Debug)]
+pub(super) struct Measurement {
+    pub selection: Selection,
+    /// The request names one object.
+    pub single: bool,
+    pub format: Format,
+    pub include: Include,
+}
+
+/// The counters at one time.
+#[derive(Debug)]
+pub(super) struct Sample {
+    at: Boot,
+    /// By container id: the time of the value and the CPU time, both in nanoseconds.
+    containers: BTreeMap<String, (i64, u64)>,
+    /// The CPU time of the whole machine, in nanoseconds.
+    machine: u64,
+}
+
+impl Sample {
+    pub fn new(usage: &Usage, at: Boot) -> Sample {
+        let containers = usage.pods.iter().flat_map(|pod| &pod.containers);
+        let containers = containers.filter_map(|c| Some((c.id.clone(), (c.cpu_at, c.cpu_nanos?))));
+        Sample { at, containers: containers.collect(), machine: machine_cpu().unwrap_or(0) }
+    }
+
+    /// Whether a later measurement can be compared with this one.
+    pub fn is_useful(&self, later: &Sample) -> bool {
+        let age = later.at.since(self.at);
+        let known = |id: &String| self.containers.contains_key(id);
+        (PAUSE..=RECENT).contains(&age) && later.containers.keys().all(known)
+    }
+
+    /// The CPU usage of a container since this sample, in nanocores.
+    fn rate(&self, later: &Sample, id: &str) -> Option<u64> {
+        let (before, after) = (self.containers.get(id)?, later.containers.get(id)?);
+        let time = u128::try_from(after.0 - before.0).ok().filter(|t| *t > 0)?;
+        u64::try_from(u128::from(after.1.saturating_sub(before.1)) * 1_000_000_000 / time).ok()
+    }
+}
+
+/// The metrics of pods, or of the node.
+pub(super) fn objects(view: &View<'_>, of_node: bool, usage: &Usage, before: &Sample, now: &Sample) -> Vec<Value> {
+    let at = view.now.wall.timestamp().map(|t| t.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()).unwrap_or_default();
+    let window = format!("{:.3}s", now.at.since(before.at).as_secs_f64());
+    if of_node {
+        let elapsed = now.at.since(before.at).as_nanos().max(1);
+        let cores = u128::from(now.machine.saturating_sub(before.machine)) * 1_000_000_000 / elapsed;
+        let name = &view.config.node_name;
+        return vec![json!({
+            "kind": "NodeMetrics",
+            "apiVersion": "metrics.k8s.io/v1beta1",
+            "metadata": { "name": name, "creationTimestamp": at, "labels": view.engine.node().0.labels },
+            "timestamp": at,
+            "window": window,
+            "usage": { "cpu": format!("{cores}n"), "memory": memory(machine_memory().unwrap_or(0)) },
+        })];
+    }
+    let one = |pod: &PodUsage| {
+        let container = |c: &crate::api::control::ContainerUsage| {
+            let cpu = before.rate(now, &c.id).or(c.cpu_nano_cores).unwrap_or(0);
+            json!({
+                "name": c.name,
+                "usage": { "cpu": format!("{cpu}n"), "memory": memory(c.memory_bytes.unwrap_or(0)) },
+            })
+        };
+        json!({
+            "kind": "PodMetrics",
+            "apiVersion": "metrics.k8s.io/v1beta1",
+            "metadata": {
+                "name": pod.name,
+                "namespace": pod.namespace,
+                "creationTimestamp": at,
+                "labels": pod.labels,
+            },
+            "timestamp": at,
+            "window": window,
+            "containers": pod.containers.iter().map(container).collect::<Vec<_>>(),
+        })
+    };
+    usage.pods.iter().filter(|pod| !pod.containers.is_empty()).map(one).collect()
+}
+
+fn memory(bytes: u64) -> String {
+    format!("{}Ki", bytes / 1024)
+}
+
+/// The time that all CPUs have worked, in nanoseconds (the first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq,
+/// steal, in ticks).
+fn machine_cpu() -> Option<u64> {
+    let text = fs::read_to_string("/proc/stat").ok()?;
+    let ticks: Vec<u64> =
+        text.lines().next()?.split_ascii_whitespace().skip(1).filter_map(|n| n.parse().ok()).collect();
+    let idle = ticks.get(3)? + ticks.get(4).unwrap_or(&0);
+    // (The values after these eight are parts of them.)
+    let busy = ticks.iter().take(8).sum::<u64>().saturating_sub(idle);
+    Some(busy.saturating_mul(1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)))
+}
+
+/// The memory in use, in bytes.
+fn machine_memory() -> Option<u64> {
+    let level = crate::adapters::host::levels::read(false).ok()?.memory;
+    Some(level.capacity.saturating_sub(level.available))
+}

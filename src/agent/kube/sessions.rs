@@ -1,0 +1,135 @@
+//! Exec, attach and port-forward: the engine requests a URL of the runtime's streaming server, and the server passes the client's
+//! connection to it.
+
+use crate::adapters::server::api::Upstream;
+use crate::api::kube::query::Query;
+use crate::api::kube::status::Failure;
+use crate::api::names::Uid;
+use crate::engine::control::exec::Command;
+use crate::engine::control::stream::{StreamKind, StreamRequest};
+use crate::net::http1::Head;
+use std::net::SocketAddr;
+
+/// The protocol that a client requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Session {
+    method: &'static str,
+    /// The values of X-Stream-Protocol-Version.
+    versions: Vec<String>,
+}
+
+/// The longest list of protocol versions that is passed on, in bytes.
+const LONGEST_VERSIONS: usize = 1024;
+
+/// The session and the request for the engine.
+///
+/// # Errors
+/// The request is no upgrade to SPDY/3.1. (kubectl 1.30 and later tries a WebSocket first, and SPDY after this error.)
+pub(super) fn request(
+    head: &Head,
+    subresource: &str,
+    uid: Uid,
+    query: &Query,
+) -> Result<(Session, StreamRequest), Failure> {
+    let upgrade = head.values("upgrade").next().unwrap_or_default();
+    if upgrade.is_empty() {
+        return Err(Failure::bad_request("Upgrade request required"));
+    }
+    if !upgrade.eq_ignore_ascii_case("SPDY/3.1") {
+        let why = format!("unable to upgrade to {upgrade:?}: this server supports SPDY/3.1");
+        return Err(Failure::bad_request(why));
+    }
+    let versions: Vec<String> = head.values("x-stream-protocol-version").map(str::to_owned).collect();
+    if versions.iter().map(String::len).sum::<usize>() > LONGEST_VERSIONS {
+        return Err(Failure::bad_request("X-Stream-Protocol-Version is too long"));
+    }
+    let container = query.get("container").map(str::to_owned);
+    let [stdin, stdout, stderr, tty] = ["stdin", "stdout", "stderr", "tty"].map(|name| query.flag(name));
+    let kind = match subresource {
+        "exec" => {
+            let command = Command(query.all("command").map(str::to_owned).collect());
+            StreamKind::Exec { container, command, stdin, stdout, stderr, tty }
+        }
+        "attach" => StreamKind::Attach { container, stdin, stdout, stderr, tty },
+        _ => StreamKind::PortForward { ports: Vec::new() },
+    };
+    Ok((Session { method: head.method, versions }, StreamRequest { uid, kind }))
+}
+
+impl Session {
+    /// The connection to the runtime's streaming server.
+    ///
+    /// # Errors
+    /// The URL is not one that this server can use.
+    pub(super) fn upstream(&self, url: &str) -> Result<Upstream, Failure> {
+        let unusable = || {
+            let hint = "its streaming server must listen on an IP address without TLS";
+            Failure::internal(format!("unusable streaming URL of the container runtime; {hint}"))
+        };
+        let rest = url.strip_prefix("http://").ok_or_else(unusable)?;
+        let (authority, path) = rest.split_at(rest.find('/').ok_or_else(unusable)?);
+        let address: SocketAddr = authority.parse().map_err(|_| unusable())?;
+        if path.bytes().any(|b| b.is_ascii_whitespace() || b.is_ascii_control()) {
+            return Err(unusable());
+        }
+        let mut request = format!(
+            "{} {path} HTTP/1.1\r\nHost: {authority}\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n",
+            self.method
+        );
+        for version in &self.versions {
+            // The parser of the head refuses control characters.
+            request.push_str(&format!("X-Stream-Protocol-Version: {version}\r\n"));
+        }
+        request.push_str("\r\n");
+        Ok(Upstream { address, request: request.into_bytes() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::http1::{Accepts, Parsed, parse};
+
+    fn head(fields: &str) -> Head {
+        let text = format!("POST /x HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n");
+        match parse(text.as_bytes(), |_| Accepts { methods: &["POST"], body: 10, fields: true }) {
+            Parsed::Head(head) => head,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    const SPDY: &str = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\nX-Stream-Protocol-Version: channel.k8s.io\r\n";
+
+    #[test]
+    fn a_session_asks_the_runtime_for_the_protocols_of_the_client() {
+        let query =
+            Query::parse("command=sh&command=-c&command=exit%203&container=main&stdin=true&stdout=true&tty=true");
+        let (session, request) = request(&head(SPDY), "exec", Uid::from("u"), &query).unwrap();
+        let StreamKind::Exec { container, command, stdin, stdout, stderr, tty } = request.kind else { panic!() };
+        assert_eq!((container.as_deref(), stdin, stdout, stderr, tty), (Some("main"), true, true, false, true));
+        assert_eq!(command.0, ["sh", "-c", "exit 3"]);
+        let upstream = session.upstream("http://127.0.0.1:45123/exec/To_ken").unwrap();
+        assert_eq!(upstream.address, "127.0.0.1:45123".parse().unwrap());
+        let sent = String::from_utf8(upstream.request).unwrap();
+        assert!(
+            sent.starts_with("POST /exec/To_ken HTTP/1.1\r\nHost: 127.0.0.1:45123\r\n") && sent.ends_with("\r\n\r\n")
+        );
+        assert_eq!(sent.matches("X-Stream-Protocol-Version").count(), 2);
+    }
+
+    #[test]
+    fn other_protocols_and_other_urls_are_refused() {
+        let refused = |fields: &str| request(&head(fields), "exec", Uid::from("u"), &Query::default()).unwrap_err();
+        assert_eq!(refused("").code, 400);
+        assert!(refused("Connection: Upgrade\r\nUpgrade: websocket\r\n").message.contains("SPDY/3.1"));
+        let long = format!("Upgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: {}\r\n", "v".repeat(2000));
+        assert_eq!(refused(&long).code, 400);
+        let session = Session { method: "POST", versions: Vec::new() };
+        for url in
+            ["https://127.0.0.1:1/exec/x", "http://host:80/x", "http://127.0.0.1:1", "http://127.0.0.1:1/a b", ""]
+        {
+            let failure = session.upstream(url).unwrap_err();
+            assert!(failure.code == 500 && !failure.message.contains("/exec/"), "{url}");
+        }
+    }
+}
