@@ -59,7 +59,9 @@ pods, see
 .BR wherry\-manifests (5)
 .TP
 .I /var/lib/wherry
-state that survives a restart
+state that survives a restart;
+.I kubectl
+in it has the certificates of the API for kubectl
 .TP
 .I /var/log/pods
 output of containers

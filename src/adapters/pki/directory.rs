@@ -39,7 +39,7 @@ impl Directory {
             durable::make_directory(root, ROOT_MODE).map_err(failure)?;
         }
         make_private(path)?;
-        let lock = lock(&path.join("lock"))?;
+        let lock = lock(&path.join("lock"), PATIENCE)?;
         let directory = Directory { path: path.to_owned(), _lock: lock };
         make_private(&directory.path("clients"))?;
         Ok(directory)
@@ -97,7 +97,7 @@ fn make_private(path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-fn lock(path: &Path) -> Result<File, String> {
+fn lock(path: &Path, patience: Duration) -> Result<File, String> {
     let mut writable = OpenOptions::new();
     writable.read(true).write(true).create(true).truncate(false).mode(MODE);
     let mut file = match writable.open(path) {
@@ -106,7 +106,7 @@ fn lock(path: &Path) -> Result<File, String> {
         other => other,
     }
     .map_err(|e| failed("open", path, &e))?;
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + patience;
     loop {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => break,
@@ -118,7 +118,7 @@ fn lock(path: &Path) -> Result<File, String> {
                 return Err(format!(
                     "{} has been locked by another wherry (pid {pid}) for {} s; wait for it to end, or stop it",
                     path.display(),
-                    PATIENCE.as_secs()
+                    patience.as_secs()
                 ));
             }
             Err(e) => return Err(failed("lock", path, &io::Error::from(e))),
@@ -154,4 +154,39 @@ pub(super) fn failed(what: &str, path: &Path, e: &io::Error) -> String {
         _ => "",
     };
     format!("failed to {what} {}: {e}{remedy}", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_not_released_is_an_error_with_the_pid() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let held = lock(&path, PATIENCE).unwrap();
+        let error = lock(&path, Duration::from_secs(1)).map(|_| ()).unwrap_err();
+        let by = format!("lock has been locked by another wherry (pid {}) for 1 s", std::process::id());
+        assert!(error.contains(&by), "{error}");
+        drop(held);
+        assert!(lock(&path, Duration::ZERO).is_ok());
+    }
+
+    #[test]
+    fn a_file_that_is_too_large_or_in_the_way_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("kubectl");
+        let directory = Directory::open(&path).unwrap();
+        assert_eq!(directory.read("x"), Ok(None));
+        File::create(path.join("x")).unwrap().set_len(MAX_BYTES + 1).unwrap();
+        assert!(directory.read("x").unwrap_err().contains("is larger than"));
+        directory.write("x", b"y").unwrap();
+        assert_eq!(directory.read("x"), Ok(Some(b"y".to_vec())));
+        assert_eq!((directory.remove("x"), directory.remove("x"), directory.read("x")), (Ok(()), Ok(()), Ok(None)));
+        drop(directory);
+        let file = dir.path().join("file");
+        fs::write(&file, "").unwrap();
+        let error = Directory::open(&file).map(|_| ()).unwrap_err();
+        assert!(error.contains("is not a directory; remove it"), "{error}");
+    }
 }
