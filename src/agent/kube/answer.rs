@@ -52,16 +52,14 @@ impl Kube {
         let client = api.client.as_ref().map_or("-", |client| client.name.as_str());
         let (method, path) = (api.head.method, &api.head.path);
         match &result {
-            Err(failure) => log::info!(
-                "kubectl client={client:?} method={method} path={path} status={} error={:?}",
-                failure.code,
-                failure.message
-            ),
-            // Reads are frequent, and change nothing.
-            Ok(_) if matches!(method, "GET" | "HEAD") => {
-                log::debug!("kubectl client={client:?} method={method} path={path}")
+            // Somebody tries something that is not permitted.
+            Err(Failure { code: code @ (401 | 403), message, .. }) => {
+                log::warn!("kubectl client={client:?} method={method} path={path} status={code} error={message:?}");
             }
-            Ok(_) => log::info!("kubectl client={client:?} method={method} path={path}"),
+            Err(Failure { code, message, .. }) => {
+                log::debug!("kubectl client={client:?} method={method} path={path} status={code} error={message:?}");
+            }
+            Ok(_) => log::debug!("kubectl client={client:?} method={method} path={path}"),
         }
         result.unwrap_or_else(|failure| api::failure(&failure))
     }
