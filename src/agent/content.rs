@@ -45,7 +45,7 @@ const EVENTS_WATCH: u32 = 7;
 pub(super) struct View<'a> {
     pub(super) engine: &'a Engine,
     metrics: &'a Metrics,
-    manifests: &'a Manifests,
+    pub(super) manifests: &'a Manifests,
     recorder: &'a EventRecorder,
     pub(super) event_cache: &'a EventCache,
     pub(super) config: &'a Config,
@@ -81,6 +81,7 @@ impl Agent {
         }
         self.carry_out_answers(answered, now);
         self.take_requests(requests, now);
+        self.answer_changes(now);
     }
 
     /// The response of the Kubernetes API to a request that the engine has answered; None if the request goes on. The answer comes
@@ -111,7 +112,7 @@ impl Agent {
     }
 
     /// The data that the server shows, the server, and the Kubernetes API if it is served.
-    fn view(&mut self, now: Now) -> (View<'_>, &mut Server, Option<&mut Kube>) {
+    pub(super) fn view(&mut self, now: Now) -> (View<'_>, &mut Server, Option<&mut Kube>) {
         let parts = AgentParts {
             timers: &self.sources.timers,
             helpers: &self.sources.helpers,

@@ -17,6 +17,7 @@
 
 mod check;
 mod contents;
+pub mod edit;
 mod file;
 mod files;
 mod foreign;

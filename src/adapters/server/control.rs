@@ -73,6 +73,8 @@ fn stream(body: &[u8]) -> Result<control::StreamRequest, RequestError> {
 pub fn response(answer: Result<Reply, RequestError>) -> Response {
     match answer {
         Ok(Reply::Drained(drained)) => Response::json(serde_json::to_vec(&drained).unwrap_or_default()),
+        // (No route of the control socket requests it.)
+        Ok(Reply::Shortened) => Response::text(200, ""),
         Ok(Reply::Retried { pod, outcome }) => Response::text(200, format!("pod {pod} was retried: {outcome}\n")),
         Ok(Reply::Executed(output)) => executed(output),
         Ok(Reply::StreamUrl(url)) => Response::json(serde_json::to_vec(&StreamUrl { url }).unwrap_or_default()),

@@ -6,19 +6,22 @@ use super::logs::LogRequest;
 use super::metrics::Measurement;
 use super::pending::Pending;
 use super::sessions;
+use super::writes::{Change, in_force};
+use crate::adapters::manifests::edit::Edit;
 use crate::adapters::server::api::{self, ApiCursor, ApiRequest, Client, List, Part, Watch};
 use crate::adapters::server::health;
 use crate::adapters::server::http::{Body, JSON, Request, Response, Route, Ticket};
 use crate::agent::content::View;
 use crate::api::kube::accept::{self, Discovery};
 use crate::api::kube::path::{self, ObjectPath, Target};
+use crate::api::kube::pod_row::text;
 use crate::api::kube::query::Query;
 use crate::api::kube::resources::Kind;
 use crate::api::kube::selection::Selection;
 use crate::api::kube::status::Failure;
 use crate::api::kube::table::Include;
 use crate::api::kube::versions::Position;
-use crate::api::kube::{access, discovery, openapi, protobuf, reviews};
+use crate::api::kube::{access, discovery, openapi, protobuf, reviews, write};
 use crate::api::names::{FullName, Uid};
 use crate::api::pod::Pod;
 use crate::engine::event::control::Request as EngineRequest;
@@ -35,6 +38,7 @@ pub(in crate::agent) enum Answered {
     /// Closes the connections of revoked certificates.
     Reload(Ticket),
     Engine(Ticket, EngineRequest),
+    Change(Ticket, Box<Change>),
 }
 
 /// An answer, or the failure to send.
@@ -100,7 +104,8 @@ impl Kube {
             ("get", Some("log")) => self.log(&asked, orders),
             ("list", None) => self.list(&asked, orders),
             ("watch", None) => self.watch(&asked),
-            ("create", None) => review(&asked, &request.body),
+            ("create", None) if path.resource.verbs == ["create"] => review(&asked, &request.body),
+            ("create" | "update" | "patch" | "delete", None) => self.change(&asked, verb, &request.body, orders),
             _ => Err(Failure::method_not_allowed()),
         }
     }
@@ -215,6 +220,95 @@ impl Kube {
         Ok(Response::later())
     }
 
+    /// A request that changes an object. The answer follows when the change is in force.
+    fn change(&mut self, asked: &Asked<'_>, verb: &str, body: &[u8], orders: &mut Vec<Answered>) -> Result<Response> {
+        let resource = asked.path.resource;
+        if !resource.verbs.contains(&verb) {
+            return Err(Failure::method_not_allowed());
+        }
+        let media_type = asked.api.head.values("content-type").next().unwrap_or_default();
+        let media_type = media_type.split(';').next().unwrap_or_default().trim();
+        let mut path = asked.path.clone();
+        let mut options = Value::Null;
+        let change = match (verb, media_type) {
+            ("create", _) => {
+                let mut object = object(body, media_type)?;
+                let suffix =
+                    crate::api::uid::digest_of_bytes(format!("{}{}", asked.ticket.0, asked.view.now.wall.0).as_bytes());
+                path.name = Some(write::new_name(&mut object, suffix.get(..5).unwrap_or_default())?);
+                Some(write::Change::Create(object))
+            }
+            ("update", _) => Some(write::Change::Replace(object(body, media_type)?)),
+            ("patch", "application/merge-patch+json") => Some(write::Change::Merge(json_body(body)?)),
+            ("patch", "application/strategic-merge-patch+json") => Some(write::Change::Strategic(json_body(body)?)),
+            ("patch", "application/json-patch+json") => Some(write::Change::JsonPatch(json_body(body)?)),
+            ("patch", "application/apply-patch+yaml") => Some(write::Change::Apply(yaml_body(body)?)),
+            ("patch", _) => return Err(Failure::unsupported_media_type(write::PATCHES)),
+            _ => {
+                if !body.is_empty() {
+                    options = object(body, media_type)?;
+                }
+                None
+            }
+        };
+        if resource.namespaced && path.namespace.is_none() {
+            return Err(Failure::bad_request("an object of this resource needs a namespace in the path"));
+        }
+        let name = path.name.clone().unwrap_or_default();
+        let Some(key) = key_of(&path) else { return Err(Failure::method_not_allowed()) };
+        let source = in_force(asked.view, &key).map(|(source, _)| (PathBuf::from(source.path), source.document));
+        let live = self.object(asked.view, &key);
+        match (&change, source.is_some() || live.is_some()) {
+            (Some(write::Change::Create(_)), true) => return Err(Failure::already_exists(resource, &name)),
+            (Some(write::Change::Create(_) | write::Change::Apply(_)), false) | (_, true) => {}
+            (_, false) => return Err(Failure::not_found(resource, &name)),
+        }
+        if source.is_none() && live.is_some() {
+            // A pod whose manifest is gone, or a built-in object.
+            let why = "it has no manifest: it is built in, or is being deleted";
+            return Err(Failure::conflict(resource, &name, why));
+        }
+        if let Some(live) = &live {
+            let wanted = |of: &Value, place: &str| text(of, &format!("{place}/uid")).to_owned();
+            let version = |of: &Value, place: &str| text(of, &format!("{place}/resourceVersion")).to_owned();
+            let (uid, version) = match &change {
+                None => (wanted(&options, "/preconditions"), version(&options, "/preconditions")),
+                Some(write::Change::Create(_) | write::Change::JsonPatch(_)) => Default::default(),
+                Some(
+                    write::Change::Replace(o)
+                    | write::Change::Apply(o)
+                    | write::Change::Merge(o)
+                    | write::Change::Strategic(o),
+                ) => (wanted(o, "/metadata"), version(o, "/metadata")),
+            };
+            let current = (text(live, "/metadata/uid"), text(live, "/metadata/resourceVersion"));
+            write::check_preconditions(resource, &name, (Some(&uid), Some(&version)), current)?;
+        }
+        let seconds = options.get("gracePeriodSeconds").and_then(Value::as_u64);
+        let seconds = seconds.or(asked.query.number("gracePeriodSeconds").map_err(Failure::bad_request)?);
+        let dry_run = asked.query.all("dryRun").any(|v| v == "All")
+            || options.get("dryRun").and_then(Value::as_array).is_some_and(|all| all.iter().any(|v| v == "All"));
+        let edit = Edit {
+            directory: asked.view.config.manifests.clone(),
+            object: path,
+            source,
+            change,
+            dry_run,
+            node_name: asked.view.config.node_name.clone(),
+            seen: now(asked.view).to_string(),
+        };
+        log::info!(
+            "kubectl client={:?} verb={verb} {}={}/{}",
+            asked.client.name,
+            resource.singular,
+            key.namespace,
+            key.name
+        );
+        let change = Change { key, edit, grace: seconds.map(Duration::from_secs) };
+        orders.push(Answered::Change(asked.ticket, Box::new(change)));
+        Ok(Response::later())
+    }
+
     /// Appends the next piece of a body.
     pub(in crate::agent) fn part(&self, view: &View<'_>, cursor: &mut ApiCursor, out: &mut Vec<u8>) -> Part {
         match cursor {
@@ -306,12 +400,27 @@ fn document(view: &View<'_>, target: &Target, accept: &str, verbose: bool) -> Re
     })
 }
 
+/// The object in a body. (kubectl sends some objects as protobuf, which needs the schema of each kind.)
+fn object(body: &[u8], media_type: &str) -> Result<Value> {
+    match media_type {
+        "application/json" | "" => json_body(body),
+        "application/yaml" => yaml_body(body),
+        _ => Err(Failure::unsupported_media_type("application/json, application/yaml")),
+    }
+}
+
+fn json_body(body: &[u8]) -> Result<Value> {
+    serde_json::from_slice(body).map_err(|e| Failure::bad_request(format!("the body is not valid JSON: {e}")))
+}
+
+/// YAML by the rules of manifests: limits on depth, size and aliases.
+fn yaml_body(body: &[u8]) -> Result<Value> {
+    crate::api::document::value(body).map_err(|why| Failure::bad_request(format!("the body is not valid YAML: {why}")))
+}
+
 /// A review, the only object that is created without being stored.
 fn review(asked: &Asked<'_>, body: &[u8]) -> Result<Response> {
     let kind = asked.path.resource.kind;
-    if asked.path.resource.verbs != ["create"] {
-        return Err(Failure::method_not_allowed());
-    }
     let content_type = asked.api.head.values("content-type").next().unwrap_or_default();
     let object = match content_type.split(';').next().unwrap_or_default().trim() {
         "application/vnd.kubernetes.protobuf" => {

@@ -16,11 +16,13 @@ mod pending;
 mod prepare;
 mod sessions;
 mod versions;
+mod writes;
 
 pub(super) use answer::Answered;
 pub(super) use prepare::{Prepared, prepare};
 
 use super::Agent;
+use crate::adapters::manifests::edit::Edited;
 use crate::adapters::pki::Names;
 use crate::adapters::server::api::Client;
 use crate::adapters::server::http::{ListenerKind, Response, Ticket};
@@ -39,6 +41,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use versions::Objects;
+use writes::Writes;
 
 /// Time limit for the preparation: reads and writes of small files, and the lock, which commands hold shortly.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -55,6 +58,7 @@ pub(super) struct Kube {
     /// The names under which clients may address the server.
     names: Names,
     pending: PendingRequests,
+    writes: Writes,
 }
 
 impl Kube {
@@ -105,7 +109,7 @@ impl KubeState {
     pub(super) fn next_deadline(&self) -> Option<Boot> {
         match self {
             KubeState::Waiting(at) => Some(*at),
-            KubeState::On(kube) => kube.pending.next_deadline(),
+            KubeState::On(kube) => kube.pending.next_deadline().into_iter().chain(kube.writes.next_deadline()).min(),
             KubeState::Off | KubeState::Preparing => None,
         }
     }
@@ -117,12 +121,18 @@ pub(super) enum KubeJob {
     Prepare,
     /// The begin of a log, for this request.
     Log(Ticket),
+    /// The change of a manifest.
+    Edit,
+    /// The file of an object that was not accepted gets its old content.
+    TakeBack,
 }
 
 /// The result of a helper's job for the API.
 pub(super) enum KubeWork {
     Prepared(Result<Box<Prepared>, String>),
     Log(Box<Result<logs::Opened, String>>),
+    Edited(Box<Result<Edited, Failure>>),
+    TakenBack(Result<(), String>),
 }
 
 impl Agent {
@@ -161,6 +171,10 @@ impl Agent {
                 self.server.answer(ticket, response, now.boot);
                 self.event_loop.again(mio::Token(super::SERVER));
             }
+            (KubeJob::Edit, KubeWork::Edited(result)) => self.change_done(*result, now),
+            (KubeJob::TakeBack, KubeWork::TakenBack(Err(why))) => {
+                log::error!("failed to take a change of a manifest back error={why:?}");
+            }
             // The kind of an answer always matches its job.
             _ => {}
         }
@@ -169,6 +183,10 @@ impl Agent {
     pub(super) fn kube_work_failed(&mut self, job: KubeJob, why: &str, now: Now) {
         match job {
             KubeJob::Prepare => self.kube_not_prepared(why, now),
+            KubeJob::Edit => {
+                self.change_done(Err(Failure::internal(format!("failed to write the manifest: {why}"))), now)
+            }
+            KubeJob::TakeBack => log::error!("failed to take a change of a manifest back error={why:?}"),
             KubeJob::Log(ticket) => {
                 let failure = Failure::internal(format!("failed to open the log: {why}"));
                 self.server.answer(ticket, crate::adapters::server::api::failure(&failure), now.boot);
@@ -190,6 +208,7 @@ impl Agent {
             machine,
             names: names(&self.config),
             pending: PendingRequests::default(),
+            writes: Writes::default(),
         };
         self.kube = KubeState::On(Box::new(kube));
         self.server.listen(ListenerKind::Kubectl, address);
@@ -229,6 +248,7 @@ impl Agent {
                     self.server.answer(ticket, Response::text(200, text), now.boot);
                     self.event_loop.again(mio::Token(super::SERVER));
                 }
+                Answered::Change(ticket, change) => self.change_object(ticket, *change, now),
                 Answered::OpenLog(ticket, request) => self.open_log(ticket, request, now),
                 Answered::Engine(ticket, request) => {
                     self.events.push_back(Event::Request { id: RequestId(ticket.0), request });

@@ -105,6 +105,8 @@ pub(super) fn pod_object(view: &crate::engine::node::PodView<'_>) -> Value {
     if metadata.get("generation").is_none() {
         metadata["generation"] = 1.into();
     }
+    object["kind"] = "Pod".into();
+    object["apiVersion"] = "v1".into();
     object
 }
 

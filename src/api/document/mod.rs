@@ -130,6 +130,23 @@ pub fn parse(text: &[u8], path: &str) -> Result<Vec<Document>, Problem> {
     Ok(documents)
 }
 
+/// A single YAML or JSON document as a plain value, with the limits of manifests.
+///
+/// # Errors
+/// The text cannot be parsed, or has not one document.
+pub fn value(text: &[u8]) -> Result<Value, String> {
+    if text.len() > MAX_BYTES {
+        return Err(format!("larger than {MAX_BYTES} bytes"));
+    }
+    let text = std::str::from_utf8(text).map_err(|_| "not UTF-8 text")?;
+    let mut values: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options())
+        .map_err(|e| brief(&yaml_error("", &e).message).to_string())?;
+    match (values.pop(), values.is_empty()) {
+        (Some(value), true) => Ok(value),
+        _ => Err("it must contain one document".to_owned()),
+    }
+}
+
 /// All objects and all problems of a file: `parse` and `Document::object` combined.
 pub fn read_objects(text: &[u8], path: &str, context: Context<'_>) -> (Vec<Object>, Vec<Problem>) {
     let mut objects = Vec::new();

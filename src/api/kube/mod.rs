@@ -6,11 +6,13 @@
 //! - `access`: which role may do what; `reviews`: the answers for a client that asks;
 //! - `selection`: which objects a list or watch contains; `versions`: resource versions, and the changes since one of them;
 //! - `table`: objects as rows of a table; `pod_row`: the row of a pod;
+//! - `write`: from a manifest and a request to the new manifest; `strategic`, `json_patch`: the formats of patches;
 //! - `status`: errors.
 
 pub mod accept;
 pub mod access;
 pub mod discovery;
+pub mod json_patch;
 pub mod openapi;
 pub mod path;
 pub mod pod_row;
@@ -20,8 +22,10 @@ pub mod resources;
 pub mod reviews;
 pub mod selection;
 pub mod status;
+pub mod strategic;
 pub mod table;
 pub mod versions;
+pub mod write;
 
 /// The Kubernetes version whose API Wherry follows (its types are those of k8s-openapi's feature `v1_33`).
 pub const KUBERNETES_MINOR: u32 = 33;

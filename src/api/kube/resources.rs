@@ -44,6 +44,7 @@ pub struct Subresource {
 }
 
 const READ: &[&str] = &["get", "list", "watch"];
+const READ_AND_WRITE: &[&str] = &["create", "delete", "get", "list", "patch", "update", "watch"];
 const CREATE: &[&str] = &["create"];
 
 /// All resources. Those of a group are adjacent.
@@ -58,7 +59,7 @@ pub static RESOURCES: &[Resource] = &[
         namespaced: true,
         short_names: &["cm"],
         categories: &[],
-        verbs: READ,
+        verbs: READ_AND_WRITE,
         subresources: &[],
     },
     Resource {
@@ -110,7 +111,7 @@ pub static RESOURCES: &[Resource] = &[
         namespaced: true,
         short_names: &["po"],
         categories: &["all"],
-        verbs: READ,
+        verbs: READ_AND_WRITE,
         subresources: &[
             Subresource { name: "attach", kind_name: "PodAttachOptions", verbs: &["create", "get"] },
             Subresource { name: "exec", kind_name: "PodExecOptions", verbs: &["create", "get"] },
@@ -129,7 +130,7 @@ pub static RESOURCES: &[Resource] = &[
         namespaced: true,
         short_names: &[],
         categories: &[],
-        verbs: READ,
+        verbs: READ_AND_WRITE,
         subresources: &[],
     },
     Resource {
@@ -220,7 +221,7 @@ pub static RESOURCES: &[Resource] = &[
         namespaced: false,
         short_names: &[],
         categories: &[],
-        verbs: READ,
+        verbs: READ_AND_WRITE,
         subresources: &[],
     },
     Resource {
@@ -233,7 +234,7 @@ pub static RESOURCES: &[Resource] = &[
         namespaced: false,
         short_names: &["pc"],
         categories: &[],
-        verbs: READ,
+        verbs: READ_AND_WRITE,
         subresources: &[],
     },
 ];

@@ -63,6 +63,36 @@ impl Failure {
         Failure::new(400, "BadRequest", why)
     }
 
+    pub fn already_exists(resource: &Resource, name: &str) -> Failure {
+        let message = format!("{} {name:?} already exists", resource.qualified());
+        Failure::new(409, "AlreadyExists", message).about(resource, name)
+    }
+
+    pub fn conflict(resource: &Resource, name: &str, why: impl std::fmt::Display) -> Failure {
+        let message = format!("Operation cannot be fulfilled on {} {name:?}: {why}", resource.qualified());
+        Failure::new(409, "Conflict", message).about(resource, name)
+    }
+
+    /// The object has these errors. `causes`: fields and messages.
+    pub fn invalid(resource: &Resource, name: &str, why: &str, causes: Vec<(String, String)>) -> Failure {
+        let message = format!("{} {name:?} is invalid: {why}", resource.kind_name);
+        let mut failure = Failure::new(422, "Invalid", message).about(resource, name);
+        let cause = |(field, message): (String, String)| json!({ "reason": "FieldValueInvalid", "field": field, "message": message });
+        failure.details["kind"] = resource.kind_name.into();
+        failure.details["causes"] = causes.into_iter().map(cause).collect();
+        failure
+    }
+
+    /// The patch does not fit the object.
+    pub fn invalid_patch(resource: &Resource, name: &str, why: impl std::fmt::Display) -> Failure {
+        let message = format!("the patch of {} {name:?} cannot be applied: {why}", resource.qualified());
+        Failure::new(422, "Invalid", message).about(resource, name)
+    }
+
+    pub fn timeout(why: impl Into<String>) -> Failure {
+        Failure::new(504, "Timeout", why)
+    }
+
     /// The options of a list or watch contradict each other.
     pub fn invalid_options(why: impl Into<String>) -> Failure {
         Failure::new(422, "Invalid", why)

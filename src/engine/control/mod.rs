@@ -44,6 +44,8 @@ pub enum Request {
     Drain { uids: Vec<Uid>, grace: Option<Duration> },
     /// W27: allow these pods to run again.
     Undrain { uids: Vec<Uid> },
+    /// W4: shorten the grace period of a pod that terminates because it is not desired any more. A longer one has no effect.
+    Shorten { uid: Uid, grace: Duration },
     /// A3: repeat the admission of a rejected pod.
     Retry { uid: Uid },
     /// Run a command in a running container.
@@ -61,6 +63,7 @@ pub enum Request {
 pub enum Reply {
     /// To `Drain` and `Undrain`: the outcome for each pod, in the order of the request. The records are durable.
     Drained(Drained),
+    Shortened,
     Retried {
         pod: FullName,
         outcome: RetryOutcome,

@@ -29,6 +29,7 @@ impl Engine {
         let answer = match request {
             Request::Drain { uids, grace } => self.drain(id, &uids, grace),
             Request::Undrain { uids } => self.undrain(id, &uids),
+            Request::Shorten { uid, grace } => self.shorten(&uid, grace).map(Some),
             Request::Retry { uid } => self.retry_rejected(&uid).map(Some),
             Request::Exec(request) => self.exec(id, request).map(|()| None),
             Request::Stream(request) => self.stream(id, request).map(|()| None),
@@ -87,6 +88,16 @@ impl Engine {
             let held = engine.shutting_down() || engine.is_held_back(uid);
             if held { DrainOutcome::Waits } else { DrainOutcome::Starts }
         })
+    }
+
+    fn shorten(&mut self, uid: &Uid, grace: Duration) -> Result<Reply, RequestError> {
+        if !self.workers.get(uid).is_some_and(|worker| !worker.demand.desired) {
+            return Err(RequestError::UnknownPod(uid.clone()));
+        }
+        self.with_worker(uid, |worker, entry, ctx| worker.shorten(grace, entry, ctx));
+        self.dirty.insert(uid.clone());
+        self.settle_all();
+        Ok(Reply::Shortened)
     }
 
     fn check_pods(&self, uids: &[Uid]) -> Result<(), RequestError> {

@@ -139,6 +139,11 @@ impl Engine {
         named.into_iter().find_map(|w| self.view_of(w))
     }
 
+    /// The manifest that defines this pod now: the version that runs, or will run.
+    pub fn manifest_of(&self, name: &FullName) -> Option<&Rc<Pod>> {
+        self.desired.manifests().iter().find(|pod| pod.name == *name)
+    }
+
     pub fn conflicts(&self) -> &[Conflict] {
         self.desired.conflicts()
     }

@@ -49,6 +49,13 @@ impl Worker {
         }
     }
 
+    /// W4: a pod that terminates gets this grace period if it is shorter.
+    pub fn shorten(&mut self, grace: Duration, entry: &mut Entry, ctx: &mut Context<'_>) {
+        if matches!(self.state, State::Terminating(_)) {
+            self.kill(grace, None, entry, ctx);
+        }
+    }
+
     /// W27: the pod is not started until `undrain`.
     pub fn is_drained(&self) -> bool {
         self.demand.waits_for.contains(&TerminationSource::Drain)

@@ -1,0 +1,301 @@
+//! Changes of objects: a helper writes or removes the manifest, and the client gets its answer when the engine has accepted the
+//! result. One change at a time, so that each begins with the result of the one before.
+
+use super::body::now;
+use super::{Kube, KubeJob, KubeWork};
+use crate::adapters::manifests::edit::{self, Edit, Edited, Outcome};
+use crate::adapters::server::api::failure;
+use crate::adapters::server::http::{Response, Ticket};
+use crate::agent::content::View;
+use crate::agent::{Agent, effects};
+use crate::api::data_object::{DataKey, DataKind};
+use crate::api::kube::resources::{Kind, Resource};
+use crate::api::kube::status::Failure;
+use crate::api::kube::versions::Key;
+use crate::api::kube::write;
+use crate::api::names::{FullName, Uid};
+use crate::api::pod::Source;
+use crate::api::time::{Boot, Now};
+use crate::engine::control::{Request, RequestId};
+use crate::engine::event::Event;
+use crate::event_loop::Class;
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Time limit for a change of a file.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a client waits for the engine to accept a change. (The manifests may be on a file system that is slow.)
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(20);
+/// The maximum number of changes that wait.
+const MAX_WAITING: usize = 64;
+
+/// A change that a client has requested.
+pub(in crate::agent) struct Change {
+    pub key: Key,
+    pub edit: Edit,
+    /// For the removal of a pod: the client's grace period, which can only be shorter than the pod's.
+    pub grace: Option<Duration>,
+}
+
+#[derive(Default)]
+pub(super) struct Writes {
+    waiting: VecDeque<(Ticket, Change)>,
+    /// The change that a helper carries out.
+    running: Option<(Ticket, Change)>,
+    /// The changes that the engine has not accepted yet.
+    written: Vec<Written>,
+}
+
+struct Written {
+    ticket: Ticket,
+    change: Change,
+    edited: Edited,
+    /// The UID of the pod before the change.
+    before: Option<Uid>,
+    until: Boot,
+}
+
+impl Writes {
+    pub(super) fn next_deadline(&self) -> Option<Boot> {
+        self.written.iter().map(|w| w.until).min()
+    }
+}
+
+impl Agent {
+    /// Accepts a change.
+    pub(super) fn change_object(&mut self, ticket: Ticket, change: Change, now: Now) {
+        let Some(kube) = self.kube.get() else { return };
+        if kube.writes.waiting.len() >= MAX_WAITING {
+            let refused = failure(&Failure::too_many_requests("too many changes at the same time"));
+            return self.server.answer(ticket, refused, now.boot);
+        }
+        kube.writes.waiting.push_back((ticket, change));
+        self.begin_change(now);
+    }
+
+    fn begin_change(&mut self, now: Now) {
+        let Some(kube) = self.kube.get() else { return };
+        if kube.writes.running.is_some() {
+            return;
+        }
+        let Some((ticket, change)) = kube.writes.waiting.pop_front() else { return };
+        let edit = change.edit.clone();
+        kube.writes.running = Some((ticket, change));
+        let work = move || effects::Work::Kube(KubeWork::Edited(Box::new(edit.run())));
+        let id = self.sources.helpers.submit(Class::Records, "write a manifest", now.boot + WRITE_TIMEOUT, work);
+        self.sources.jobs.insert(id, effects::Job::Kube(KubeJob::Edit));
+    }
+
+    pub(super) fn change_done(&mut self, result: Result<Edited, Failure>, now: Now) {
+        let uid_of = |agent: &Agent, key: &Key| {
+            let name = FullName::new(&key.namespace, &key.name);
+            let pod = (key.kind == Kind::Pod).then(|| agent.engine.manifest_of(&name)).flatten();
+            pod.map(|pod| pod.uid.clone())
+        };
+        let Some((ticket, change)) = self.kube.get().and_then(|kube| kube.writes.running.take()) else { return };
+        match result {
+            Err(refused) => self.server.answer(ticket, failure(&refused), now.boot),
+            Ok(edited) => {
+                log::info!(
+                    "kubectl {} {} {}/{} file={:?} dry_run={}",
+                    match edited.outcome {
+                        Outcome::Created => "created",
+                        Outcome::Changed => "changed",
+                        Outcome::Unchanged => "did not change",
+                        Outcome::Removed => "removed",
+                    },
+                    Resource::of(change.key.kind).singular,
+                    change.key.namespace,
+                    change.key.name,
+                    edited.file,
+                    change.edit.dry_run
+                );
+                let before = uid_of(self, &change.key);
+                let until = now.boot + ACCEPT_TIMEOUT;
+                if let Some(kube) = self.kube.get() {
+                    kube.writes.written.push(Written { ticket, change, edited, before, until });
+                }
+            }
+        }
+        self.begin_change(now);
+        self.event_loop.again(mio::Token(crate::agent::SERVER));
+    }
+
+    /// Answers the clients whose changes the engine has accepted or refused.
+    pub(in crate::agent) fn answer_changes(&mut self, now: Now) {
+        let accepted = match self.view(now) {
+            (view, _, Some(kube)) if !kube.writes.written.is_empty() => kube.accepted(&view),
+            _ => return,
+        };
+        for (written, response) in accepted {
+            match response {
+                Ok(response) => self.server.answer(written.ticket, response, now.boot),
+                Err(refused) => {
+                    self.server.answer(written.ticket, failure(&refused), now.boot);
+                    self.take_back(written, now);
+                    continue;
+                }
+            }
+            // W4: it can only shorten the grace period.
+            if let (Outcome::Removed, Some(grace), Some(uid), false) =
+                (written.edited.outcome, written.change.grace, written.before, written.change.edit.dry_run)
+            {
+                let request = Request::Shorten { uid, grace };
+                self.events.push_back(Event::Request { id: RequestId(written.ticket.0), request });
+            }
+        }
+        self.event_loop.again(mio::Token(crate::agent::SERVER));
+        self.settle(now);
+    }
+
+    /// The engine did not accept the object: the file gets its old content.
+    fn take_back(&mut self, written: Written, now: Now) {
+        let (directory, edited) = (written.change.edit.directory.clone(), written.edited);
+        let work = move || effects::Work::Kube(KubeWork::TakenBack(edit::take_back(&directory, &edited)));
+        let deadline = now.boot + WRITE_TIMEOUT;
+        let id = self.sources.helpers.submit(Class::Records, "take a manifest back", deadline, work);
+        self.sources.jobs.insert(id, effects::Job::Kube(KubeJob::TakeBack));
+    }
+}
+
+impl Kube {
+    /// Takes the changes that have a result: the response, or the reason why the change has to be taken back.
+    fn accepted(&mut self, view: &View<'_>) -> Vec<(Written, Result<Response, Failure>)> {
+        let mut done = Vec::new();
+        for written in std::mem::take(&mut self.writes.written) {
+            match self.result_of(view, &written) {
+                Some(result) => done.push((written, result)),
+                None => self.writes.written.push(written),
+            }
+        }
+        done
+    }
+
+    fn result_of(&self, view: &View<'_>, written: &Written) -> Option<Result<Response, Failure>> {
+        let Written { change, edited, until, .. } = written;
+        let resource = Resource::of(change.key.kind);
+        if change.edit.dry_run || edited.outcome == Outcome::Unchanged {
+            return Some(Ok(self.changed_response(view, written)));
+        }
+        let in_force = in_force(view, &change.key);
+        let file = edited.file.display().to_string();
+        let is_accepted = match (edited.outcome, &in_force) {
+            (Outcome::Removed, None) => true,
+            // Another file defines an object of this name too.
+            (Outcome::Removed, Some((source, _))) => source.path != file,
+            (_, Some((source, digest))) => source.path == file && *digest == edited.digest,
+            (_, None) => false,
+        };
+        if is_accepted {
+            return Some(Ok(self.changed_response(view, written)));
+        }
+        let expired = view.now.boot >= *until;
+        let problems: Vec<_> = view.manifests.problems().filter(|p| p.path == file).flat_map(|p| &p.problems).collect();
+        // A problem of an existing file may be older than the change.
+        if !problems.is_empty() && (edited.outcome == Outcome::Created || expired) {
+            let problems: Vec<_> = problems.into_iter().cloned().collect();
+            return Some(Err(write::invalid(resource, &change.key.name, &problems)));
+        }
+        expired.then(|| {
+            let why = format!("{file} is written, but was not accepted within {} s", ACCEPT_TIMEOUT.as_secs());
+            Ok(failure(&Failure::timeout(why)))
+        })
+    }
+
+    fn changed_response(&self, view: &View<'_>, written: &Written) -> Response {
+        let Written { change, edited, before, .. } = written;
+        let key = &change.key;
+        let resource = Resource::of(key.kind);
+        let live = self.object(view, key);
+        if edited.outcome == Outcome::Removed {
+            let object = match live {
+                // A pod that terminates.
+                Some(object) if key.kind == Kind::Pod => object,
+                _ => json!({
+                    "kind": "Status",
+                    "apiVersion": "v1",
+                    "metadata": {},
+                    "status": "Success",
+                    "details": {
+                        "name": *key.name,
+                        "kind": resource.plural,
+                        "uid": before.as_ref().map_or_else(
+                            || super::objects::uid(resource.kind_name, &key.namespace, &key.name),
+                            Uid::to_string,
+                        ),
+                    },
+                }),
+            };
+            return Response::json(serde_json::to_vec(&object).unwrap_or_default());
+        }
+        let uid = edited.object.pointer("/metadata/uid").and_then(Value::as_str);
+        let is_live = |object: &Value| uid.is_none() || object.pointer("/metadata/uid").and_then(Value::as_str) == uid;
+        let object = match live.filter(|object| !change.edit.dry_run && is_live(object)) {
+            Some(object) => object,
+            None => self.future(view, key, edited.object.clone()),
+        };
+        let mut response = Response::json(serde_json::to_vec(&object).unwrap_or_default());
+        if edited.outcome == Outcome::Created {
+            response.status = 201;
+        }
+        for warning in &edited.warnings {
+            response.headers.push(("Warning", format!("299 - {:?}", printable(warning))));
+        }
+        let after = in_force(view, key).filter(|_| key.kind == Kind::Pod && edited.outcome == Outcome::Changed);
+        let name = FullName::new(&key.namespace, &key.name);
+        let uid = after.and_then(|_| view.engine.manifest_of(&name)).map(|pod| &pod.uid);
+        if uid.is_some() && before.as_ref() != uid {
+            let warning = "the pod is replaced: its containers end, and a pod with the change starts";
+            response.headers.push(("Warning", format!("299 - {warning:?}")));
+        }
+        response
+    }
+
+    /// An object that does not exist yet, as it will be.
+    fn future(&self, view: &View<'_>, key: &Key, mut object: Value) -> Value {
+        let resource = Resource::of(key.kind);
+        object["kind"] = resource.kind_name.into();
+        object["apiVersion"] = resource.api_version().into();
+        let created = now(view).strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let metadata = &mut object["metadata"];
+        metadata["creationTimestamp"] = created.into();
+        metadata["resourceVersion"] = self.objects.versions.current().to_string().into();
+        if metadata.get("uid").is_none() {
+            metadata["uid"] = super::objects::uid(resource.kind_name, &key.namespace, &key.name).into();
+        }
+        if key.kind == Kind::Pod {
+            metadata["generation"] = 1.into();
+            object["status"] = json!({ "phase": "Pending" });
+        }
+        object
+    }
+}
+
+/// The value of a header is in quotes, and ASCII.
+fn printable(text: &str) -> String {
+    text.chars().filter(|c| c.is_ascii() && !c.is_control() && !matches!(c, '"' | '\\')).collect()
+}
+
+/// The manifest that defines an object: its place and its digest.
+pub(super) fn in_force(view: &View<'_>, key: &Key) -> Option<(Source, String)> {
+    let name = FullName::new(&key.namespace, &key.name);
+    let data = |kind| {
+        let object = view.engine.data_objects().get(&DataKey { kind, name: name.clone() })?;
+        Some((object.source.clone(), object.digest.clone()))
+    };
+    match key.kind {
+        Kind::Pod => view.engine.manifest_of(&name).map(|pod| (pod.source.clone(), pod.digest.clone())),
+        Kind::ConfigMap => data(DataKind::ConfigMap),
+        Kind::Secret => data(DataKind::Secret),
+        Kind::PriorityClass => {
+            let class = view.engine.priority_classes().iter().find(|class| *class.name == *key.name)?;
+            Some((class.source.clone(), class.digest.clone()))
+        }
+        Kind::RuntimeClass => {
+            let class = view.engine.runtime_classes().iter().find(|class| *class.name == *key.name)?;
+            Some((class.source.clone(), class.digest.clone()))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,254 @@
+//! Changes of objects: from the manifest in force and the client's request to the new manifest. A manifest contains only the fields
+//! that its author wrote; the fields that a server adds are removed from the requests.
+
+use super::path::ObjectPath;
+use super::pod_row::text;
+use super::resources::Resource;
+use super::status::Failure;
+use super::{json_patch, strategic};
+use crate::api::problem::Problem;
+use serde_json::{Map, Value};
+
+/// A change of one object.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// A new object.
+    Create(Value),
+    /// The whole object: `kubectl replace`.
+    Replace(Value),
+    /// Server-side apply: the whole manifest, of a new or an existing object.
+    Apply(Value),
+    Merge(Value),
+    Strategic(Value),
+    JsonPatch(Value),
+}
+
+/// The media types of patches.
+pub const PATCHES: &str = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml";
+
+/// The fields of `metadata` that belong to the server.
+const SERVER_METADATA: [&str; 8] = [
+    "uid",
+    "resourceVersion",
+    "creationTimestamp",
+    "generation",
+    "managedFields",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "selfLink",
+];
+/// The annotations that the agent adds to each pod.
+const SERVER_ANNOTATIONS: [&str; 3] =
+    ["kubernetes.io/config.hash", "kubernetes.io/config.seen", "kubernetes.io/config.source"];
+
+/// Removes the fields that the server owns.
+pub fn manifest(mut object: Value) -> Value {
+    let Some(fields) = object.as_object_mut() else { return object };
+    fields.remove("status");
+    if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
+        for field in SERVER_METADATA {
+            metadata.remove(field);
+        }
+        if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+            annotations.retain(|key, _| !SERVER_ANNOTATIONS.contains(&key.as_str()));
+            if annotations.is_empty() {
+                metadata.remove("annotations");
+            }
+        }
+    }
+    object
+}
+
+/// The new manifest. `current` is the manifest in force.
+///
+/// # Errors
+/// The patch cannot be applied, or the result is another object.
+pub fn changed(path: &ObjectPath, current: Option<&Value>, change: &Change) -> Result<Value, Failure> {
+    let name = path.name.as_deref().unwrap_or_default();
+    let existing = || current.cloned().ok_or_else(|| Failure::not_found(path.resource, name));
+    let patched =
+        |result: Result<Value, String>| result.map_err(|why| Failure::invalid_patch(path.resource, name, why));
+    let object = match change {
+        Change::Create(object) | Change::Apply(object) => object.clone(),
+        Change::Replace(object) => {
+            existing()?;
+            object.clone()
+        }
+        Change::Merge(patch) => {
+            let mut object = existing()?;
+            json_patch::merge(&mut object, manifest(patch.clone()));
+            object
+        }
+        Change::Strategic(patch) => patched(strategic::merge(existing()?, manifest(patch.clone())))?,
+        Change::JsonPatch(patch) => patched(json_patch::apply(&existing()?, patch))?,
+    };
+    identified(path, manifest(object))
+}
+
+/// Checks that the object is the one of the path, and completes its identity.
+fn identified(path: &ObjectPath, mut object: Value) -> Result<Value, Failure> {
+    let resource = path.resource;
+    let Some(fields) = object.as_object_mut() else { return Err(Failure::bad_request("the object is not a map")) };
+    complete(fields, "kind", resource.kind_name)?;
+    complete(fields, "apiVersion", &resource.api_version())?;
+    let metadata = fields.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+    let Some(metadata) = metadata.as_object_mut() else {
+        return Err(Failure::bad_request("metadata is not a map"));
+    };
+    if let Some(name) = &path.name {
+        complete(metadata, "name", name)?;
+    }
+    match &path.namespace {
+        Some(namespace) => complete(metadata, "namespace", namespace)?,
+        None => drop(metadata.remove("namespace")),
+    }
+    Ok(object)
+}
+
+/// Sets a field, which may have no other value.
+fn complete(fields: &mut Map<String, Value>, field: &str, value: &str) -> Result<(), Failure> {
+    match fields.get(field) {
+        Some(Value::String(own)) if !own.is_empty() && own != value => {
+            Err(Failure::bad_request(format!("{field} of the object is {own:?}, but the request is for {value:?}")))
+        }
+        None | Some(Value::String(_) | Value::Null) => {
+            fields.insert(field.to_owned(), value.into());
+            Ok(())
+        }
+        Some(_) => Err(Failure::bad_request(format!("{field} of the object is not a string"))),
+    }
+}
+
+/// The name of a new object: its own, or with `generateName` a prefix with this suffix.
+///
+/// # Errors
+/// It has neither.
+pub fn new_name(object: &mut Value, suffix: &str) -> Result<String, Failure> {
+    let own = text(object, "/metadata/name").to_owned();
+    if !own.is_empty() {
+        return Ok(own);
+    }
+    let prefix = text(object, "/metadata/generateName").to_owned();
+    if prefix.is_empty() {
+        return Err(Failure::bad_request("resource name may not be empty: set metadata.name"));
+    }
+    let name = format!("{prefix}{suffix}");
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("generateName");
+        metadata.insert("name".to_owned(), name.as_str().into());
+    }
+    Ok(name)
+}
+
+/// The preconditions in the object or in the options of a deletion.
+///
+/// # Errors
+/// The object has changed since the client has read it, or it is another one of the same name.
+pub fn check_preconditions(
+    resource: &Resource,
+    name: &str,
+    wanted: (Option<&str>, Option<&str>),
+    current: (&str, &str),
+) -> Result<(), Failure> {
+    let (uid, version) = wanted;
+    if let Some(uid) = uid.filter(|uid| !uid.is_empty() && *uid != current.0) {
+        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", current.0);
+        return Err(Failure::conflict(resource, name, why));
+    }
+    if version.is_some_and(|version| !version.is_empty() && version != current.1) {
+        let why = "the object has been modified; please apply your changes to the latest version and try again";
+        return Err(Failure::conflict(resource, name, why));
+    }
+    Ok(())
+}
+
+/// The errors of a manifest, as those of an API server: an unknown field is a bad request, everything else is invalid.
+pub fn invalid(resource: &Resource, name: &str, problems: &[Problem]) -> Failure {
+    let shown = |p: &Problem| match &p.field {
+        Some(field) => format!("{field}: {}", p.message),
+        None => p.message.clone(),
+    };
+    let all: Vec<String> = problems.iter().map(shown).collect();
+    if problems.iter().any(|p| p.message.contains("unknown field")) {
+        let why = format!(
+            "{} in version {:?} cannot be handled as a {}: strict decoding error: {}",
+            resource.kind_name,
+            resource.version,
+            resource.kind_name,
+            all.join(", ")
+        );
+        return Failure::bad_request(why);
+    }
+    let causes = problems.iter().map(|p| (p.field.clone().unwrap_or_default(), p.message.clone())).collect();
+    Failure::invalid(resource, name, &all.join(", "), causes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::path::{Target, parse};
+    use super::*;
+    use serde_json::json;
+
+    fn path(text: &str) -> ObjectPath {
+        match parse(text) {
+            Ok(Target::Object(path)) => path,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    const WEB: &str = "/api/v1/namespaces/shop/pods/web";
+
+    #[test]
+    fn the_fields_of_the_server_are_removed() {
+        let object = json!({
+            "kind": "Pod", "apiVersion": "v1", "status": { "phase": "Running" },
+            "metadata": {
+                "name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "7", "creationTimestamp": "now",
+                "annotations": { "kubernetes.io/config.hash": "x", "own": "y" },
+            },
+            "spec": {},
+        });
+        let expected = json!({
+            "kind": "Pod", "apiVersion": "v1",
+            "metadata": { "name": "web", "namespace": "shop", "annotations": { "own": "y" } },
+            "spec": {},
+        });
+        assert_eq!(changed(&path(WEB), Some(&json!({})), &Change::Replace(object)), Ok(expected));
+    }
+
+    #[test]
+    fn a_change_concerns_the_object_of_the_path() {
+        let current = json!({ "kind": "Pod", "apiVersion": "v1", "metadata": { "name": "web" }, "spec": { "a": 1 } });
+        let merged = changed(&path(WEB), Some(&current), &Change::Merge(json!({ "spec": { "b": 2 } }))).unwrap();
+        assert_eq!(merged["spec"], json!({ "a": 1, "b": 2 }));
+        assert_eq!(merged["metadata"]["namespace"], "shop");
+        for (change, code) in [
+            (Change::Merge(json!({ "metadata": { "name": "other" } })), 400),
+            (Change::Merge(json!({ "kind": "Secret" })), 400),
+            (Change::Create(json!({ "metadata": { "namespace": "other" } })), 400),
+            (Change::Create(json!([])), 400),
+            (Change::Create(json!({ "metadata": 1 })), 400),
+            (Change::JsonPatch(json!([{ "op": "remove", "path": "/x" }])), 422),
+        ] {
+            assert_eq!(changed(&path(WEB), Some(&current), &change).unwrap_err().code, code, "{change:?}");
+        }
+        assert_eq!(changed(&path(WEB), None, &Change::Merge(json!({}))).unwrap_err().code, 404);
+    }
+
+    #[test]
+    fn a_name_is_generated_from_its_prefix() {
+        let mut object = json!({ "metadata": { "generateName": "job-" } });
+        assert_eq!(new_name(&mut object, "x7k2p").as_deref(), Ok("job-x7k2p"));
+        assert_eq!(object["metadata"], json!({ "name": "job-x7k2p" }));
+        assert_eq!(new_name(&mut json!({}), "x").unwrap_err().code, 400);
+    }
+
+    #[test]
+    fn preconditions_name_the_object_that_the_client_has_read() {
+        let pods = Resource::find("", "v1", "pods").unwrap();
+        let check = |uid, version| check_preconditions(pods, "web", (uid, version), ("u", "7"));
+        assert_eq!(check(None, None), Ok(()));
+        assert_eq!(check(Some("u"), Some("7")), Ok(()));
+        assert_eq!((check(Some("x"), None).unwrap_err().code, check(None, Some("6")).unwrap_err().code), (409, 409));
+    }
+}
