@@ -69,6 +69,11 @@ impl World {
                 let uids: BTreeSet<Uid> = uids.iter().filter(|uid| known(self, uid)).cloned().collect();
                 self.checks.undrained(&uids);
             }
+            Request::Shorten { uid, grace } => {
+                if self.engine.pod(uid).is_some_and(|view| !view.desired) {
+                    self.checks.bounds.end_requested(uid, Some(*grace), self.clock.now, &self.runtime);
+                }
+            }
             Request::Retry { .. } | Request::Exec(_) | Request::Stream(_) | Request::Usage | Request::Images => {}
         }
     }
@@ -270,6 +275,10 @@ impl World {
             }
             12 => Request::Usage,
             13 => Request::Images,
+            14 => {
+                let grace = Duration::from_secs(1 + below(dice, 3));
+                Request::Shorten { uid: some(dice).remove(0), grace }
+            }
             16 => Request::Stream(stream_of_command(some(dice).remove(0), None)),
             17 => Request::Stream(attach(some(dice).remove(0), below(dice, 2) == 0)),
             18 => Request::Stream(forward(some(dice).remove(0), &[80])),

@@ -400,11 +400,14 @@ fn document(view: &View<'_>, target: &Target, accept: &str, verbose: bool) -> Re
     })
 }
 
-/// The object in a body. (kubectl sends some objects as protobuf, which needs the schema of each kind.)
+/// The object in a body. kubectl sends some objects as protobuf.
 fn object(body: &[u8], media_type: &str) -> Result<Value> {
     match media_type {
         "application/json" | "" => json_body(body),
         "application/yaml" => yaml_body(body),
+        "application/vnd.kubernetes.protobuf" => {
+            protobuf::to_json(body).ok_or_else(|| Failure::unsupported_media_type("application/json, application/yaml"))
+        }
         _ => Err(Failure::unsupported_media_type("application/json, application/yaml")),
     }
 }
@@ -422,14 +425,7 @@ fn yaml_body(body: &[u8]) -> Result<Value> {
 fn review(asked: &Asked<'_>, body: &[u8]) -> Result<Response> {
     let kind = asked.path.resource.kind;
     let content_type = asked.api.head.values("content-type").next().unwrap_or_default();
-    let object = match content_type.split(';').next().unwrap_or_default().trim() {
-        "application/vnd.kubernetes.protobuf" => {
-            protobuf::to_json(body).ok_or_else(|| Failure::bad_request("the body is not a valid protobuf object"))?
-        }
-        "application/json" | "" => serde_json::from_slice(body)
-            .map_err(|e| Failure::bad_request(format!("the body is not valid JSON: {e}")))?,
-        _ => return Err(Failure::unsupported_media_type("application/json, application/vnd.kubernetes.protobuf")),
-    };
+    let object = object(body, content_type.split(';').next().unwrap_or_default().trim())?;
     let mut response = json(&reviews::answer(kind, object, &asked.client.name, asked.client.role));
     response.status = 201;
     Ok(response)

@@ -1,23 +1,31 @@
 //! Reads the few protobuf bodies that kubectl sends although the server offers only JSON.
 
-use serde_json::{Value, json};
+use k8s_openapi::ByteString;
+use serde_json::{Map, Value, json};
 
 /// The bytes before a protobuf object of the API.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// The fields of a message that contain bytes, in their order. Ends at the first invalid one.
-fn fields(mut rest: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+/// The value of a field. Fields with a fixed length are skipped: none of these kinds has one.
+#[derive(Clone, Copy)]
+enum Field<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+}
+
+/// The fields of a message, in their order. Ends at the first invalid one.
+fn fields(mut rest: &[u8]) -> impl Iterator<Item = (u64, Field<'_>)> {
     std::iter::from_fn(move || {
         loop {
             let tag = varint(&mut rest)?;
             match tag & 7 {
-                0 => drop(varint(&mut rest)?),
+                0 => return Some((tag >> 3, Field::Number(varint(&mut rest)?))),
                 1 => rest = rest.get(8..)?,
                 2 => {
                     let length = usize::try_from(varint(&mut rest)?).ok()?;
                     let (bytes, after) = rest.split_at_checked(length)?;
                     rest = after;
-                    return Some((tag >> 3, bytes));
+                    return Some((tag >> 3, Field::Bytes(bytes)));
                 }
                 5 => rest = rest.get(4..)?,
                 _ => return None,
@@ -39,9 +47,56 @@ fn varint(rest: &mut &[u8]) -> Option<u64> {
     None
 }
 
+/// The messages in a repeated field.
+fn messages(of: &[u8], number: u64) -> impl Iterator<Item = &[u8]> {
+    fields(of).filter_map(move |(n, field)| match field {
+        Field::Bytes(bytes) if n == number => Some(bytes),
+        _ => None,
+    })
+}
+
+fn number(of: &[u8], number: u64) -> Option<u64> {
+    fields(of).find_map(|(n, field)| match field {
+        Field::Number(value) if n == number => Some(value),
+        _ => None,
+    })
+}
+
+/// A map from texts, with the values that `value` makes.
+fn map(of: &[u8], number: u64, value: fn(&[u8]) -> Value) -> Map<String, Value> {
+    messages(of, number).map(|entry| (text(entry, 1), value(message(entry, 2).unwrap_or_default()))).collect()
+}
+
+fn string(bytes: &[u8]) -> Value {
+    String::from_utf8_lossy(bytes).into()
+}
+
+fn base64(bytes: &[u8]) -> Value {
+    json!(ByteString(bytes.to_vec()))
+}
+
+/// The parts of ObjectMeta that a client sets.
+fn metadata(of: &[u8]) -> Value {
+    let of = message(of, 1).unwrap_or_default();
+    let mut metadata = Map::new();
+    for (name, number) in [("name", 1), ("generateName", 2), ("namespace", 3)] {
+        let value = text(of, number);
+        if !value.is_empty() {
+            metadata.insert(name.to_owned(), value.into());
+        }
+    }
+    for (name, number) in [("labels", 11), ("annotations", 12)] {
+        let value = map(of, number, string);
+        if !value.is_empty() {
+            metadata.insert(name.to_owned(), value.into());
+        }
+    }
+    metadata.into()
+}
+
 /// The message in a field.
 fn message(of: &[u8], number: u64) -> Option<&[u8]> {
-    fields(of).find(|(n, _)| *n == number).map(|(_, bytes)| bytes)
+    messages(of, number).next()
 }
 
 fn text(of: &[u8], number: u64) -> String {
@@ -79,8 +134,50 @@ pub fn to_json(body: &[u8]) -> Option<Value> {
             Some(json!({ "kind": kind, "spec": { "namespace": text(spec, 1) } }))
         }
         "SelfSubjectReview" => Some(json!({ "kind": kind })),
+        "ConfigMap" => {
+            let fields = [("data", map(of, 2, string)), ("binaryData", map(of, 3, base64))];
+            Some(with_data(&kind, of, fields, number(of, 4)))
+        }
+        "Secret" => {
+            let fields = [("data", map(of, 2, base64)), ("stringData", map(of, 4, string))];
+            let mut secret = with_data(&kind, of, fields, number(of, 5));
+            let of_type = text(of, 3);
+            if !of_type.is_empty() {
+                secret["type"] = of_type.into();
+            }
+            Some(secret)
+        }
+        "PriorityClass" => {
+            // A negative number has ten bytes: the bits are those of the signed number.
+            let value = number(of, 2).unwrap_or(0).cast_signed();
+            let mut class = json!({ "kind": kind, "metadata": metadata(of), "value": value });
+            if number(of, 3) == Some(1) {
+                class["globalDefault"] = true.into();
+            }
+            for (name, number) in [("description", 4), ("preemptionPolicy", 5)] {
+                let value = text(of, number);
+                if !value.is_empty() {
+                    class[name] = value.into();
+                }
+            }
+            Some(class)
+        }
         _ => None,
     }
+}
+
+/// A ConfigMap or a Secret.
+fn with_data(kind: &str, of: &[u8], fields: [(&str, Map<String, Value>); 2], immutable: Option<u64>) -> Value {
+    let mut object = json!({ "kind": kind, "metadata": metadata(of) });
+    for (name, map) in fields {
+        if !map.is_empty() {
+            object[name] = map.into();
+        }
+    }
+    if immutable == Some(1) {
+        object["immutable"] = true.into();
+    }
+    object
 }
 
 #[cfg(test)]
@@ -104,6 +201,25 @@ mod tests {
         let attributes = &json["spec"]["resourceAttributes"];
         assert_eq!((&attributes["verb"], &attributes["subresource"]), (&"get".into(), &"log".into()));
         assert_eq!(to_json(&body("Pod", b"")), None);
+    }
+
+    #[test]
+    fn objects_that_kubectl_creates_are_read() {
+        let entry = |key: &[u8], value: &[u8]| [field(1, key), field(2, value)].concat();
+        let meta = field(1, &[field(1, b"made"), field(3, b"shop"), field(11, &entry(b"a", b"b"))].concat());
+        let map = [&meta[..], &field(2, &entry(b"x", b"one")), &field(3, &entry(b"y", b"\xff")), &[4 << 3, 1]].concat();
+        let metadata = json!({ "name": "made", "namespace": "shop", "labels": { "a": "b" } });
+        assert_eq!(
+            to_json(&body("ConfigMap", &map)).unwrap(),
+            json!({ "kind": "ConfigMap", "metadata": metadata, "data": { "x": "one" }, "binaryData": { "y": "/w==" }, "immutable": true })
+        );
+        let secret = [&meta[..], &field(2, &entry(b"x", b"one")), &field(3, b"Opaque")].concat();
+        assert_eq!(
+            to_json(&body("Secret", &secret)).unwrap(),
+            json!({ "kind": "Secret", "metadata": metadata, "data": { "x": "b25l" }, "type": "Opaque" })
+        );
+        let class = [&meta[..], &[2 << 3, 0x9c, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]].concat();
+        assert_eq!(to_json(&body("PriorityClass", &class)).unwrap()["value"], -100);
     }
 
     #[test]

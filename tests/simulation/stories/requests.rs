@@ -566,3 +566,39 @@ fn a_runtime_that_hangs_or_is_lost_gives_no_url_and_few_calls_wait_for_it() {
     w.run(1);
     assert_eq!(w.error(refused), (502, "the container runtime offers no stream: streaming server is off".to_owned()));
 }
+
+#[test]
+fn w4_the_grace_period_of_a_deleted_pod_can_be_shortened() {
+    let mut w = node();
+    w.life("web/main", &[Life::deaf()]);
+    w.file("web", "terminationGracePeriodSeconds: 30, containers: [{name: main, image: 'busybox:1.35'}]");
+    w.run(2);
+    let uid = w.uid("web");
+    let shorten =
+        |w: &mut World, seconds| w.ask(Request::Shorten { uid: uid.clone(), grace: Duration::from_secs(seconds) });
+    // A pod that is desired goes on.
+    let id = shorten(&mut w, 1);
+    assert_eq!(w.error(id), (404, format!("there is no pod with the UID {uid}")));
+    w.run(3);
+    assert!(w.runs("web/main"));
+    w.observed.calls.clear();
+    w.remove("web");
+    w.run(3);
+    // A longer grace period changes nothing.
+    let ids = [shorten(&mut w, 60), shorten(&mut w, 5)];
+    for id in ids {
+        assert_eq!(w.answer(id), Some(&Ok(Reply::Shortened)));
+    }
+    let stops: Vec<_> = w.take_calls().into_iter().filter(|c| c.starts_with("StopContainer")).collect();
+    assert_eq!(
+        stops,
+        ["StopContainer web/main#0 30000ms", "StopContainer web/main#0 2000ms"],
+        "two of five seconds are left"
+    );
+    w.run(3);
+    assert!(!w.runs("web/main"));
+    w.run(5);
+    let gone = shorten(&mut w, 1);
+    assert_eq!(w.error(gone).0, 404);
+    w.assert_clean();
+}
