@@ -45,7 +45,7 @@ test-unit: ## units, simulation, architecture: no root, no runtime
 
 test-runtime: ## pods on a real, private containerd (root or sudo); ARGS=filter RUNTIME=1.7
 	@tests/lab/install.sh build runtime
-	$(CARGO) test --test runtime $(RUNNER) -- --test-threads=$(THREADS) $(ARGS)
+	WHERRY_KUBECTL=1 $(CARGO) test --test runtime $(RUNNER) -- --test-threads=$(THREADS) $(ARGS)
 
 test-shutdown: ## graceful shutdown with a real logind and pods on a real containerd (root or sudo); ARGS=filter
 	@tests/lab/install.sh build runtime logind

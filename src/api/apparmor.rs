@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Pod};
 
 /// The prefix of the annotation for a container; its name follows.
-pub const ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
+pub(crate) const ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile<'a> {

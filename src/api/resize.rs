@@ -1,9 +1,10 @@
-//! In-place resize (KEP-1287): whether two versions of a pod differ only in the cpu and memory of containers, and how each
-//! container gets its new amounts.
+//! Changes of a pod in place: whether two versions of a pod differ only in labels, annotations, and the cpu and memory of containers
+//! (KEP-1287), and how each container gets its new amounts.
 //!
 //! Main containers and sidecars can be resized. As in Kubernetes 1.33, a resize must not remove a request or a limit and must
 //! not change the QoS class, and pods with resources of their own cannot be resized. In these cases the pod is replaced.
 
+use crate::api::apparmor;
 use crate::api::limits::{limits, requests};
 use crate::api::names::annotation;
 use crate::api::pod::{Pod, is_sidecar};
@@ -25,23 +26,32 @@ pub enum How {
     Restart,
 }
 
-/// True if `new` differs from `current` only in resources that can change while the pod runs.
-pub fn is_resize(current: &Pod, new: &Pod) -> bool {
-    let (old, wanted) = (current.spec(), new.spec());
+/// True if `new` differs from `current` only in labels, annotations, and resources that can change while the pod runs.
+pub fn is_in_place(current: &Pod, new: &Pod) -> bool {
     current.name == new.name
-        && !pod_resources::is_set(old)
-        && !pod_resources::is_set(wanted)
         && without_amounts(current) == without_amounts(new)
-        && pairs(current, new).any(|(a, b)| a.resources != b.resources)
+        && if changes_amounts(current, new) { is_resize(current, new) } else { metadata(current) != metadata(new) }
+}
+
+/// True if the containers of two versions that differ only in place have other requests or limits.
+pub fn changes_amounts(current: &Pod, new: &Pod) -> bool {
+    pairs(current, new).any(|(a, b)| a.resources != b.resources)
+}
+
+/// The amounts of a running pod can be changed to those of `new`.
+fn is_resize(current: &Pod, new: &Pod) -> bool {
+    let (old, wanted) = (current.spec(), new.spec());
+    !pod_resources::is_set(old)
+        && !pod_resources::is_set(wanted)
         && pairs(current, new).all(|(a, b)| keeps_all(a, b))
         && Qos::of(old) == Qos::of(wanted)
 }
 
 /// True if the document `new` defines the pod `current`, whose UID is another one: it is the same version, or `current` runs and
-/// can be resized to it.
+/// can be changed to it in place.
 pub fn continues(current: &Pod, new: &Pod, can_be_resized: bool) -> bool {
     let same_document = current.name == new.name && current.source == new.source;
-    same_document && (current.digest == new.digest || can_be_resized && is_resize(current, new))
+    same_document && (current.digest == new.digest || can_be_resized && is_in_place(current, new))
 }
 
 /// The new version under the identity of the current one.
@@ -119,13 +129,27 @@ fn keeps_all(current: &core::Container, new: &core::Container) -> bool {
     kept(requests) && kept(limits)
 }
 
-/// The pod without its identity and without the amounts that can be resized.
+/// The labels, and the annotations without the pod's identity.
+fn metadata(pod: &Pod) -> (BTreeMap<&str, &str>, BTreeMap<&str, &str>) {
+    fn texts(map: Option<&BTreeMap<String, String>>) -> BTreeMap<&str, &str> {
+        map.into_iter().flatten().map(|(key, value)| (key.as_str(), value.as_str())).collect()
+    }
+    let metadata = &pod.object.metadata;
+    let mut annotations = texts(metadata.annotations.as_ref());
+    annotations.retain(|key, _| !IDENTITY.contains(key));
+    (texts(metadata.labels.as_ref()), annotations)
+}
+
+/// The pod without its identity, without labels and annotations, and without the amounts that can be resized. The annotations that
+/// set AppArmor profiles stay, because a container gets its profile when it is created.
 fn without_amounts(pod: &Pod) -> core::Pod {
     let mut object = pod.object.clone();
     object.metadata.uid = None;
-    if let Some(annotations) = &mut object.metadata.annotations {
-        annotations.retain(|key, _| !IDENTITY.contains(&key.as_str()));
-    }
+    object.metadata.labels = None;
+    let annotations = object.metadata.annotations.take().unwrap_or_default();
+    let profiles: BTreeMap<_, _> =
+        annotations.into_iter().filter(|(key, _)| key.starts_with(apparmor::ANNOTATION)).collect();
+    object.metadata.annotations = Some(profiles);
     let Some(spec) = &mut object.spec else { return object };
     let sidecars = spec.init_containers.iter_mut().flatten().filter(|c| is_sidecar(c));
     for container in sidecars.chain(&mut spec.containers) {
@@ -188,25 +212,37 @@ mod tests {
             // The class becomes Guaranteed.
             ("{requests: {cpu: 1, memory: 20Mi, ephemeral-storage: 1Gi}, limits: {memory: 20Mi, cpu: 1}}", false),
         ] {
-            assert_eq!(is_resize(&current, &one(resources)), is, "{resources}");
+            assert_eq!(is_in_place(&current, &one(resources)), is, "{resources}");
         }
     }
 
     #[test]
     fn any_other_change_is_no_resize() {
         let current = one("{requests: {cpu: 100m}}");
-        let other = |spec: &str| is_resize(&current, &pod("", spec));
+        let other = |spec: &str| is_in_place(&current, &pod("", spec));
         assert!(other("containers: [{name: m, image: 'i:1', resources: {requests: {cpu: 1}}}]"));
         assert!(!other("containers: [{name: m, image: 'i:2', resources: {requests: {cpu: 1}}}]"));
         assert!(!other("hostNetwork: true, containers: [{name: m, image: 'i:1', resources: {requests: {cpu: 1}}}]"));
         let labelled =
             pod(", labels: {a: b}", "containers: [{name: m, image: 'i:1', resources: {requests: {cpu: 1}}}]");
-        assert!(!is_resize(&current, &labelled));
+        assert!(is_in_place(&current, &labelled) && changes_amounts(&current, &labelled));
+        let only = |metadata: &str, image: &str| {
+            pod(
+                metadata,
+                &format!("containers: [{{name: m, image: '{image}', resources: {{requests: {{cpu: 100m}}}}}}]"),
+            )
+        };
+        let labels = only(", labels: {a: b}, annotations: {c: d}", "i:1");
+        assert!(is_in_place(&current, &labels) && !changes_amounts(&current, &labels));
+        assert!(!is_in_place(&current, &only(", labels: {a: b}", "i:2")));
+        let profile = ", annotations: {container.apparmor.security.beta.kubernetes.io/m: unconfined}";
+        assert!(!is_in_place(&current, &only(profile, "i:1")));
+        assert!(!is_in_place(&current, &current), "nothing has changed");
         let init = |cpu: &str, policy: &str| {
             let init = format!("{{name: i, image: 'i:1', resources: {{requests: {{cpu: {cpu}}}}}{policy}}}");
             pod("", &format!("initContainers: [{init}], containers: [{{name: m, image: 'i:1'}}]"))
         };
-        assert!(!is_resize(&init("100m", ""), &init("200m", "")), "an init container runs once");
+        assert!(!is_in_place(&init("100m", ""), &init("200m", "")), "an init container runs once");
         assert!(is_resize(&init("100m", ", restartPolicy: Always"), &init("200m", ", restartPolicy: Always")));
     }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use wherry::api::control::DrainOutcome;
 use wherry::api::facts::{ExecOutput, UsageFact};
-use wherry::api::names::Uid;
+use wherry::api::names::{FullName, Uid};
 use wherry::engine::control::exec::MAX_EXECS;
 use wherry::engine::control::stream::MAX_CALLS;
 use wherry::engine::control::{
@@ -15,6 +15,7 @@ use wherry::engine::control::{
 };
 use wherry::engine::effect::{ExecCall, RuntimeCall, StreamCall};
 use wherry::engine::event::{Answer, Event};
+use wherry::engine::node::PodView;
 use wherry::engine::op::{Code, OpError};
 use wherry::engine::pod::kill::TerminationSource;
 use wherry::engine::rng::Rng;
@@ -69,9 +70,11 @@ impl World {
                 let uids: BTreeSet<Uid> = uids.iter().filter(|uid| known(self, uid)).cloned().collect();
                 self.checks.undrained(&uids);
             }
-            Request::Shorten { uid, grace } => {
-                if self.engine.pod(uid).is_some_and(|view| !view.desired) {
-                    self.checks.bounds.end_requested(uid, Some(*grace), self.clock.now, &self.runtime);
+            Request::Shorten { pod, grace } => {
+                let ends = |view: &PodView<'_>| view.pod.name == *pod && !view.desired;
+                let views = self.engine.pods().into_iter().filter(ends);
+                for uid in views.map(|view| view.pod.uid.clone()).collect::<Vec<_>>() {
+                    self.checks.bounds.end_requested(&uid, Some(*grace), self.clock.now, &self.runtime);
                 }
             }
             Request::Retry { .. } | Request::Exec(_) | Request::Stream(_) | Request::Usage | Request::Images => {}
@@ -277,7 +280,10 @@ impl World {
             13 => Request::Images,
             14 => {
                 let grace = Duration::from_secs(1 + below(dice, 3));
-                Request::Shorten { uid: some(dice).remove(0), grace }
+                let uid = some(dice).remove(0);
+                let pod =
+                    self.engine.pod(&uid).map_or_else(|| FullName::new("no", "pod"), |view| view.pod.name.clone());
+                Request::Shorten { pod, grace }
             }
             16 => Request::Stream(stream_of_command(some(dice).remove(0), None)),
             17 => Request::Stream(attach(some(dice).remove(0), below(dice, 2) == 0)),

@@ -42,16 +42,22 @@ pub(in crate::agent) struct Change {
 pub(super) struct Writes {
     waiting: VecDeque<(Ticket, Change)>,
     /// The change that a helper carries out.
-    running: Option<(Ticket, Change)>,
+    running: Option<Running>,
     /// The changes that the engine has not accepted yet.
     written: Vec<Written>,
+}
+
+struct Running {
+    ticket: Ticket,
+    change: Change,
+    /// The UID of the pod before the change.
+    before: Option<Uid>,
 }
 
 struct Written {
     ticket: Ticket,
     change: Change,
     edited: Edited,
-    /// The UID of the pod before the change.
     before: Option<Uid>,
     until: Boot,
 }
@@ -81,19 +87,20 @@ impl Agent {
         }
         let Some((ticket, change)) = kube.writes.waiting.pop_front() else { return };
         let edit = change.edit.clone();
-        kube.writes.running = Some((ticket, change));
+        let name = FullName::new(&change.key.namespace, &change.key.name);
+        let pod = (change.key.kind == Kind::Pod).then(|| self.engine.manifest_of(&name)).flatten();
+        let before = pod.map(|pod| pod.uid.clone());
+        if let Some(kube) = self.kube.get() {
+            kube.writes.running = Some(Running { ticket, change, before });
+        }
         let work = move || effects::Work::Kube(KubeWork::Edited(Box::new(edit.run())));
         let id = self.sources.helpers.submit(Class::Records, "write a manifest", now.boot + WRITE_TIMEOUT, work);
         self.sources.jobs.insert(id, effects::Job::Kube(KubeJob::Edit));
     }
 
     pub(super) fn change_done(&mut self, result: Result<Edited, Failure>, now: Now) {
-        let uid_of = |agent: &Agent, key: &Key| {
-            let name = FullName::new(&key.namespace, &key.name);
-            let pod = (key.kind == Kind::Pod).then(|| agent.engine.manifest_of(&name)).flatten();
-            pod.map(|pod| pod.uid.clone())
-        };
-        let Some((ticket, change)) = self.kube.get().and_then(|kube| kube.writes.running.take()) else { return };
+        let Some(running) = self.kube.get().and_then(|kube| kube.writes.running.take()) else { return };
+        let Running { ticket, change, before } = running;
         match result {
             Err(refused) => self.server.answer(ticket, failure(&refused), now.boot),
             Ok(edited) => {
@@ -111,7 +118,6 @@ impl Agent {
                     edited.file,
                     change.edit.dry_run
                 );
-                let before = uid_of(self, &change.key);
                 let until = now.boot + ACCEPT_TIMEOUT;
                 if let Some(kube) = self.kube.get() {
                     kube.writes.written.push(Written { ticket, change, edited, before, until });
@@ -138,10 +144,11 @@ impl Agent {
                 }
             }
             // W4: it can only shorten the grace period.
-            if let (Outcome::Removed, Some(grace), Some(uid), false) =
-                (written.edited.outcome, written.change.grace, written.before, written.change.edit.dry_run)
+            if let (Outcome::Removed, Some(grace), Kind::Pod, false) =
+                (written.edited.outcome, written.change.grace, written.change.key.kind, written.change.edit.dry_run)
             {
-                let request = Request::Shorten { uid, grace };
+                let pod = FullName::new(&written.change.key.namespace, &written.change.key.name);
+                let request = Request::Shorten { pod, grace };
                 self.events.push_back(Event::Request { id: RequestId(written.ticket.0), request });
             }
         }

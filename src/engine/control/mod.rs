@@ -44,8 +44,9 @@ pub enum Request {
     Drain { uids: Vec<Uid>, grace: Option<Duration> },
     /// W27: allow these pods to run again.
     Undrain { uids: Vec<Uid> },
-    /// W4: shorten the grace period of a pod that terminates because it is not desired any more. A longer one has no effect.
-    Shorten { uid: Uid, grace: Duration },
+    /// W4: shorten the grace period of the pods of this name that terminate because they are not desired any more. A longer one has
+    /// no effect.
+    Shorten { pod: FullName, grace: Duration },
     /// A3: repeat the admission of a rejected pod.
     Retry { uid: Uid },
     /// Run a command in a running container.

@@ -20,6 +20,7 @@ use crate::engine::op::{OpError, OpId};
 use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
 use crate::engine::pod::record;
 use crate::engine::pod::status::Cause;
+use crate::engine::pod::worker::Worker;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -29,7 +30,7 @@ impl Engine {
         let answer = match request {
             Request::Drain { uids, grace } => self.drain(id, &uids, grace),
             Request::Undrain { uids } => self.undrain(id, &uids),
-            Request::Shorten { uid, grace } => self.shorten(&uid, grace).map(Some),
+            Request::Shorten { pod, grace } => Ok(Some(self.shorten(&pod, grace))),
             Request::Retry { uid } => self.retry_rejected(&uid).map(Some),
             Request::Exec(request) => self.exec(id, request).map(|()| None),
             Request::Stream(request) => self.stream(id, request).map(|()| None),
@@ -90,14 +91,16 @@ impl Engine {
         })
     }
 
-    fn shorten(&mut self, uid: &Uid, grace: Duration) -> Result<Reply, RequestError> {
-        if !self.workers.get(uid).is_some_and(|worker| !worker.demand.desired) {
-            return Err(RequestError::UnknownPod(uid.clone()));
+    /// A pod and its successors can terminate at the same time.
+    fn shorten(&mut self, pod: &FullName, grace: Duration) -> Reply {
+        let ends = |worker: &Worker| worker.name == *pod && !worker.demand.desired;
+        let uids: Vec<Uid> = self.workers.values().filter(|worker| ends(worker)).map(|w| w.uid.clone()).collect();
+        for uid in &uids {
+            self.with_worker(uid, |worker, entry, ctx| worker.shorten(grace, entry, ctx));
+            self.dirty.insert(uid.clone());
         }
-        self.with_worker(uid, |worker, entry, ctx| worker.shorten(grace, entry, ctx));
-        self.dirty.insert(uid.clone());
         self.settle_all();
-        Ok(Reply::Shortened)
+        Reply::Shortened
     }
 
     fn check_pods(&self, uids: &[Uid]) -> Result<(), RequestError> {

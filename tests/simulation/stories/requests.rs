@@ -7,7 +7,7 @@ use crate::story::{NEVER, ONE, TWO, node, node_with};
 use crate::world::{Fault, MS, World, config};
 use std::time::Duration;
 use wherry::api::control::DrainOutcome::{self, Completed, Down, Ending, NotDrained, NotFound, Starts, Waits};
-use wherry::api::names::Uid;
+use wherry::api::names::{FullName, Uid};
 use wherry::api::shutdown::Groups;
 use wherry::engine::control::exec::MAX_EXECS;
 use wherry::engine::control::stream::MAX_CALLS;
@@ -573,12 +573,11 @@ fn w4_the_grace_period_of_a_deleted_pod_can_be_shortened() {
     w.life("web/main", &[Life::deaf()]);
     w.file("web", "terminationGracePeriodSeconds: 30, containers: [{name: main, image: 'busybox:1.35'}]");
     w.run(2);
-    let uid = w.uid("web");
-    let shorten =
-        |w: &mut World, seconds| w.ask(Request::Shorten { uid: uid.clone(), grace: Duration::from_secs(seconds) });
+    let shorten = |w: &mut World, seconds| {
+        w.ask(Request::Shorten { pod: FullName::new("default", "web"), grace: Duration::from_secs(seconds) })
+    };
     // A pod that is desired goes on.
-    let id = shorten(&mut w, 1);
-    assert_eq!(w.error(id), (404, format!("there is no pod with the UID {uid}")));
+    shorten(&mut w, 1);
     w.run(3);
     assert!(w.runs("web/main"));
     w.observed.calls.clear();
@@ -599,6 +598,6 @@ fn w4_the_grace_period_of_a_deleted_pod_can_be_shortened() {
     assert!(!w.runs("web/main"));
     w.run(5);
     let gone = shorten(&mut w, 1);
-    assert_eq!(w.error(gone).0, 404);
+    assert_eq!(w.answer(gone), Some(&Ok(Reply::Shortened)), "nothing of it is left");
     w.assert_clean();
 }

@@ -376,3 +376,33 @@ fn r3_the_volumes_of_a_resized_pod_get_the_new_amounts() {
     calls.sort();
     assert_eq!(calls, ["Mount web", "UpdateContainer web/c0#0"]);
 }
+
+#[test]
+fn r5_a_change_of_labels_keeps_the_pod_also_after_a_restart() {
+    let labelled = |labels: &str| pod("/m/web.yaml", &format!("web, labels: {{{labels}}}"), "", &cpu(100));
+    let label = |w: &World| {
+        let view = w.engine.pods().into_iter().next().expect("a pod");
+        view.pod.object.metadata.labels.clone().and_then(|labels| labels.get("a").cloned())
+    };
+    let mut w = running(&cpu(100));
+    let (uid, id) = (w.shown_uid("web"), w.running("web/c0"));
+    for wanted in ["b", "c"] {
+        w.document("/m/web.yaml", labelled(&format!("a: {wanted}")));
+        w.run(5);
+        assert_eq!(label(&w).as_deref(), Some(wanted));
+    }
+    w.kill_engine();
+    w.start();
+    w.run(5);
+    assert_eq!((label(&w).as_deref(), w.shown_uid("web"), w.running("web/c0")), (Some("c"), uid.clone(), id.clone()));
+    // The labels and the amounts together.
+    let both = pod("/m/web.yaml", "web, labels: {a: d}", "", &cpu(200));
+    w.document("/m/web.yaml", both);
+    w.run(5);
+    assert_eq!((label(&w).as_deref(), amounts(&w, "web/c0").as_str()), (Some("d"), "cpu=200m/"));
+    assert_eq!((w.shown_uid("web"), w.running("web/c0")), (uid, id));
+    assert_eq!(w.notices("ResizeStarted").len(), 1);
+    w.remove("web");
+    w.run(40);
+    w.assert_clean();
+}

@@ -14,7 +14,7 @@ use crate::api::reason::Reason;
 use crate::api::resize::{self, How};
 use crate::engine::admission::pod_requests::PodRequests;
 use crate::engine::context::Context;
-use crate::engine::effect::{CgroupCall, RuntimeCall};
+use crate::engine::effect::{CgroupCall, Effect, RuntimeCall};
 use crate::engine::event::Answer;
 use crate::engine::op::OpError;
 use crate::engine::pleg::cache::Entry;
@@ -140,8 +140,8 @@ impl Worker {
         if self.resize.wanted.as_ref().is_some_and(|wanted| wanted.pod.digest == pod.digest) {
             return;
         }
-        let is_resize = |current: &Rc<Pod>| resize::is_resize(current, pod);
-        let resizes = self.can_be_resized() && self.pod.as_ref().is_some_and(is_resize);
+        let is_in_place = |current: &Rc<Pod>| resize::is_in_place(current, pod);
+        let resizes = self.can_be_resized() && self.pod.as_ref().is_some_and(is_in_place);
         self.resize.wanted = resizes.then(|| Wanted {
             pod: pod.clone(),
             requests: Rc::new(PodRequests::of(pod)),
@@ -195,6 +195,13 @@ impl Worker {
         let (Some(Wanted { pod, requests, .. }), Some(current)) = (self.resize.wanted.take(), self.pod.take()) else {
             return;
         };
+        // Files with values from labels, annotations or `resourceFieldRef` change too.
+        if self.extras.volumes {
+            self.volumes.outdated();
+        }
+        if !resize::changes_amounts(&current, &pod) {
+            return self.metadata_changed(pod, ctx);
+        }
         let mut outdated = self.resize.applying.take().map(|applying| applying.outdated).unwrap_or_default();
         for c in entry.facts().containers.iter().filter(|c| may_run(c)) {
             let (Some(old), Some(new)) = (current.container(&c.name), pod.container(&c.name)) else { continue };
@@ -204,16 +211,20 @@ impl Worker {
             before.how = before.how.max(how);
         }
         self.resize.applying = Some(Applying::new(outdated));
-        // Files with values from `resourceFieldRef` change too.
-        if self.extras.volumes {
-            self.volumes.outdated();
-        }
         self.requests = requests;
         let message = "Pod resize started".to_owned();
         ctx.emit_normal(Some(&pod), None, Reason::ResizeStarted, message);
         self.pod = Some(pod);
         self.record.wait_for_write();
         self.put_record(ctx);
+    }
+
+    /// R5: only labels and annotations have changed. A resize in progress continues.
+    fn metadata_changed(&mut self, pod: Rc<Pod>, ctx: &mut Context<'_>) {
+        self.pod = Some(pod);
+        self.record.wait_for_write();
+        self.put_record(ctx);
+        ctx.outbox.push(Effect::Publish { uid: self.uid.clone(), name: self.name.clone() });
     }
 
     /// Nothing of the pod runs: it starts with the new resources.
