@@ -10,6 +10,8 @@ THREADS ?= 4
 # 1.7: run the runtime tests and the bench on containerd 1.7 instead of the system's (tests/lab/newer-runtime.sh).
 RUNTIME ?= $(WHERRY_RUNTIME)
 export WHERRY_RUNTIME := $(RUNTIME)
+# The versions of kubectl in the runtime tests. One is enough for another runtime.
+KUBECTL ?= $(if $(RUNTIME),1.36,1.20 1.32 1.36)
 # Passed to the test programs: a filter, --nocapture, ...
 ARGS ?=
 DESTDIR ?=
@@ -45,7 +47,7 @@ test-unit: ## units, simulation, architecture: no root, no runtime
 
 test-runtime: ## pods on a real, private containerd (root or sudo); ARGS=filter RUNTIME=1.7
 	@tests/lab/install.sh build runtime
-	WHERRY_KUBECTL=1 $(CARGO) test --test runtime $(RUNNER) -- --test-threads=$(THREADS) $(ARGS)
+	WHERRY_KUBECTL='$(KUBECTL)' $(CARGO) test --test runtime $(RUNNER) -- --test-threads=$(THREADS) $(ARGS)
 
 test-shutdown: ## graceful shutdown with a real logind and pods on a real containerd (root or sudo); ARGS=filter
 	@tests/lab/install.sh build runtime logind

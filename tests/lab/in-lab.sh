@@ -3,8 +3,8 @@
 # the runner of the runtime tests and the bench (see the Makefile). Only this part needs root.
 #
 # WHERRY_LAB_SOCKET and the other variables of DIR/env describe the runtime (see runtime.sh). WHERRY_RUNTIME=1.7: use
-# containerd 1.7 instead of the system's (newer-runtime.sh). WHERRY_KUBECTL=1: the tests run kubectl; they find the paths of the
-# available ones in the same variable, separated by colons (kubectl.sh).
+# containerd 1.7 instead of the system's (newer-runtime.sh). WHERRY_KUBECTL='1.20 1.36': the tests use these versions of kubectl
+# (kubectl.sh); one that is not available is left out.
 set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/common.sh"
@@ -31,14 +31,18 @@ fi
 can_be_root || die "a container runtime needs root or sudo, which are not available"
 images=${WHERRY_LAB_IMAGES:-$PROJECT/target/lab-images}
 as_caller "$LAB/images.sh" "$images"
-kubectl=
-if [ -n "${WHERRY_KUBECTL:-}" ]; then
-	for version in 1.20 1.32 1.36; do
-		kubectl+=${kubectl:+:}$(as_caller "$LAB/kubectl.sh" "$version") || [ $? = 69 ]
-	done
-fi
 bin=
 if [ -n "${WHERRY_RUNTIME:-}" ]; then bin=$(as_caller "$LAB/newer-runtime.sh" "$WHERRY_RUNTIME"); fi
-as_root env WHERRY_LAB_IMAGES="$images" WHERRY_KUBECTL="$kubectl" WHERRY_LAB_BIN="$bin" WHERRY_LAB_KEEP="${WHERRY_LAB_KEEP:-}" WHERRY_RECORD="${WHERRY_RECORD:-}" \
+kubectl=
+for version in ${WHERRY_KUBECTL:-}; do
+	status=0
+	path=$(as_caller "$LAB/kubectl.sh" "$version") || status=$?
+	case $status in
+	0) kubectl="$kubectl $version=$path" ;;
+	69) ;;
+	*) die "kubectl.sh $version failed" ;;
+	esac
+done
+as_root env WHERRY_LAB_IMAGES="$images" WHERRY_LAB_BIN="$bin" WHERRY_KUBECTL="${WHERRY_KUBECTL:-}" WHERRY_LAB_KUBECTL="$kubectl" WHERRY_LAB_KEEP="${WHERRY_LAB_KEEP:-}" WHERRY_RECORD="${WHERRY_RECORD:-}" \
 	WHERRY_FORCE_SEED="${WHERRY_FORCE_SEED:-}" WHERRY_FORCE_KILLS="${WHERRY_FORCE_KILLS:-}" RUST_BACKTRACE="${RUST_BACKTRACE:-1}" \
 	"$LAB/isolate.sh" "$LAB/in-lab.sh" --inside "$@"

@@ -1,82 +1,42 @@
 //! Objects that kubectl creates, changes and deletes, with each kubectl of the lab against a real agent and runtime.
 
 use crate::support::agent::Agent;
+use crate::support::kubectl::{Kubectl, Printed, programs};
+use crate::support::lab::Runtime;
 use serde_json::Value;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-
-/// The first port for kubectl. As for the health port, each agent has its own.
-const FIRST_PORT: u16 = 24_000;
-const HEALTH_PORTS: u16 = 20_000;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// An agent that serves kubectl.
 fn serving(name: &str) -> Agent {
-    let mut agent = Agent::prepare(name, &crate::support::lab::Runtime::shared());
-    let port = FIRST_PORT + agent.healthz_port - HEALTH_PORTS;
-    let text = format!("apiVersion: wherry.io/v1alpha1\nkind: WherryConfiguration\nkubectlPort: {port}\n");
-    fs::write(agent.dir.join("config.d/20-kubectl.yaml"), text).expect("a drop-in");
-    agent.run();
-    agent.wait("the listener for kubectl", |_| std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+    let mut agent = Agent::prepare(name, &Runtime::shared());
+    agent.serve_kubectl();
+    agent.run_with_kubectl();
     agent
 }
 
-struct Kubectl {
-    program: PathBuf,
-    home: PathBuf,
-    kubeconfig: PathBuf,
-    namespace: String,
-}
-
-/// What a command has printed, and its exit code.
-struct Printed {
-    code: Option<i32>,
-    out: String,
-    err: String,
+/// The oldest kubectl validates only with a document that the agent does not serve.
+fn validation(k: &Kubectl) -> &'static str {
+    if k.minor < 29 { "--validate=false" } else { "--validate=true" }
 }
 
 impl Kubectl {
-    fn new(program: &Path, agent: &Agent, role: &[&str]) -> Kubectl {
-        let number = program.display().to_string().replace('/', "_");
-        let home = agent.dir.join(format!("home{number}{}", role.join("")));
-        fs::create_dir_all(&home).expect("a home");
-        let kubeconfig = home.join("kubeconfig");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_wherry"));
-        command.arg("kubeconfig").arg("--config").arg(agent.dir.join("config.yaml"));
-        command.arg("--config-dir").arg(agent.dir.join("config.d")).arg("--root-dir").arg(agent.root());
-        command.args(["--hostname", "node"]).args(role).arg("--output").arg(&kubeconfig);
-        let output = command.output().expect("wherry kubeconfig");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        Kubectl { program: program.to_owned(), home, kubeconfig, namespace: agent.namespace.clone() }
-    }
-
-    fn run(&self, arguments: &[&str]) -> Printed {
-        let mut command = Command::new(&self.program);
-        command
-            .env("HOME", &self.home)
-            .env("KUBECONFIG", &self.kubeconfig)
-            .env("KUBE_EDITOR", "sed -i s/first/second/");
-        let Output { status, stdout, stderr } =
-            command.args(["-n", &self.namespace]).args(arguments).output().expect("kubectl");
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Printed { code: status.code(), out: text(stdout), err: text(stderr) }
-    }
-
     /// Runs a command that must succeed.
-    fn ok(&self, arguments: &[&str]) -> String {
-        let Printed { code, out, err } = self.run(arguments);
-        assert_eq!(code, Some(0), "{arguments:?}: {out} {err}");
+    fn ok(&self, words: &[&str]) -> String {
+        let Printed { code, out, err } = self.run_words(words, b"");
+        assert_eq!(code, 0, "1.{} {words:?}: {out} {err}", self.minor);
         out
     }
 
     /// Runs a command that must fail.
-    fn fails(&self, arguments: &[&str]) -> String {
-        let Printed { code, out, err } = self.run(arguments);
-        assert_eq!(code, Some(1), "{arguments:?}: {out} {err}");
+    fn fails(&self, words: &[&str]) -> String {
+        let Printed { code, out, err } = self.run_words(words, b"");
+        assert_eq!(code, 1, "1.{} {words:?}: {out} {err}", self.minor);
         err
     }
 
-    fn get(&self, what: &str) -> Value {
+    fn object(&self, what: &str) -> Value {
         serde_json::from_str(&self.ok(&["get", what, "-o", "json"])).expect("JSON")
     }
 
@@ -85,15 +45,6 @@ impl Kubectl {
         fs::write(&path, text).expect("a file");
         path.display().to_string()
     }
-}
-
-/// The available kubectls: the oldest first. The first one validates only with an old document, which the agent does not serve.
-fn kubectls() -> Vec<(PathBuf, bool)> {
-    let paths = std::env::var("WHERRY_KUBECTL").unwrap_or_default();
-    let paths: Vec<PathBuf> = paths.split(':').filter(|path| !path.is_empty()).map(PathBuf::from).collect();
-    assert!(!paths.is_empty(), "no kubectl is available; tests/lab/kubectl.sh prints the reason");
-    let old = |path: &Path| path.components().any(|c| c.as_os_str() == "kubectl-1.20");
-    paths.into_iter().map(|path| (path.clone(), old(&path))).collect()
 }
 
 fn manifests(agent: &Agent) -> Vec<String> {
@@ -116,9 +67,9 @@ const BUSYBOX: &str = "localhost/busybox:1.35";
 #[test]
 fn each_kubectl_creates_changes_and_deletes_objects() {
     let agent = serving("kubechange");
-    for (program, is_old) in kubectls() {
-        let k = Kubectl::new(&program, &agent, &[]);
-        let validate = if is_old { "--validate=false" } else { "--validate=true" };
+    for (minor, program) in programs() {
+        let k = Kubectl::new(&agent, minor, &program, &format!("k{minor}"), "");
+        let (validate, is_old) = (validation(&k), minor < 29);
         let settings =
             k.file("settings.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {a: first}\n");
         let file = format!("kubectl_{}_configmap_settings.yaml", agent.namespace);
@@ -131,7 +82,7 @@ fn each_kubectl_creates_changes_and_deletes_objects() {
         k.ok(&["patch", "cm", "settings", "-p", r#"{"data": {"b": "2"}}"#]);
         k.ok(&["patch", "cm", "settings", "--type=merge", "-p", r#"{"data": {"c": "3"}}"#]);
         k.ok(&["patch", "cm", "settings", "--type=json", "-p", r#"[{"op": "remove", "path": "/data/b"}]"#]);
-        let shown = k.get("cm/settings");
+        let shown = k.object("cm/settings");
         assert_eq!(shown["data"], serde_json::json!({ "a": "first", "c": "3" }));
         assert_eq!(
             (&shown["metadata"]["labels"]["team"], &shown["metadata"]["annotations"]["note"]),
@@ -139,15 +90,15 @@ fn each_kubectl_creates_changes_and_deletes_objects() {
         );
         let before: u64 = shown["metadata"]["resourceVersion"].as_str().expect("a version").parse().expect("a number");
         k.ok(&["replace", validate, "-f", &settings]);
-        let shown = k.get("cm/settings");
+        let shown = k.object("cm/settings");
         assert_eq!(shown["data"], serde_json::json!({ "a": "first" }));
         let after: u64 = shown["metadata"]["resourceVersion"].as_str().expect("a version").parse().expect("a number");
         assert!(after > before);
         k.ok(&["edit", validate, "cm", "settings"]);
-        assert_eq!(k.get("cm/settings")["data"]["a"], "second");
+        assert_eq!(k.object("cm/settings")["data"]["a"], "second");
         if !is_old {
             k.ok(&["apply", "--server-side", "-f", &settings]);
-            assert_eq!(k.get("cm/settings")["data"]["a"], "first");
+            assert_eq!(k.object("cm/settings")["data"]["a"], "first");
             assert_eq!(k.ok(&["delete", "cm", "settings", "--dry-run=server"]).matches("settings").count(), 1);
             assert_eq!(manifests(&agent), [file.as_str()]);
         }
@@ -158,8 +109,8 @@ fn each_kubectl_creates_changes_and_deletes_objects() {
         k.ok(&["create", "configmap", "literal", "--from-literal=a=1"]);
         k.ok(&["create", "secret", "generic", "key", "--from-literal=password=hunter2"]);
         k.ok(&["create", "priorityclass", "high", "--value=1000"]);
-        assert_eq!(k.get("secret/key")["data"]["password"], "aHVudGVyMg==");
-        assert_eq!(k.get("priorityclass/high")["value"], 1000);
+        assert_eq!(k.object("secret/key")["data"]["password"], "aHVudGVyMg==");
+        assert_eq!(k.object("priorityclass/high")["value"], 1000);
         k.ok(&["delete", "cm/literal", "secret/key", "priorityclass/high"]);
         assert!(manifests(&agent).is_empty());
     }
@@ -169,9 +120,9 @@ fn each_kubectl_creates_changes_and_deletes_objects() {
 #[test]
 fn each_kubectl_applies_runs_and_deletes_pods() {
     let agent = serving("kubepods");
-    for (program, is_old) in kubectls() {
-        let k = Kubectl::new(&program, &agent, &[]);
-        let validate = if is_old { "--validate=false" } else { "--validate=true" };
+    for (minor, program) in programs() {
+        let k = Kubectl::new(&agent, minor, &program, &format!("k{minor}"), "");
+        let (validate, is_old) = (validation(&k), minor < 29);
         let first = k.file("first.yaml", &pod("one", BUSYBOX));
         assert_eq!(k.ok(&["apply", validate, "-f", &first]), "pod/app created\n");
         assert_eq!(k.ok(&["apply", validate, "-f", &first]), "pod/app unchanged\n");
@@ -181,18 +132,18 @@ fn each_kubectl_applies_runs_and_deletes_pods() {
         let second = k.file("second.yaml", &pod("two", BUSYBOX));
         assert_eq!(k.ok(&["apply", validate, "-f", &second]), "pod/app configured\n");
         k.ok(&["label", "pod", "app", "extra=yes"]);
-        let shown = k.get("pod/app");
+        let shown = k.object("pod/app");
         assert_eq!(shown["metadata"]["labels"], serde_json::json!({ "version": "two", "extra": "yes" }));
         assert_eq!(shown["metadata"]["uid"], running["metadata"]["uid"]);
         assert_eq!(shown["status"]["containerStatuses"][0]["restartCount"], 0);
         if !is_old {
-            assert_eq!(k.run(&["diff", "-f", &second]).code, Some(0));
+            assert_eq!(k.run_words(&["diff", "-f", &second], b"").code, 0);
             let third = k.file("third.yaml", &pod("three", BUSYBOX));
-            let Printed { code, out, err } = k.run(&["diff", "-f", &third]);
-            assert!(code == Some(1) && out.contains("version: three"), "{code:?} {out} {err}");
-            let Printed { out, .. } = k.run(&["apply", "--dry-run=server", "-f", &third]);
+            let Printed { code, out, err } = k.run_words(&["diff", "-f", &third], b"");
+            assert!(code == 1 && out.contains("version: three"), "{code:?} {out} {err}");
+            let Printed { out, .. } = k.run_words(&["apply", "--dry-run=server", "-f", &third], b"");
             assert!(out.contains("pod/app configured (server dry run)"), "{out}");
-            assert_eq!(k.get("pod/app")["metadata"]["labels"]["version"], "two");
+            assert_eq!(k.object("pod/app")["metadata"]["labels"]["version"], "two");
         }
         // The pod has 30 s, and ends at once.
         k.ok(&["delete", "pod", "app", "--now"]);
@@ -201,9 +152,9 @@ fn each_kubectl_applies_runs_and_deletes_pods() {
         // A change of the image replaces the pod.
         k.ok(&["apply", validate, "-f", &first]);
         agent.wait_running("app");
-        let uid = k.get("pod/app")["metadata"]["uid"].clone();
-        let Printed { code, err, .. } = k.run(&["set", "image", "pod/app", "main=localhost/trap:1"]);
-        assert!(code == Some(0) && err.contains("the pod is replaced"), "{err}");
+        let uid = k.object("pod/app")["metadata"]["uid"].clone();
+        let Printed { code, err, .. } = k.run_words(&["set", "image", "pod/app", "main=localhost/trap:1"], b"");
+        assert!(code == 0 && err.contains("the pod is replaced"), "{err}");
         let deleted = k.ok(&["delete", "pod", "app", "--now", "--wait=false"]);
         assert!(deleted.starts_with("pod \"app\" deleted"), "{deleted} {uid}");
         agent.wait_gone("app");
@@ -221,15 +172,16 @@ fn each_kubectl_applies_runs_and_deletes_pods() {
 #[test]
 fn invalid_changes_are_refused_and_change_nothing() {
     let agent = serving("kubebad");
-    let (program, _) = kubectls().pop().expect("kubectl");
-    let (k, viewer) = (Kubectl::new(&program, &agent, &[]), Kubectl::new(&program, &agent, &["--view"]));
+    let Some((minor, program)) = programs().pop() else { return };
+    let k = Kubectl::new(&agent, minor, &program, "editor", "");
+    let viewer = Kubectl::new(&agent, minor, &program, "viewer", "--view");
     let shared = format!(
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a, namespace: {0}}}\n---\napiVersion: v1\nkind: ConfigMap\n\
          metadata: {{name: b, namespace: {0}}}\n",
         agent.namespace
     );
     agent.write("shared.yaml", &shared);
-    agent.wait("the ConfigMaps of the file", |_| k.run(&["get", "cm", "b"]).code == Some(0));
+    agent.wait("the ConfigMaps of the file", |_| k.run_words(&["get", "cm", "b"], b"").code == 0);
     for arguments in [&["delete", "cm", "b"][..], &["label", "cm", "b", "x=y"]] {
         let err = k.fails(arguments);
         assert!(err.contains("shared.yaml, line 5, defines this object together with 1 other"), "{err}");
@@ -253,27 +205,26 @@ fn invalid_changes_are_refused_and_change_nothing() {
 #[test]
 fn a_kill_while_objects_are_created_leaves_whole_files() {
     let mut agent = serving("kubekill");
-    let (program, _) = kubectls().pop().expect("kubectl");
-    let k = Kubectl::new(&program, &agent, &[]);
+    let Some((minor, program)) = programs().pop() else { return };
+    let k = Kubectl::new(&agent, minor, &program, "editor", "");
     for n in 0..6 {
         let name = format!("c{n}");
         let text = format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata: {{a: first}}\n");
         let file = k.file("one.yaml", &text);
-        let mut creating = Command::new(&k.program);
-        creating.env("HOME", &k.home).env("KUBECONFIG", &k.kubeconfig);
-        creating.args(["-n", &k.namespace, "create", "-f", &file]);
-        let mut child =
-            creating.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().expect("kubectl");
+        let mut creating = Command::new(&program);
+        k.environment(&mut creating);
+        creating.args(["create", "-f", &file]);
+        let mut child = creating.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("kubectl");
         // The kills are spread over the time of the command.
-        std::thread::sleep(std::time::Duration::from_millis(30 + 15 * n));
+        std::thread::sleep(Duration::from_millis(30 + 15 * n));
         agent.kill();
         child.wait().expect("kubectl");
         agent.run();
-        agent.wait("kubectl is served", |_| k.run(&["get", "cm"]).code == Some(0));
+        agent.wait("kubectl is served", |_| k.run_words(&["get", "cm"], b"").code == 0);
         // Created or not: the next attempt finds one of both.
-        let Printed { code, out, err } = k.run(&["apply", "-f", &file]);
-        assert_eq!(code, Some(0), "{out} {err}");
-        assert_eq!(k.get(&format!("cm/{name}"))["data"]["a"], "first");
+        let Printed { code, out, err } = k.run_words(&["apply", "-f", &file], b"");
+        assert_eq!(code, 0, "{out} {err}");
+        assert_eq!(k.object(&format!("cm/{name}"))["data"]["a"], "first");
     }
     assert_eq!(manifests(&agent).iter().filter(|name| !name.starts_with('.')).count(), 6);
 }

@@ -24,6 +24,7 @@ mod hung_paths;
 mod image_gc;
 mod images;
 mod init;
+mod kubectl;
 mod kubectl_changes;
 mod lab;
 mod life;

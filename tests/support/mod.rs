@@ -1,5 +1,5 @@
 //! Support code for the tests on a real runtime and for the bench: Wherry as a process (`agent`), an independent CRI
-//! client (`cri`), a small HTTP client, a parser for metrics, two image registries, a system bus with a real logind,
+//! client (`cri`), a small HTTP client, a parser for metrics, two image registries, kubectl, a system bus with a real logind,
 //! systemd's descriptor store, a file system that hangs, strace, and the lab that `tests/lab/in-lab.sh` creates.
 
 // Each test program that includes this module uses only a part of it.
@@ -15,6 +15,7 @@ pub mod fuse;
 pub mod grpc_server;
 pub mod http;
 pub mod hung;
+pub mod kubectl;
 pub mod lab;
 pub mod logind;
 pub mod registry;

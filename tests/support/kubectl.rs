@@ -1,0 +1,260 @@
+//! kubectl of several versions (`tests/lab/kubectl.sh`) as clients of an agent.
+
+use super::agent::{Agent, patience};
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// The time after which a command is killed, in seconds, so that a test fails instead of waiting forever.
+const LONGEST: &str = "240";
+
+impl Agent {
+    /// The port of the Kubernetes API, if it is on.
+    pub fn kubectl_port(&self) -> u16 {
+        // The lab has its own network namespace, so no other process uses the port.
+        self.healthz_port + 10_000
+    }
+
+    /// The API is on from the next start on.
+    pub fn serve_kubectl(&self) {
+        let text = format!(
+            "apiVersion: wherry.io/v1alpha1\nkind: WherryConfiguration\nkubectlPort: {}\n",
+            self.kubectl_port()
+        );
+        fs::write(self.dir.join("config.d/20-kubectl.yaml"), text).expect("a drop-in");
+    }
+
+    /// Starts the agent and waits until the API answers.
+    pub fn run_with_kubectl(&mut self) {
+        self.run();
+        self.wait("the API is served", |a| TcpStream::connect(("127.0.0.1", a.kubectl_port())).is_ok());
+    }
+
+    /// `wherry kubeconfig` with these words, for this agent.
+    pub fn kubeconfig(&self, words: &str) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_wherry"));
+        command.arg("kubeconfig").args(words.split_whitespace()).args(["--hostname", "node"]);
+        command.arg("--config").arg(self.dir.join("config.yaml")).arg("--config-dir").arg(self.dir.join("config.d"));
+        command.arg("--root-dir").arg(self.root()).arg("--socket").arg(&self.socket);
+        command.output().expect("wherry")
+    }
+}
+
+/// The exit code and the output of a command.
+#[derive(Debug)]
+pub struct Printed {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl Printed {
+    /// The words of each line of stdout.
+    pub fn words(&self) -> Vec<Vec<&str>> {
+        self.out.lines().map(|line| line.split_whitespace().collect()).collect()
+    }
+}
+
+/// A kubectl of one version with a certificate of its own.
+pub struct Kubectl {
+    /// The minor version.
+    pub minor: u32,
+    program: PathBuf,
+    /// For the cache of the discovery documents, and for files of the test.
+    pub home: PathBuf,
+    pub kubeconfig: PathBuf,
+}
+
+/// The available versions of kubectl, with the reason on stderr if some are missing. Empty: the suite cannot run here.
+pub fn programs() -> Vec<(u32, PathBuf)> {
+    let of = |name: &str| std::env::var(name).unwrap_or_default();
+    let (wanted, found) = (of("WHERRY_KUBECTL"), of("WHERRY_LAB_KUBECTL"));
+    let programs: Vec<(u32, PathBuf)> = found
+        .split_whitespace()
+        .filter_map(|one| one.split_once('='))
+        .map(|(version, path)| {
+            let minor = version.strip_prefix("1.").and_then(|minor| minor.parse().ok()).expect("a version");
+            (minor, PathBuf::from(path))
+        })
+        .collect();
+    if programs.len() < wanted.split_whitespace().count() || programs.is_empty() {
+        let minors: Vec<u32> = programs.iter().map(|(minor, _)| *minor).collect();
+        eprintln!("NOT TESTED: of kubectl {wanted:?} only these minor versions are available: {minors:?}");
+    }
+    let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let is_debian_12 = release.contains("\nID=debian\n") && release.contains("VERSION_ID=\"12\"");
+    assert!(!programs.is_empty() || wanted.is_empty() || !is_debian_12, "no kubectl is available (kubectl.sh)");
+    programs
+}
+
+impl Kubectl {
+    /// Issues a certificate with `options` (of `wherry kubeconfig`) for the name `client`.
+    pub fn new(agent: &Agent, minor: u32, program: &Path, client: &str, options: &str) -> Kubectl {
+        let home = agent.dir.join(format!("home-{client}"));
+        fs::create_dir_all(&home).expect("a directory");
+        let kubeconfig = home.join("kubeconfig");
+        let words = format!("--for {client} --namespace {} --output {}", agent.namespace, kubeconfig.display());
+        let issued = agent.kubeconfig(&format!("{words} {options}"));
+        assert!(issued.status.success(), "{}", String::from_utf8_lossy(&issued.stderr));
+        Kubectl { minor, program: program.to_owned(), home, kubeconfig }
+    }
+
+    /// The command line, for a program that runs it.
+    pub fn line(&self, words: &str) -> String {
+        format!("{} {words}", self.program.display())
+    }
+
+    /// The environment of the command. A kubectl that waits for something is killed after a while.
+    pub fn environment(&self, command: &mut Command) {
+        command
+            .env("HOME", &self.home)
+            .env("KUBECONFIG", &self.kubeconfig)
+            // `kubectl edit` replaces this word.
+            .env("KUBE_EDITOR", "sed -i s/first/second/")
+            .env_remove("KUBECTL_REMOTE_COMMAND_WEBSOCKETS");
+        command.current_dir(&self.home).stdin(Stdio::null());
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        // kubectl itself is the child, so that a signal reaches it.
+        let mut command = Command::new("timeout");
+        command.args(["--foreground", "-k", "5", LONGEST]).arg(&self.program).args(arguments);
+        self.environment(&mut command);
+        command
+    }
+
+    /// Runs a command, given as words that are separated by spaces. (Words in single quotes are one argument.)
+    pub fn run(&self, line: &str) -> Printed {
+        self.run_with(line, b"")
+    }
+
+    /// Runs a command with this input.
+    pub fn run_with(&self, line: &str, input: &[u8]) -> Printed {
+        let words = words(line);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        self.run_words(&words, input)
+    }
+
+    /// Runs a command, given as arguments, with this input.
+    pub fn run_words(&self, words: &[&str], input: &[u8]) -> Printed {
+        let mut command = self.command(words);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("kubectl");
+        // A command that does not read its input closes the pipe.
+        let _ = child.stdin.take().expect("a pipe").write_all(input);
+        printed(&child.wait_with_output().expect("kubectl"))
+    }
+
+    /// Starts a command that goes on.
+    pub fn start(&self, line: &str) -> Running {
+        let words = words(line);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let mut command = self.command(&words);
+        Running::start(&mut command, format!("1.{} {line}", self.minor))
+    }
+}
+
+pub fn printed(output: &Output) -> Printed {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Printed { code: output.status.code().unwrap_or(-1), out: text(&output.stdout), err: text(&output.stderr) }
+}
+
+/// Splits at spaces, except in single quotes.
+fn words(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    for (at, part) in line.split('\'').enumerate() {
+        if at % 2 == 1 {
+            words.push(part.to_owned());
+        } else {
+            words.extend(part.split_whitespace().map(str::to_owned));
+        }
+    }
+    words
+}
+
+/// A command that goes on, with the lines that it has printed. It is ended when this is dropped.
+pub struct Running {
+    child: Child,
+    what: String,
+    lines: Arc<Mutex<Vec<String>>>,
+    pub input: Option<ChildStdin>,
+}
+
+impl Running {
+    fn start(command: &mut Command, what: String) -> Running {
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("kubectl");
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let sources: [Box<dyn Read + Send>; 2] =
+            [Box::new(child.stdout.take().expect("a pipe")), Box::new(child.stderr.take().expect("a pipe"))];
+        for source in sources {
+            let lines = lines.clone();
+            // The thread ends with the command.
+            std::thread::spawn(move || {
+                for line in BufReader::new(source).lines().map_while(Result::ok) {
+                    lines.lock().expect("lines").push(line);
+                }
+            });
+        }
+        let input = child.stdin.take();
+        Running { child, what, lines, input }
+    }
+
+    pub fn lines(&self) -> Vec<String> {
+        self.lines.lock().expect("lines").clone()
+    }
+
+    /// Waits for a line with these words in their order, and returns it.
+    pub fn wait(&self, parts: &[&str]) -> String {
+        let end = Instant::now() + patience(120);
+        loop {
+            let lines = self.lines();
+            if let Some(line) = lines.iter().find(|line| in_order(line, parts)) {
+                return line.clone();
+            }
+            assert!(Instant::now() < end, "{}: no line with {parts:?}: {lines:#?}", self.what);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until the command ends by itself. Returns its exit code.
+    pub fn ended(&mut self) -> i32 {
+        let end = Instant::now() + patience(120);
+        loop {
+            if let Some(status) = self.child.try_wait().expect("wait") {
+                return status.code().unwrap_or(-1);
+            }
+            assert!(Instant::now() < end, "{} goes on: {:#?}", self.what, self.lines());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+}
+
+fn in_order(line: &str, parts: &[&str]) -> bool {
+    let mut rest = line;
+    parts.iter().all(|part| match rest.find(part) {
+        Some(at) => {
+            rest = &rest[at + part.len()..];
+            true
+        }
+        None => false,
+    })
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // `timeout` passes the signal on.
+        if self.is_running() {
+            super::lab::signal(&self.child.id().to_string(), "TERM");
+        }
+        let _ = self.child.wait();
+    }
+}
