@@ -293,6 +293,14 @@ impl Manifests {
         self.standing.iter()
     }
 
+    /// The directory, if it can be written to: it is readable, and is the one whose manifests are in force (D2).
+    pub fn writable_directory(&self) -> Option<&Path> {
+        let path = self.settings.directory.as_path();
+        let text = path.display().to_string();
+        let is_right = self.directory.is_some() && !self.problems().any(|problem| problem.path == text);
+        is_right.then_some(path)
+    }
+
     /// Number of manifest files, broken ones included.
     pub fn files(&self) -> usize {
         self.sources.len()

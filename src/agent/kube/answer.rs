@@ -288,8 +288,12 @@ impl Kube {
         let seconds = seconds.or(asked.query.number("gracePeriodSeconds").map_err(Failure::bad_request)?);
         let dry_run = asked.query.all("dryRun").any(|v| v == "All")
             || options.get("dryRun").and_then(Value::as_array).is_some_and(|all| all.iter().any(|v| v == "All"));
+        let Some(directory) = asked.view.manifests.writable_directory() else {
+            let why = "the manifest directory is not readable, or not the one of the running pods; see wherry status";
+            return Err(Failure::service_unavailable(why));
+        };
         let edit = Edit {
-            directory: asked.view.config.manifests.clone(),
+            directory: directory.to_owned(),
             object: path,
             source,
             change,

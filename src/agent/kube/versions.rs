@@ -8,9 +8,13 @@ use crate::api::data_object::{DataKey, DataKind, DataObjects};
 use crate::api::kube::resources::Kind;
 use crate::api::kube::versions::{Key, Versions};
 use crate::api::names::FullName;
-use crate::api::time::Wall;
+use crate::api::time::{Boot, Wall};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// The minimum time between two comparisons of the node with its last state.
+const NODE_PERIOD: Duration = Duration::from_secs(1);
 
 pub(super) struct Objects {
     pub(super) versions: Versions,
@@ -27,6 +31,7 @@ pub(super) struct Objects {
     /// The PriorityClasses and RuntimeClasses, with their content.
     classes: BTreeMap<Key, Value>,
     node: Value,
+    node_read: Option<Boot>,
     /// When an object without a time of its own was first seen.
     seen: BTreeMap<Key, Wall>,
 }
@@ -53,6 +58,7 @@ impl Objects {
             data: DataObjects::default(),
             classes: BTreeMap::new(),
             node: Value::Null,
+            node_read: None,
             seen: BTreeMap::new(),
         }
     }
@@ -118,8 +124,10 @@ impl Kube {
         if stale.manifests || stale.all || !pods.is_empty() {
             self.follow_namespaces(view);
         }
-        // The node depends on many things. It is compared only for somebody.
-        if is_used || stale.all {
+        // The node depends on many things. It is compared only while clients are connected, and not in each turn of a busy loop.
+        let is_due = self.objects.node_read.is_none_or(|at| view.now.boot.since(at) >= NODE_PERIOD);
+        if is_due && (is_used || stale.all) {
+            self.objects.node_read = Some(view.now.boot);
             self.follow_node(view);
         }
         self.objects.versions.current() != before

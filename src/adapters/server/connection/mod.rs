@@ -51,6 +51,11 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 const LONG_TIMEOUT: Duration = Duration::from_secs(3600);
 /// The maximum time without a byte in a session. Longer than the runtime's own limit (containerd: 4 h), which tells the client.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(5 * 3600);
+/// The maximum number of pieces of a body that are combined.
+const MAX_PIECES: usize = 8;
+/// The maximum time without a successful write of a list, watch or log of the Kubernetes API, for a pager. The client costs no
+/// memory meanwhile.
+const API_STALL_TIMEOUT: Duration = Duration::from_secs(600);
 /// The maximum number of requests answered in one `drive`.
 const REQUEST_BUDGET: usize = 16;
 
@@ -352,11 +357,11 @@ impl Connection {
                         Written::Blocked => return Outcome::Wait,
                         Written::Budget => return Outcome::Again,
                         Written::Broken => return Outcome::Close,
-                        Written::All => {
-                            if self.written(now, content) {
-                                return Outcome::Close;
-                            }
-                        }
+                        Written::All => match self.written(now, content) {
+                            Then::GoOn => {}
+                            Then::Yield => return Outcome::Again,
+                            Then::Close => return Outcome::Close,
+                        },
                     }
                 }
                 State::Watching { chunked, route } => {
@@ -428,9 +433,13 @@ impl Connection {
                 // The state has changed.
                 return Outcome::Again;
             }
-            if idle {
-                self.deadline = until;
-                break;
+            match (idle, part) {
+                (true, Part::More) => return Outcome::Again,
+                (true, _) => {
+                    self.deadline = until;
+                    break;
+                }
+                (false, _) => {}
             }
         }
         if *written > before {
@@ -648,7 +657,11 @@ impl Connection {
     }
 
     fn patience(&self) -> Duration {
-        if self.peer == Peer::User(0) { ANSWER_TIMEOUT } else { STALL_TIMEOUT }
+        match (self.peer, self.listener_kind) {
+            (_, ListenerKind::Kubectl) => API_STALL_TIMEOUT,
+            (Peer::User(0), _) => ANSWER_TIMEOUT,
+            _ => STALL_TIMEOUT,
+        }
     }
 
     fn await_writing(&mut self, keep: bool, rest: Option<Rest>, now: Boot) {
@@ -670,9 +683,9 @@ impl Connection {
         self.await_writing(false, None, now);
     }
 
-    /// Called when all output is written: queues more of the body, or changes the state. Returns true to close the connection.
-    fn written(&mut self, now: Boot, content: &mut dyn Content) -> bool {
-        let State::Answering { keep, rest, by } = &mut self.state else { return false };
+    /// Called when all output is written: queues more of the body, or changes the state.
+    fn written(&mut self, now: Boot, content: &mut dyn Content) -> Then {
+        let State::Answering { keep, rest, by } = &mut self.state else { return Then::GoOn };
         if let Some(mut rest) = rest.take() {
             let mut out = Vec::new();
             let (keep, by, chunked) = (*keep, *by, rest.chunked);
@@ -694,6 +707,7 @@ impl Connection {
             if part == Part::End && chunked && watch.is_none() {
                 out.extend_from_slice(http1::LAST_CHUNK);
             }
+            let then = if part == Part::More && out.is_empty() { Then::Yield } else { Then::GoOn };
             self.stream.push(out);
             self.state = match (part, watch, rest.body) {
                 (Part::End, Some(route), _) => State::Watching { chunked, route },
@@ -701,7 +715,7 @@ impl Connection {
                 (Part::Wait, _, RestBody::Api(cursor)) => State::Following { cursor, chunked, keep },
                 (_, _, body) => State::Answering { keep, rest: Some(Rest { body, chunked }), by },
             };
-            return false;
+            return then;
         }
         if *keep {
             self.state = State::Reading;
@@ -709,22 +723,34 @@ impl Connection {
             self.progress = now;
             let patience = if self.input.is_empty() { IDLE_TIMEOUT } else { HEAD_TIMEOUT };
             self.deadline = Some(now + patience);
-            return false;
+            return Then::GoOn;
         }
         if self.end_of_input || self.input.is_empty() || self.stream.stream().finish().is_err() {
-            return true;
+            return Then::Close;
         }
         self.input = Vec::new();
         self.deadline = Some(now + DRAIN_TIMEOUT);
         self.state = State::Draining { bytes: 0 };
-        false
+        Then::GoOn
     }
+}
+
+/// The result of `written`.
+enum Then {
+    GoOn,
+    /// The body needs more work before there is something to write.
+    Yield,
+    Close,
 }
 
 /// Appends pieces of a body, about `GATHER` bytes.
 fn pieces(cursor: &mut ApiCursor, chunked: bool, content: &mut dyn Content, out: &mut Vec<u8>) -> Part {
     let mut part = Part::More;
-    while part == Part::More && out.len() < GATHER {
+    // A piece can be empty: lines that the client does not want were read.
+    for _ in 0..MAX_PIECES {
+        if part != Part::More || out.len() >= GATHER {
+            break;
+        }
         if chunked {
             http1::chunk(out, |o| part = content.api_part(cursor, o));
         } else {
