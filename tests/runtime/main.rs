@@ -24,6 +24,7 @@ mod hung_paths;
 mod image_gc;
 mod images;
 mod init;
+mod kubelet_endpoints;
 mod lab;
 mod life;
 mod log_rotation;
