@@ -112,6 +112,9 @@ impl World {
         let object = DataObject {
             key: secret(name),
             immutable: false,
+            labels: Default::default(),
+            annotations: Default::default(),
+            secret_type: "Opaque".into(),
             values: [(key.into(), DataValue::Text(value.into()))].into(),
             docker: (key == DockerFormat::ConfigJson.key()).then_some(DockerFormat::ConfigJson),
             source: Source { path: format!("/m/secret-{name}.yaml"), document: 1 },
