@@ -149,6 +149,45 @@ fn m_resource_metrics_follow_the_usage_of_real_containers() {
 }
 
 #[test]
+fn m_cadvisor_metrics_name_the_container_its_image_and_its_cgroup() {
+    let (agent, client) = start("cadvisor");
+    let m = wait_for("every container has values", || {
+        let (m, _) = scrape(&client, "/metrics/cadvisor");
+        let known = |name: &str| m.0.get(name).is_some_and(|f| f.series() == 3);
+        (known("container_memory_working_set_bytes") && known("container_fs_limit_bytes")).then_some(m)
+    });
+    assert_eq!(m.sum("container_scrape_error", &[]), 0.0);
+    let id = agent.running("busy", "worker").expect("runs");
+    let worker = [("name", id.as_str())];
+    for name in [
+        "container_cpu_usage_seconds_total",
+        "container_fs_limit_bytes",
+        "container_fs_usage_bytes",
+        "container_last_seen",
+        "container_memory_working_set_bytes",
+        "container_start_time_seconds",
+    ] {
+        let mut labels: BTreeSet<&str> = ["container", "id", "image", "name", "namespace", "pod"].into();
+        if name.starts_with("container_cpu") {
+            labels.insert("cpu");
+        }
+        assert_eq!(m.family(name).label_names(), labels, "{name}");
+        // The runtime measures the disk only now and then.
+        assert!(m.sum(name, &worker) > 0.0 || name == "container_fs_usage_bytes", "{name}");
+        assert_eq!(m.family(name).series(), 3, "{name}");
+    }
+    let sample = m.family("container_last_seen").samples.iter().find(|s| s.labels["name"] == id).expect("a sample");
+    let labels = &sample.labels;
+    assert_eq!((labels["pod"].as_str(), labels["container"].as_str()), ("busy", "worker"));
+    assert!(labels["image"].contains("busybox:1.35"), "{labels:?}");
+    let pid = agent.cri().container_pid(&id);
+    let cgroups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("cgroups");
+    assert!(cgroups.lines().any(|line| line.ends_with(&labels["id"])), "{labels:?} {cgroups}");
+    assert!(m.sum("machine_cpu_cores", &[]) >= 1.0);
+    assert!(m.sum("machine_memory_bytes", &[]) > m.sum("container_memory_working_set_bytes", &[]));
+}
+
+#[test]
 fn m_the_summary_has_every_running_pod() {
     let (agent, client) = start("summary");
     let (summary, pods, worker) = wait_for("the summary is complete", || {
@@ -211,9 +250,17 @@ fn m_the_paths_of_a_kubelet_need_a_certificate_and_no_more() {
     assert_eq!(m.sum("kubelet_running_pods", &[]), 2.0);
     let (probes, _) = scrape(&client, "/metrics/probes");
     assert_eq!(names(&probes), ["process_start_time_seconds"]);
+    let config = &json(&client, "/configz")["kubeletconfig"];
+    assert_eq!(config["kind"], "KubeletConfiguration");
+    assert_eq!(
+        (&config["healthzPort"], &config["cgroupRoot"]),
+        (&agent.healthz_port.into(), &agent.cgroup.as_str().into())
+    );
+    assert_eq!(config["evictionHard"]["memory.available"], "1Mi");
     let editor = ApiClient::new(&agent, &[]);
     let anonymous = ApiClient::anonymous(&agent);
-    for path in ["/metrics", "/metrics/probes", "/metrics/resource", "/stats/summary", "/pods", "/healthz"] {
+    let metrics = ["/metrics", "/metrics/probes", "/metrics/resource", "/metrics/cadvisor"];
+    for path in metrics.into_iter().chain(["/stats/summary", "/pods", "/configz", "/healthz"]) {
         for path in [path.to_owned(), format!("/api/v1/nodes/node/proxy{path}")] {
             for client in [&client, &editor] {
                 assert_eq!(client.get(&path).expect("an answer").status, 200, "{path}");

@@ -2,7 +2,9 @@
 
 use super::Kube;
 use super::answer::Answered;
+use super::cadvisor;
 use super::metrics::Wanted;
+use super::node::Machine;
 use super::pending::Pending;
 use super::reading::Reading;
 use super::resource_metrics;
@@ -23,6 +25,7 @@ use crate::engine::control::{Reply, Request, RequestError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UsagePage {
     Resource,
+    Cadvisor,
 }
 
 /// A request for a path of a kubelet.
@@ -72,13 +75,22 @@ impl Kube {
             KubeletPath::Healthz => {
                 health::response(Route::Healthz, &view.health_checks(Route::Healthz), query.flag("verbose"))
             }
-            _ => return Err(Failure::no_such_path()),
+            KubeletPath::CadvisorMetrics => later(Pending::Read(UsagePage::Cadvisor)),
+            KubeletPath::Configz => {
+                let body = serde_json::json!({ "kubeletconfig": view.config.effective() });
+                Response::json(serde_json::to_vec(&body).unwrap_or_default())
+            }
         })
     }
 }
 
 /// The page from the engine's answer. As in a kubelet, a failure is a value in the page, so that a scrape still has the rest.
-pub(super) fn usage_page(view: &View<'_>, page: UsagePage, answer: Result<Reply, RequestError>) -> Response {
+pub(super) fn usage_page(
+    view: &View<'_>,
+    machine: &Machine,
+    page: UsagePage,
+    answer: Result<Reply, RequestError>,
+) -> Response {
     let (usage, failed) = match answer {
         Ok(Reply::Usage(usage)) => (usage, false),
         Ok(_) => (Usage::default(), true),
@@ -90,5 +102,6 @@ pub(super) fn usage_page(view: &View<'_>, page: UsagePage, answer: Result<Reply,
     let reading = Reading::new(view, &usage);
     Response::metrics(match page {
         UsagePage::Resource => resource_metrics::page(&reading, failed),
+        UsagePage::Cadvisor => cadvisor::page(&reading, machine, failed),
     })
 }

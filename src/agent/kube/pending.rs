@@ -78,7 +78,7 @@ impl Kube {
     ) -> Result<Option<Response>, Result<Reply, RequestError>> {
         let Some(pending) = self.pending.requests.remove(&ticket) else { return Err(answer) };
         let response = match (pending, answer) {
-            (Pending::Read(page), answer) => Ok(Some(kubelet::usage_page(view, page, answer))),
+            (Pending::Read(page), answer) => Ok(Some(kubelet::usage_page(view, &self.machine, page, answer))),
             (_, Err(error)) => Err(Failure::http(error.status(), &error.to_string())),
             (Pending::Session(session), Ok(Reply::StreamUrl(url))) => {
                 session.upstream(&url).map(|upstream| Some(Response::new(200, TEXT, Body::Upgrade(upstream))))
