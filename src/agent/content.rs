@@ -8,6 +8,7 @@ use super::event_cache::EventCache;
 use super::event_recorder::EventRecorder;
 use super::kube::{Answered, Kube};
 use super::{Agent, views};
+use crate::adapters::cgroups::CgroupUsage;
 use crate::adapters::manifests::Manifests;
 use crate::adapters::server::api::{self, ApiCursor, Client, Part};
 use crate::adapters::server::health::{self, Check};
@@ -17,7 +18,9 @@ use crate::adapters::server::{Content, Server, control};
 use crate::api::kube::status::Failure;
 use crate::api::layout::Layout;
 use crate::api::names::{FullName, Uid};
+use crate::api::pod::Pod;
 use crate::api::problem::Problem;
+use crate::api::qos::Qos;
 use crate::api::time::Now;
 use crate::config::Config;
 use crate::engine::control::{Reply, RequestError};
@@ -199,18 +202,10 @@ impl View<'_> {
             Route::Livez | Route::Healthz | Route::Readyz => {
                 health::response(request.route, &self.health_checks(request.route), request.verbose)
             }
-            Route::Metrics => {
-                self.fill_gauges();
-                Response::metrics(self.metrics.render())
-            }
-            Route::ProbeMetrics => Response::metrics(self.metrics.render_probes()),
-            Route::Pods => {
-                let cursor = |stage| Cursor { stage, after: None };
-                let list =
-                    if request.verbose && request.listener_kind == ListenerKind::Control { VERBOSE_LIST } else { LIST };
-                let body = if request.watch { Body::Watch(cursor(WATCH)) } else { Body::Parts(cursor(list)) };
-                Response::new(200, JSON, body)
-            }
+            Route::Metrics => self.metrics_page(),
+            Route::ProbeMetrics => self.probe_metrics_page(),
+            Route::Pods if request.watch => Response::new(200, JSON, Body::Watch(Cursor { stage: WATCH, after: None })),
+            Route::Pods => self.pod_list(request.verbose && request.listener_kind == ListenerKind::Control),
             Route::Events => {
                 let cursor = |stage| Cursor { stage, after: None };
                 let body = if request.watch { Body::Watch(cursor(EVENTS_WATCH)) } else { Body::Parts(cursor(EVENTS)) };
@@ -238,6 +233,32 @@ impl View<'_> {
             // Not served yet, or any more.
             Route::Api => api::failure(&Failure::service_unavailable("the API is not ready")),
         }
+    }
+
+    pub(super) fn metrics_page(&self) -> Response {
+        self.fill_gauges();
+        Response::metrics(self.metrics.render())
+    }
+
+    pub(super) fn probe_metrics_page(&self) -> Response {
+        Response::metrics(self.metrics.render_probes())
+    }
+
+    /// A `PodList`, with `verbose` with the additions for the commands.
+    pub(super) fn pod_list(&self, verbose: bool) -> Response {
+        let stage = if verbose { VERBOSE_LIST } else { LIST };
+        Response::new(200, JSON, Body::Parts(Cursor { stage, after: None }))
+    }
+
+    /// The usage of a pod's cgroup, if it has one.
+    pub(super) fn pod_cgroup(&self, uid: &Uid) -> Option<CgroupUsage> {
+        self.parts.cgroups.usage_of(uid)
+    }
+
+    /// The path of a container's cgroup.
+    pub(super) fn container_cgroup(&self, pod: &Pod, id: &str) -> String {
+        let qos = pod.object.spec.as_ref().map_or(Qos::BestEffort, Qos::of);
+        self.parts.cgroups.names().container(qos, &pod.uid, id)
     }
 
     /// The checks of a health route.

@@ -53,6 +53,16 @@ impl CgroupNames {
         self.below_root(["kubepods"].into_iter().chain(parent(qos)).chain([format!("pod{uid}").as_str()]))
     }
 
+    /// The cgroup in which containerd creates a container of the pod.
+    pub fn container(&self, qos: Qos, uid: &Uid, id: &str) -> String {
+        let pod = self.pod(qos, uid);
+        let pod = pod.trim_end_matches('/');
+        match self.driver {
+            CgroupDriver::Cgroupfs => format!("{pod}/{id}"),
+            CgroupDriver::Systemd => format!("{pod}/cri-containerd-{id}.scope"),
+        }
+    }
+
     /// The cgroup that contains all pods.
     pub fn node(&self) -> String {
         self.below_root(["kubepods"])

@@ -128,6 +128,21 @@ impl ContainerFact {
     }
 }
 
+/// The memory of a container besides its working set, from the runtime's stats.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryFact {
+    /// The limit minus the working set. The runtime may report 0 for a container without a limit.
+    pub available_bytes: Option<u64>,
+    /// All memory, with the page cache.
+    pub usage_bytes: Option<u64>,
+    /// Anonymous memory.
+    pub rss_bytes: Option<u64>,
+    /// Since the start of the container.
+    pub page_faults: Option<u64>,
+    /// Page faults that read from a disk.
+    pub major_page_faults: Option<u64>,
+}
+
 /// Resource usage of a container from the runtime's stats. None for values that the runtime does not report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageFact {
@@ -138,8 +153,13 @@ pub struct UsageFact {
     pub cpu_nanos: Option<u64>,
     /// The CPU usage that the runtime computes from its last samples, in billionths of a core.
     pub cpu_nano_cores: Option<u64>,
+    /// Time of the memory sample, in nanoseconds of the runtime's clock.
+    pub memory_at: i64,
     /// Working set size.
     pub memory_bytes: Option<u64>,
+    pub memory: MemoryFact,
+    /// Swap in use.
+    pub swap_bytes: Option<u64>,
     /// The files that the container has written, without volumes and logs.
     pub disk_bytes: Option<u64>,
     pub disk_inodes: Option<u64>,

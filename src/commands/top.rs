@@ -247,6 +247,7 @@ mod tests {
             cpu_nanos: Some(cpu),
             cpu_nano_cores: None,
             memory_bytes: Some(memory),
+            ..ContainerUsage::default()
         }
     }
 

@@ -56,6 +56,19 @@ impl Settings {
         value.and_then(parsed)
     }
 
+    /// The fields with maps: the values in force, by the name of the signal.
+    pub fn shown(&self) -> [(&'static str, BTreeMap<String, String>); 4] {
+        let default = |signal: Signal| DEFAULTS.iter().find(|(of, _)| *of == signal).map(|(_, value)| *value);
+        let mut hard = self.hard.clone().unwrap_or_default();
+        if self.hard.is_none() || self.merge_defaults {
+            for (signal, value) in Signal::ALL.into_iter().filter_map(|signal| Some((signal, default(signal)?))) {
+                hard.entry(signal.name().to_owned()).or_insert_with(|| value.to_owned());
+            }
+        }
+        let grace = self.soft_grace.iter().map(|(signal, time)| (signal.clone(), duration::format(*time))).collect();
+        [(HARD, hard), (SOFT, self.soft.clone()), (SOFT_GRACE, grace), (RECLAIM, self.reclaim.clone())]
+    }
+
     pub fn policy(&self) -> Policy {
         let mut thresholds = Vec::new();
         for signal in Signal::ALL {

@@ -3,9 +3,10 @@
 //!
 //! Documents are applied in order, field by field. A later file overrides only the fields that it sets; a list is
 //! replaced as a whole. All files are read to the end, so that every error is reported at once, with file and line.
-//! `table` reads a document by a table of fields; `kubelet` and `wherry` contain the two tables.
+//! `table` reads a document by a table of fields; `kubelet` and `wherry` contain the two tables. `effective` shows the result.
 
 mod credential_providers;
+mod effective;
 mod eviction;
 mod files;
 pub mod kubelet;

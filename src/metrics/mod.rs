@@ -6,6 +6,7 @@
 //! documents each metric.
 
 mod classic;
+pub mod exposition;
 mod labels;
 mod node_resources;
 mod process;

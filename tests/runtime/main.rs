@@ -26,6 +26,7 @@ mod images;
 mod init;
 mod kubectl;
 mod kubectl_changes;
+mod kubelet_endpoints;
 mod lab;
 mod life;
 mod log_rotation;

@@ -6,7 +6,7 @@ use crate::world::{MS, S, World};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use wherry::api::control::DrainOutcome;
-use wherry::api::facts::{ExecOutput, UsageFact};
+use wherry::api::facts::{ExecOutput, MemoryFact, UsageFact};
 use wherry::api::names::{FullName, Uid};
 use wherry::engine::control::exec::MAX_EXECS;
 use wherry::engine::control::stream::MAX_CALLS;
@@ -206,6 +206,9 @@ impl World {
             cpu_nanos: Some(MS),
             cpu_nano_cores: None,
             memory_bytes: Some(memory.get(&format!("{}/{}", c.pod_name.name, c.name)).copied().unwrap_or(1 << 20)),
+            memory_at: self.clock.now as i64,
+            memory: MemoryFact::default(),
+            swap_bytes: None,
             disk_bytes: None,
             disk_inodes: None,
         });

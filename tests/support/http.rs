@@ -16,7 +16,7 @@ pub struct Response {
 pub fn get_unix(socket: &Path, path: &str) -> io::Result<Response> {
     let stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(Duration::from_secs(120)))?;
-    exchange(stream, path)
+    exchange(stream, "GET", path)
 }
 
 /// Calls `each` for every line of a streamed body, until the server closes the connection.
@@ -40,11 +40,11 @@ pub fn lines_unix(socket: &Path, path: &str, mut each: impl FnMut(&str)) -> io::
 pub fn get_tcp(address: &str, path: &str) -> io::Result<Response> {
     let stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(120)))?;
-    exchange(stream, path)
+    exchange(stream, "GET", path)
 }
 
-fn exchange(mut stream: impl Read + Write, path: &str) -> io::Result<Response> {
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+pub fn exchange(mut stream: impl Read + Write, method: &str, path: &str) -> io::Result<Response> {
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes)?;
     let bad = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_string());

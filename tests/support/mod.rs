@@ -1,11 +1,13 @@
 //! Support code for the tests on a real runtime and for the bench: Wherry as a process (`agent`), an independent CRI
-//! client (`cri`), a small HTTP client, a parser for metrics, two image registries, kubectl, a system bus with a real logind,
+//! client (`cri`), a small HTTP client, a client of the Kubernetes API (`api_client`), a parser for metrics, two image registries,
+//! kubectl, a system bus with a real logind,
 //! systemd's descriptor store, a file system that hangs, strace, and the lab that `tests/lab/in-lab.sh` creates.
 
 // Each test program that includes this module uses only a part of it.
 #![allow(dead_code)]
 
 pub mod agent;
+pub mod api_client;
 pub mod cgroups;
 pub mod cri;
 pub mod device_plugin;

@@ -1,6 +1,7 @@
 //! The cgroups of pods: carries out the engine's cgroup calls. Each call ends in one result per `OpId`.
 //!
 //! - `hierarchies`: the mounted hierarchies; removes the cgroups of pods;
+//! - `usage`: the resource usage of the cgroups of pods;
 //! - `tree`, `files`: create and set cgroups in the cgroup file system (driver cgroupfs);
 //! - `slices`: systemd's slices, over the system bus (driver systemd).
 //!
@@ -15,9 +16,11 @@ pub mod slices;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod usage;
 
 pub use hierarchies::{Cgroups, Hierarchy};
 pub use tree::{Level, Tree};
+pub use usage::CgroupUsage;
 
 use crate::adapters::bus;
 use crate::api::cgroups::{CLASSES, CgroupDriver, CgroupNames};
@@ -205,6 +208,11 @@ impl PodCgroups {
         let Ok(tree) = &self.tree else { return Vec::new() };
         let count = |uid: Uid| Some((uid.clone(), tree.cgroups().processes_of(&uid)?));
         pods.into_iter().filter_map(count).collect()
+    }
+
+    /// The usage of a pod's cgroup. None if the cgroup cannot be read.
+    pub fn usage_of(&self, uid: &Uid) -> Option<CgroupUsage> {
+        self.tree.as_ref().ok()?.cgroups().usage_of(uid)
     }
 
     /// Continues with systemd's answers.

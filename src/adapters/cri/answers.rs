@@ -7,7 +7,7 @@ use crate::adapters::cri::proto::{self, NamespaceMode};
 use crate::api::cgroups::CgroupDriver;
 use crate::api::facts::{
     ContainerFact, ContainerState, ExecOutput, ImageFact, ImageFsFact, ImageUser, ListedContainer, ListedImage,
-    ListedSandbox, RuntimeFact, SandboxFact, UsageFact,
+    ListedSandbox, MemoryFact, RuntimeFact, SandboxFact, UsageFact,
 };
 use crate::api::names::{ContainerId, FullName, SandboxId, Uid, annotation, label};
 use crate::api::runtime_features::{CdiDevices, HandlerFeatures, ImageVolumes, RuntimeFeatures};
@@ -152,6 +152,7 @@ pub fn usage(mut stats: proto::ContainerStats) -> Option<UsageFact> {
     let id = stats.attributes.take()?.id;
     let cpu = stats.cpu.take().unwrap_or_default();
     let memory = stats.memory.take().unwrap_or_default();
+    let swap = stats.swap.take().unwrap_or_default();
     let layer = stats.writable_layer.take().unwrap_or_default();
     let value = |v: protobuf::MessageField<proto::UInt64Value>| v.into_option().map(|v| v.value);
     (!id.is_empty()).then(|| UsageFact {
@@ -159,7 +160,16 @@ pub fn usage(mut stats: proto::ContainerStats) -> Option<UsageFact> {
         cpu_at: cpu.timestamp,
         cpu_nanos: value(cpu.usage_core_nano_seconds),
         cpu_nano_cores: value(cpu.usage_nano_cores),
+        memory_at: memory.timestamp,
         memory_bytes: value(memory.working_set_bytes),
+        memory: MemoryFact {
+            available_bytes: value(memory.available_bytes),
+            usage_bytes: value(memory.usage_bytes),
+            rss_bytes: value(memory.rss_bytes),
+            page_faults: value(memory.page_faults),
+            major_page_faults: value(memory.major_page_faults),
+        },
+        swap_bytes: value(swap.swap_usage_bytes),
         disk_bytes: value(layer.used_bytes),
         disk_inodes: value(layer.inodes_used),
     })

@@ -2,8 +2,9 @@
 
 use super::Kube;
 use super::body::{key_of, now, single};
+use super::kubelet::KubeletRequest;
 use super::logs::LogRequest;
-use super::metrics::Measurement;
+use super::metrics::{Measurement, Wanted};
 use super::pending::Pending;
 use super::sessions;
 use super::writes::{Change, in_force};
@@ -81,6 +82,11 @@ impl Kube {
         let query = Query::parse(&head.query);
         let accept = head.values("accept").collect::<Vec<_>>().join(",");
         let target = path::parse(&head.path)?;
+        if let Target::Kubelet(node, path) = target {
+            let (ticket, method, node) = (request.ticket, head.method, node.as_deref());
+            let request = KubeletRequest { ticket, client: &client, method, node, path, query: &query };
+            return self.kubelet(view, &request, orders);
+        }
         let Target::Object(path) = target else {
             if !matches!(head.method, "GET" | "HEAD") {
                 return Err(Failure::method_not_allowed());
@@ -201,7 +207,7 @@ impl Kube {
         let selection = Selection::new(asked.path, asked.query)?;
         let (format, include) = (accept::format(asked.accept)?, include(asked.query)?);
         let measurement = Measurement { selection, single: asked.path.name.is_some(), format, include };
-        self.pending.add(asked.ticket, Pending::Measure(measurement));
+        self.pending.add(asked.ticket, Pending::Measure(Wanted::Objects(measurement)));
         orders.push(Answered::Engine(asked.ticket, EngineRequest::Usage));
         Ok(Response::later())
     }
@@ -400,7 +406,7 @@ fn document(view: &View<'_>, target: &Target, accept: &str, verbose: bool) -> Re
             };
             health::response(route, &view.health_checks(route), verbose)
         }
-        Target::Object(_) => return Err(Failure::no_such_path()),
+        Target::Object(_) | Target::Kubelet(..) => return Err(Failure::no_such_path()),
     })
 }
 

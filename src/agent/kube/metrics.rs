@@ -1,6 +1,7 @@
 //! The resource usage for `kubectl top`, in the form of metrics.k8s.io. The CPU usage needs two measurements: the last one, if it is
 //! recent, or a second one after a second.
 
+use super::summary::Scope;
 use crate::agent::content::View;
 use crate::api::control::{PodUsage, Usage};
 use crate::api::kube::accept::Format;
@@ -16,6 +17,13 @@ use std::time::Duration;
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 /// The maximum age of a measurement for a comparison.
 const RECENT: Duration = Duration::from_secs(60);
+
+/// The result of two measurements.
+#[derive(Debug)]
+pub(super) enum Wanted {
+    Objects(Measurement),
+    Summary(Scope),
+}
 
 /// A request for metrics.
 #[derive(Debug)]
@@ -41,7 +49,11 @@ impl Sample {
     pub fn new(usage: &Usage, at: Boot) -> Sample {
         let containers = usage.pods.iter().flat_map(|pod| &pod.containers);
         let containers = containers.filter_map(|c| Some((c.id.clone(), (c.cpu_at, c.cpu_nanos?))));
-        Sample { at, containers: containers.collect(), machine: machine_cpu().unwrap_or(0) }
+        Sample {
+            at,
+            containers: containers.collect(),
+            machine: fs::read_to_string("/proc/stat").ok().and_then(|stat| machine_cpu(&stat)).unwrap_or(0),
+        }
     }
 
     /// Whether a later measurement can be compared with this one.
@@ -51,8 +63,15 @@ impl Sample {
         (PAUSE..=RECENT).contains(&age) && later.containers.keys().all(known)
     }
 
+    /// The CPU usage of the machine since this sample, in nanocores.
+    pub fn machine_rate(&self, later: &Sample) -> u64 {
+        let elapsed = later.at.since(self.at).as_nanos().max(1);
+        let cores = u128::from(later.machine.saturating_sub(self.machine)) * 1_000_000_000 / elapsed;
+        u64::try_from(cores).unwrap_or(u64::MAX)
+    }
+
     /// The CPU usage of a container since this sample, in nanocores.
-    fn rate(&self, later: &Sample, id: &str) -> Option<u64> {
+    pub fn rate(&self, later: &Sample, id: &str) -> Option<u64> {
         let (before, after) = (self.containers.get(id)?, later.containers.get(id)?);
         let time = u128::try_from(after.0 - before.0).ok().filter(|t| *t > 0)?;
         u64::try_from(u128::from(after.1.saturating_sub(before.1)) * 1_000_000_000 / time).ok()
@@ -64,8 +83,7 @@ pub(super) fn objects(view: &View<'_>, of_node: bool, usage: &Usage, before: &Sa
     let at = view.now.wall.timestamp().map(|t| t.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()).unwrap_or_default();
     let window = format!("{:.3}s", now.at.since(before.at).as_secs_f64());
     if of_node {
-        let elapsed = now.at.since(before.at).as_nanos().max(1);
-        let cores = u128::from(now.machine.saturating_sub(before.machine)) * 1_000_000_000 / elapsed;
+        let cores = before.machine_rate(now);
         let name = &view.config.node_name;
         return vec![json!({
             "kind": "NodeMetrics",
@@ -107,10 +125,9 @@ fn memory(bytes: u64) -> String {
 
 /// The time that all CPUs have worked, in nanoseconds (the first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq,
 /// steal, in ticks).
-fn machine_cpu() -> Option<u64> {
-    let text = fs::read_to_string("/proc/stat").ok()?;
+pub(super) fn machine_cpu(stat: &str) -> Option<u64> {
     let ticks: Vec<u64> =
-        text.lines().next()?.split_ascii_whitespace().skip(1).filter_map(|n| n.parse().ok()).collect();
+        stat.lines().next()?.split_ascii_whitespace().skip(1).filter_map(|n| n.parse().ok()).collect();
     let idle = ticks.get(3)? + ticks.get(4).unwrap_or(&0);
     // (The values after these eight are parts of them.)
     let busy = ticks.iter().take(8).sum::<u64>().saturating_sub(idle);

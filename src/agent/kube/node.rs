@@ -31,6 +31,11 @@ impl Machine {
             os_image: name.unwrap_or("Linux").trim_matches('"').to_owned(),
         }
     }
+
+    /// The machine id, the UUID of the hardware, and the id of this boot.
+    pub fn ids(&self) -> [&str; 3] {
+        [&self.machine_id, &self.system_uuid, &self.boot_id]
+    }
 }
 
 /// The node. It has no times that advance by themselves, so that it changes only with the machine.

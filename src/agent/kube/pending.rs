@@ -2,8 +2,11 @@
 
 use super::Kube;
 use super::body::{now, single, whole_list};
-use super::metrics::{self, Measurement, PAUSE, Sample};
+use super::kubelet::{self, UsagePage};
+use super::metrics::{self, Measurement, PAUSE, Sample, Wanted};
+use super::reading::Reading;
 use super::sessions::Session;
+use super::summary;
 use crate::adapters::server::api::failure;
 use crate::adapters::server::http::{Body, Response, TEXT, Ticket};
 use crate::agent::content::View;
@@ -24,12 +27,14 @@ pub(super) struct PendingRequests {
 #[derive(Debug)]
 pub(super) enum Pending {
     Session(Session),
+    /// One measurement is requested.
+    Read(UsagePage),
     /// The first measurement is requested.
-    Measure(Measurement),
+    Measure(Wanted),
     /// The second measurement is due at this time.
-    MeasureAgain(Measurement, Sample, Boot),
+    MeasureAgain(Wanted, Sample, Boot),
     /// The second measurement is requested.
-    MeasuredAgain(Measurement, Sample),
+    MeasuredAgain(Wanted, Sample),
 }
 
 impl PendingRequests {
@@ -54,8 +59,8 @@ impl PendingRequests {
         let is_due = |pending: &Pending| matches!(pending, Pending::MeasureAgain(_, _, at) if *at <= now);
         let due: Vec<Ticket> = self.requests.iter().filter(|(_, p)| is_due(p)).map(|(ticket, _)| *ticket).collect();
         for ticket in &due {
-            if let Some(Pending::MeasureAgain(measurement, first, _)) = self.requests.remove(ticket) {
-                self.requests.insert(*ticket, Pending::MeasuredAgain(measurement, first));
+            if let Some(Pending::MeasureAgain(wanted, first, _)) = self.requests.remove(ticket) {
+                self.requests.insert(*ticket, Pending::MeasuredAgain(wanted, first));
             }
         }
         due
@@ -73,24 +78,25 @@ impl Kube {
     ) -> Result<Option<Response>, Result<Reply, RequestError>> {
         let Some(pending) = self.pending.requests.remove(&ticket) else { return Err(answer) };
         let response = match (pending, answer) {
+            (Pending::Read(page), answer) => Ok(Some(kubelet::usage_page(view, &self.machine, page, answer))),
             (_, Err(error)) => Err(Failure::http(error.status(), &error.to_string())),
             (Pending::Session(session), Ok(Reply::StreamUrl(url))) => {
                 session.upstream(&url).map(|upstream| Some(Response::new(200, TEXT, Body::Upgrade(upstream))))
             }
-            (Pending::Measure(measurement), Ok(Reply::Usage(usage))) => {
+            (Pending::Measure(wanted), Ok(Reply::Usage(usage))) => {
                 let sample = Sample::new(&usage, view.now.boot);
                 match &self.pending.sample {
-                    Some(before) if before.is_useful(&sample) => measured(view, &measurement, &usage, before, &sample),
+                    Some(before) if before.is_useful(&sample) => measured(view, &wanted, &usage, before, &sample),
                     _ => {
                         let again = view.now.boot + PAUSE;
-                        self.pending.add(ticket, Pending::MeasureAgain(measurement, sample, again));
+                        self.pending.add(ticket, Pending::MeasureAgain(wanted, sample, again));
                         return Ok(None);
                     }
                 }
             }
-            (Pending::MeasuredAgain(measurement, first), Ok(Reply::Usage(usage))) => {
+            (Pending::MeasuredAgain(wanted, first), Ok(Reply::Usage(usage))) => {
                 let sample = Sample::new(&usage, view.now.boot);
-                let response = measured(view, &measurement, &usage, &first, &sample);
+                let response = measured(view, &wanted, &usage, &first, &sample);
                 self.pending.sample = Some(sample);
                 response
             }
@@ -103,12 +109,18 @@ impl Kube {
 
 fn measured(
     view: &View<'_>,
-    measurement: &Measurement,
+    wanted: &Wanted,
     usage: &Usage,
     before: &Sample,
     sample: &Sample,
 ) -> Result<Option<Response>, Failure> {
-    let Measurement { selection, single: is_single, format, include } = measurement;
+    let Measurement { selection, single: is_single, format, include } = match wanted {
+        Wanted::Objects(measurement) => measurement,
+        Wanted::Summary(scope) => {
+            let summary = summary::summary(&Reading::new(view, usage), *scope, before, sample);
+            return Ok(Some(Response::json(serde_json::to_vec(&summary).unwrap_or_default())));
+        }
+    };
     let resource = selection.resource;
     let mut objects = metrics::objects(view, resource.kind == Kind::NodeMetrics, usage, before, sample);
     objects.retain(|object| selection.contains(object));

@@ -89,6 +89,11 @@ mod tests {
             assert!(!may(verb, Kind::Pod, None) && !may(verb, Kind::Secret, None), "{verb}");
             assert!(Role::Edit.may(verb, Some(Kind::Secret), None));
         }
+        // The pages for collectors (`kubelet`).
+        for sub in ["metrics", "stats", "pods", "configz", "healthz"] {
+            assert!(may("get", Kind::Node, Some(sub)) && !may("create", Kind::Node, Some(sub)), "{sub}");
+        }
+        assert!(!may("get", Kind::Node, Some("proxy")));
         assert!(may("create", Kind::SelfSubjectAccessReview, None));
         let refused = check(Role::View, "ann", "get", Resource::of(Kind::Secret), None, "key").unwrap_err();
         assert_eq!(refused.code, 403);

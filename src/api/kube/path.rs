@@ -1,5 +1,6 @@
 //! The target of a request.
 
+use super::kubelet::KubeletPath;
 use super::query::decode;
 use super::resources::{RESOURCES, Resource, groups};
 use super::status::Failure;
@@ -21,6 +22,8 @@ pub enum Target {
     Version,
     /// `/healthz`, `/livez`, `/readyz`: the path.
     Health(&'static str),
+    /// A path of a kubelet. The node is that of a path below `/api/v1/nodes/NODE/proxy`, otherwise None.
+    Kubelet(Option<String>, KubeletPath),
     Object(ObjectPath),
 }
 
@@ -61,11 +64,14 @@ pub fn parse(path: &str) -> Result<Target, Failure> {
         ["healthz"] => Some(Target::Health("/healthz")),
         ["livez"] => Some(Target::Health("/livez")),
         ["readyz"] => Some(Target::Health("/readyz")),
+        ["api", "v1", "nodes", node, "proxy", ref rest @ ..] if !node.is_empty() => {
+            KubeletPath::find(rest).map(|path| Target::Kubelet(Some(node.to_owned()), path))
+        }
         ["api", version, ref rest @ ..] => object("", version, rest).map(Target::Object),
         ["apis", group, version, ref rest @ ..] if !group.is_empty() => {
             object(group, version, rest).map(Target::Object)
         }
-        _ => None,
+        ref parts => KubeletPath::find(parts).map(|path| Target::Kubelet(None, path)),
     };
     target.ok_or_else(Failure::no_such_path)
 }
@@ -136,6 +142,22 @@ mod tests {
         assert_eq!(parse("/apis/metrics.k8s.io"), Ok(Target::Group("metrics.k8s.io", "v1beta1")));
         assert_eq!(parse("/api/v1"), Ok(Target::Resources("", "v1")));
         assert_eq!(parse("/openapi/v3/api/v1"), Ok(Target::OpenApiOf("", "v1")));
+        assert_eq!(parse("/metrics/resource"), Ok(Target::Kubelet(None, KubeletPath::ResourceMetrics)));
+        assert_eq!(parse("/pods/"), Ok(Target::Kubelet(None, KubeletPath::Pods)));
+        let through = |path| parse(&format!("/api/v1/nodes/pier-7/proxy/{path}"));
+        let of_node = |path| Ok(Target::Kubelet(Some("pier-7".to_owned()), path));
+        for (path, target) in [
+            ("metrics", KubeletPath::Metrics),
+            ("metrics/resource", KubeletPath::ResourceMetrics),
+            ("metrics/cadvisor", KubeletPath::CadvisorMetrics),
+            ("metrics/probes", KubeletPath::ProbeMetrics),
+            ("stats/summary", KubeletPath::Summary),
+            ("pods", KubeletPath::Pods),
+            ("configz", KubeletPath::Configz),
+            ("healthz", KubeletPath::Healthz),
+        ] {
+            assert_eq!(through(path), of_node(target), "{path}");
+        }
         assert_eq!(parse("/readyz"), Ok(Target::Health("/readyz")));
     }
 
@@ -157,6 +179,13 @@ mod tests {
             "/api/v1/nodes/n/log",
             "/apis/metrics.k8s.io/v1/nodes",
             "/openapi/v2",
+            "/metrics/other",
+            "/stats",
+            "/runningpods",
+            "/api/v1/nodes//proxy/metrics",
+            "/api/v1/nodes/n/proxy",
+            "/api/v1/nodes/n/proxy/exec/a/b/c",
+            "/api/v1/namespaces/a/pods/web/proxy/metrics",
             "/openapi/v3/apis/apps/v1",
             "/../etc/passwd",
         ] {

@@ -70,6 +70,15 @@ pub fn of_pod(pod: &Pod, facts: &[ContainerFact], usage: &BTreeMap<&str, &UsageF
             cpu_nanos: used.and_then(|u| u.cpu_nanos),
             cpu_nano_cores: used.and_then(|u| u.cpu_nano_cores),
             memory_bytes: used.and_then(|u| u.memory_bytes),
+            memory_at: used.map_or(0, |u| u.memory_at),
+            memory_available_bytes: used.and_then(|u| u.memory.available_bytes),
+            memory_usage_bytes: used.and_then(|u| u.memory.usage_bytes),
+            memory_rss_bytes: used.and_then(|u| u.memory.rss_bytes),
+            page_faults: used.and_then(|u| u.memory.page_faults),
+            major_page_faults: used.and_then(|u| u.memory.major_page_faults),
+            swap_bytes: used.and_then(|u| u.swap_bytes),
+            disk_bytes: used.and_then(|u| u.disk_bytes),
+            disk_inodes: used.and_then(|u| u.disk_inodes),
         }
     };
     PodUsage {

@@ -130,6 +130,8 @@ pub struct Eviction {
     image_disk: ImageDisk,
     /// When the directories of pods with limits were measured last.
     disks_at: Option<Boot>,
+    /// The last measurement.
+    last: Option<(Boot, Levels)>,
     /// The kernel reports a lack of memory.
     reported_by_kernel: Watch,
     timer: Timer,
@@ -160,6 +162,11 @@ enum Watch {
 impl Eviction {
     pub fn pressure(&self) -> &Pressure {
         &self.pressure
+    }
+
+    /// The last measurement and its time. A value is missing if no threshold needs it, or if it could not be read.
+    pub fn last(&self) -> Option<(Boot, &Levels)> {
+        self.last.as_ref().map(|(at, levels)| (*at, levels))
     }
 
     pub fn waits_for_images(&self) -> bool {
@@ -332,6 +339,7 @@ impl Eviction {
             (ImageDisk::OfNode, node, None) => levels.imagefs = node,
             _ => {}
         }
+        self.last = Some((inputs.now, levels));
         let met = self.pressure.measured(&levels, inputs.policy, inputs.now, inputs.outbox);
         // E7: as in a kubelet, no pod is evicted for the node in the same round.
         let over = usage.map(|usage| over_limit(&(inputs.candidates)(), &usage)).unwrap_or_default();

@@ -5,8 +5,10 @@ use crate::api::eviction::Condition;
 use crate::api::facts::{ContainerState, MeasuredPod};
 use crate::api::names::Uid;
 use crate::api::priority::CRITICAL;
+use crate::api::time::Boot;
 use crate::engine::effect::Measure;
 use crate::engine::event::Answer;
+use crate::engine::eviction::levels::Levels;
 use crate::engine::eviction::ranking::Candidate;
 use crate::engine::eviction::{Action, Eviction, Inputs, limits, restart};
 use crate::engine::op::{OpError, OpId};
@@ -56,6 +58,11 @@ impl Engine {
     /// E2: the conditions of the node that are true.
     pub fn conditions(&self) -> impl Iterator<Item = Condition> {
         self.eviction.pressure().conditions()
+    }
+
+    /// The last measurement of the node's levels and its time, at most about a minute old.
+    pub fn levels(&self) -> Option<(Boot, &Levels)> {
+        self.eviction.last()
     }
 
     fn with_eviction<T>(&mut self, f: impl FnOnce(&mut Eviction, &mut Inputs<'_>) -> T) -> T {

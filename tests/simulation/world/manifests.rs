@@ -112,10 +112,10 @@ impl World {
         let object = DataObject {
             key: secret(name),
             immutable: false,
+            labels: Default::default(),
+            annotations: Default::default(),
+            secret_type: "Opaque".into(),
             values: [(key.into(), DataValue::Text(value.into()))].into(),
-            secret_type: "".into(),
-            labels: BTreeMap::new(),
-            annotations: BTreeMap::new(),
             docker: (key == DockerFormat::ConfigJson.key()).then_some(DockerFormat::ConfigJson),
             source: Source { path: format!("/m/secret-{name}.yaml"), document: 1 },
             digest: value.into(),

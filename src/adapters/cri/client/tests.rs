@@ -624,7 +624,10 @@ fn a_command_and_a_read_of_the_usage_are_one_call_each() {
     stats.attributes.mut_or_insert_default().id = "c1".into();
     let cpu = stats.cpu.mut_or_insert_default();
     (cpu.timestamp, cpu.usage_core_nano_seconds) = (5, value(11));
-    stats.memory.mut_or_insert_default().working_set_bytes = value(0);
+    let memory = stats.memory.mut_or_insert_default();
+    (memory.timestamp, memory.working_set_bytes, memory.rss_bytes) = (6, value(0), value(13));
+    (memory.usage_bytes, memory.major_page_faults) = (value(14), value(15));
+    stats.swap.mut_or_insert_default().swap_usage_bytes = value(16);
     let layer = stats.writable_layer.mut_or_insert_default();
     (layer.used_bytes, layer.inodes_used) = (value(12), value(3));
     // Stats without an id are skipped.
@@ -644,7 +647,15 @@ fn a_command_and_a_read_of_the_usage_are_one_call_each() {
         cpu_at: 5,
         cpu_nanos: Some(11),
         cpu_nano_cores: None,
+        memory_at: 6,
         memory_bytes: Some(0),
+        memory: crate::api::facts::MemoryFact {
+            rss_bytes: Some(13),
+            usage_bytes: Some(14),
+            major_page_faults: Some(15),
+            ..Default::default()
+        },
+        swap_bytes: Some(16),
         disk_bytes: Some(12),
         disk_inodes: Some(3),
     };

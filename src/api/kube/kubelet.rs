@@ -1,0 +1,52 @@
+//! The paths of a kubelet, which collectors read: directly, and below `/api/v1/nodes/NODE/proxy`.
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KubeletPath {
+    /// `/metrics`
+    Metrics,
+    /// `/metrics/resource`
+    ResourceMetrics,
+    /// `/metrics/cadvisor`
+    CadvisorMetrics,
+    /// `/metrics/probes`
+    ProbeMetrics,
+    /// `/stats/summary`
+    Summary,
+    /// `/pods`
+    Pods,
+    /// `/configz`
+    Configz,
+    /// `/healthz`
+    Healthz,
+}
+
+impl KubeletPath {
+    /// The path with these parts, if there is one.
+    pub fn find(parts: &[&str]) -> Option<KubeletPath> {
+        Some(match parts {
+            ["metrics"] => KubeletPath::Metrics,
+            ["metrics", "resource"] => KubeletPath::ResourceMetrics,
+            ["metrics", "cadvisor"] => KubeletPath::CadvisorMetrics,
+            ["metrics", "probes"] => KubeletPath::ProbeMetrics,
+            ["stats", "summary"] => KubeletPath::Summary,
+            ["pods"] => KubeletPath::Pods,
+            ["configz"] => KubeletPath::Configz,
+            ["healthz"] => KubeletPath::Healthz,
+            _ => return None,
+        })
+    }
+
+    /// The subresource of nodes whose verb `get` a kubelet requires (its fine-grained authorization, the default since 1.33).
+    pub fn subresource(self) -> &'static str {
+        match self {
+            KubeletPath::Metrics
+            | KubeletPath::ResourceMetrics
+            | KubeletPath::CadvisorMetrics
+            | KubeletPath::ProbeMetrics => "metrics",
+            KubeletPath::Summary => "stats",
+            KubeletPath::Pods => "pods",
+            KubeletPath::Configz => "configz",
+            KubeletPath::Healthz => "healthz",
+        }
+    }
+}
