@@ -47,7 +47,7 @@ const EVENTS_WATCH: u32 = 7;
 /// The parts of the agent that the server shows.
 pub(super) struct View<'a> {
     pub(super) engine: &'a Engine,
-    metrics: &'a Metrics,
+    pub(super) metrics: &'a Metrics,
     pub(super) manifests: &'a Manifests,
     recorder: &'a EventRecorder,
     pub(super) event_cache: &'a EventCache,

@@ -110,6 +110,8 @@ pub struct Metrics {
     pub drained_pods: Gauge,
     node: node_resources::Node,
     pub log_lines_dropped: PlainCounter,
+    kubectl_requests: Counters,
+    pub kubectl_refusals: PlainCounter,
 }
 
 impl Metrics {
@@ -247,6 +249,12 @@ impl Metrics {
             ),
             working_pods: r.gauges("kubelet_working_pods", "Number of pods that have a worker, by lifecycle state"),
             probes: r.counters("prober_probe_total", "Number of container probes, by result"),
+            kubectl_requests: r
+                .counters("wherry_kubectl_requests_total", "Number of requests to the API for kubectl, by verb"),
+            kubectl_refusals: r.counter(
+                "wherry_kubectl_refusals_total",
+                "Number of requests to the API for kubectl that the client's certificate does not permit",
+            ),
             log_lines_dropped: r
                 .counter("wherry_log_lines_dropped_total", "Log lines dropped because their reader was too slow"),
             registry: r.0,
@@ -351,6 +359,11 @@ impl Metrics {
     pub fn cgroup_operation(&self, operation: &str, duration: Duration) {
         let labels = label("operation_type", closed(operation, &CGROUP_OPERATIONS));
         self.cgroup_duration.get_or_create(&labels).observe(duration.as_secs_f64());
+    }
+
+    /// Counts a request to the API for kubectl. `verb`: as an authorizer sees it (a closed set).
+    pub fn kubectl_request(&self, verb: &'static str) {
+        self.kubectl_requests.get_or_create(&label("verb", verb)).inc();
     }
 
     pub fn set_desired_pods(&self, n: u64) {

@@ -59,6 +59,7 @@ impl Kube {
         match &result {
             // Somebody tries something that is not permitted.
             Err(Failure { code: code @ (401 | 403), message, .. }) => {
+                view.metrics.kubectl_refusals.inc();
                 log::warn!("kubectl client={client:?} method={method} path={path} status={code} error={message:?}");
             }
             Err(Failure { code, message, .. }) => {
@@ -83,6 +84,7 @@ impl Kube {
         let accept = head.values("accept").collect::<Vec<_>>().join(",");
         let target = path::parse(&head.path)?;
         if let Target::Kubelet(node, path) = target {
+            view.metrics.kubectl_request("proxy");
             let (ticket, method, node) = (request.ticket, head.method, node.as_deref());
             let request = KubeletRequest { ticket, client: &client, method, node, path, query: &query };
             return self.kubelet(view, &request, orders);
@@ -91,9 +93,11 @@ impl Kube {
             if !matches!(head.method, "GET" | "HEAD") {
                 return Err(Failure::method_not_allowed());
             }
+            view.metrics.kubectl_request("discover");
             return document(view, &target, &accept, query.flag("verbose"));
         };
         let verb = verb(head.method, &path, &query);
+        view.metrics.kubectl_request(verb);
         access::check(
             client.role,
             &client.name,
