@@ -252,7 +252,8 @@ fn failures_of_a_version(edit: &Kubectl, view: &Kubectl) -> Vec<String> {
         rows(edit, SINCE_32);
     }
     rows(view, VIEW);
-    let checks: [(&str, fn(&Kubectl) -> Result<(), String>); 6] = [
+    type Check = fn(&Kubectl) -> Result<(), String>;
+    let checks: [(&str, Check); 6] = [
         ("get -o json", json_is_complete),
         ("exec", commands_in_a_container),
         ("exec -it", terminal),

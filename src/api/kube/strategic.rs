@@ -140,7 +140,7 @@ fn merge_list(name: &str, mut items: Vec<Value>, patch: Vec<Value>, depth: usize
 }
 
 /// Puts the items that `order` lists into its order. The others keep their places.
-fn reorder(items: &mut Vec<Value>, order: &[Value], key: Option<&str>) {
+fn reorder(items: &mut [Value], order: &[Value], key: Option<&str>) {
     let place = |item: &Value| {
         order.iter().position(|o| match key {
             Some(key) => o.get(key).is_some_and(|id| item.get(key) == Some(id)),
