@@ -1,10 +1,11 @@
 //! `texts DIRECTORY` generates the texts of the packages from the sources: the man pages of the commands and the completions
-//! from the definition of the command line, wherry-config(5) and wherry-manifests(5) from the pages of the manual (`page`).
+//! from the definition of the command line (`names` adds the names of pods), wherry-config(5) and wherry-manifests(5) from the pages of the manual (`page`).
 //! SOURCE_DATE_EPOCH is the date of the pages.
 
 // The restriction in clippy.toml applies only to the engine.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
+mod names;
 mod page;
 
 use clap::Command;
@@ -114,7 +115,7 @@ fn write_all(directory: &Path, date: &str) -> io::Result<()> {
         path.parent().map_or(Ok(()), fs::create_dir_all)?;
         let mut text = Vec::new();
         clap_complete::generate(shell, &mut wherry::commands::definition(), "wherry", &mut text);
-        fs::write(path, text)?;
+        fs::write(path, names::with_names(shell, String::from_utf8_lossy(&text).into_owned()))?;
     }
     Ok(())
 }

@@ -10,6 +10,8 @@ use std::path::Path;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The time limit while a user waits for a completion.
+const HURRY: Duration = Duration::from_secs(2);
 const MAX_HEAD: usize = 16 * 1024;
 /// Maximum length of an answer in plain text, in bytes.
 const MAX_SENTENCE: u64 = 16 * 1024;
@@ -110,6 +112,15 @@ fn request_within(socket: &Path, request: &str, patience: Duration) -> Result<(u
         _ => return Err(Failure::message(format!("{}: the answer is not HTTP", socket.display()))),
     };
     Ok((status, reader))
+}
+
+/// Reads a whole JSON answer. The agent must begin it within `HURRY`, and no pause may be longer.
+pub fn get_json_quickly(socket: &Path, target: &str) -> Result<Value, Failure> {
+    let (status, mut reader) = request_within(socket, &format!("GET {target} HTTP/1.0\r\n\r\n"), HURRY)?;
+    let mut body = Vec::new();
+    reader.read_to_end(&mut body).map_err(|e| no_answer(socket, &e))?;
+    let value = serde_json::from_slice(&body).ok().filter(|_| status == 200);
+    value.ok_or_else(|| Failure::message(format!("{target}: {status} is no valid answer")))
 }
 
 /// Reads a whole JSON answer.

@@ -5,6 +5,7 @@
 pub mod check;
 mod check_system;
 mod client;
+mod complete;
 mod debug;
 mod describe;
 mod drain;
@@ -477,6 +478,15 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
         return output::finish_raw(|out| {
             manifests::answer_inspection(&question.to_string_lossy(), out)?;
+            Ok(0)
+        });
+    }
+    if let [_, command, words @ ..] = args.as_slice()
+        && command == complete::COMMAND
+    {
+        let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        return output::finish_raw(|out| {
+            write!(out, "{}", complete::candidates(&words))?;
             Ok(0)
         });
     }

@@ -129,6 +129,22 @@ fn a_crashing_pod_describes_its_end_its_back_off_and_its_events() {
 }
 
 #[test]
+fn completions_have_the_names_of_pods_and_containers() {
+    let agent = Agent::start("complete");
+    agent.apply("web", TRAP);
+    agent.wait_running("web");
+    let socket = agent.socket.to_str().expect("text");
+    let complete = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_wherry"));
+        text(&command.arg("__complete").args(words).output().expect("wherry"))
+    };
+    assert_eq!(complete(&["describe", "--socket", socket, ""]), "web\n");
+    assert_eq!(complete(&["drain", "--socket", socket, "-n", "comp"]), format!("{}\n", agent.namespace));
+    assert_eq!(complete(&["logs", "--socket", socket, "web", "-c", ""]), "main\n");
+    assert_eq!(complete(&["logs", "--socket", socket, "web", "-c", "x"]), "");
+}
+
+#[test]
 fn events_are_streamed_and_outlive_their_pod() {
     let mut agent = Agent::start("events");
     let mut watch = Going::start(&agent, &["events", "--watch", "-o", "json"]);

@@ -1,0 +1,234 @@
+//! The names that the completions of the shells offer: pods, namespaces and containers of the running agent. The scripts
+//! (packaging/texts) pass the words of the command line up to the cursor; the definition of the command line tells what the last
+//! one is. Without an agent, or an answer within two seconds, there are no names and no error.
+
+use crate::api::kube::pod_row::text;
+use crate::commands::{client, definition};
+use crate::config::{self, Flags};
+use clap::{Arg, Command};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// The internal command of the scripts, not shown to users.
+pub const COMMAND: &str = "__complete";
+
+/// What the word at the cursor names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Subject {
+    Pod,
+    /// `wherry pods` knows only names, without a namespace.
+    PodName,
+    Namespace,
+    Container,
+}
+
+/// The words before the cursor, as far as they matter here.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Line<'a> {
+    subject: Option<Subject>,
+    /// The begin of the word at the cursor.
+    begin: &'a str,
+    pod: Option<&'a str>,
+    namespace: Option<&'a str>,
+    socket: Option<&'a str>,
+}
+
+/// The candidates for the last word, one a line. `words` does not contain the name of the program.
+pub fn candidates(words: &[String]) -> String {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let line = line(&definition(), &words);
+    let Some(subject) = line.subject else { return String::new() };
+    let socket = line.socket.map_or_else(|| config::load(&Flags::default()).config.socket, PathBuf::from);
+    let mut list = pods(&socket);
+    names(subject, &line, &client::take_items(&mut list)).iter().map(|name| format!("{name}\n")).collect()
+}
+
+fn pods(socket: &Path) -> Value {
+    client::get_json_quickly(socket, "/pods").unwrap_or_default()
+}
+
+/// Finds the subject of the last word.
+fn line<'a>(definition: &Command, words: &[&'a str]) -> Line<'a> {
+    let mut line = Line::default();
+    let Some((begin, before)) = words.split_last() else { return line };
+    let Some((name, before)) = before.split_first() else { return line };
+    let Some(command) = definition.find_subcommand(name) else { return line };
+    line.begin = begin;
+    let mut positionals = command.get_positionals();
+    let mut positional = positionals.next();
+    // The option whose value comes next.
+    let mut open: Option<&Arg> = None;
+    // (bash makes a word of its own of a `=`.)
+    for word in before.iter().filter(|word| **word != "=") {
+        match (open.take(), word.split_once('=')) {
+            (Some(arg), _) => take(&mut line, arg, word),
+            (None, _) if *word == "--" => return line,
+            (None, Some((option, value))) if word.starts_with("--") => {
+                if let Some(arg) = option_of(command, option) {
+                    take(&mut line, arg, value);
+                }
+            }
+            (None, _) if word.starts_with('-') && word.len() > 1 => {
+                open = option_of(command, word).filter(|arg| arg.get_action().takes_values());
+            }
+            (None, _) => {
+                if let Some(arg) = positional {
+                    take(&mut line, arg, word);
+                    if arg.get_num_args().is_none_or(|n| n.max_values() <= 1) {
+                        positional = positionals.next();
+                    }
+                }
+            }
+        }
+    }
+    if *begin == "=" {
+        line.begin = "";
+    }
+    let arg = match open {
+        Some(arg) => Some(arg),
+        None if begin.starts_with('-') => None,
+        None => positional.filter(|arg| !arg.is_last_set()),
+    };
+    line.subject = arg.and_then(|arg| match arg.get_id().as_str() {
+        "pod" | "pods" => Some(Subject::Pod),
+        "names" => Some(Subject::PodName),
+        "namespace" => Some(Subject::Namespace),
+        "container" => Some(Subject::Container),
+        _ => None,
+    });
+    line
+}
+
+fn take<'a>(line: &mut Line<'a>, arg: &Arg, value: &'a str) {
+    match arg.get_id().as_str() {
+        "pod" => line.pod = Some(value),
+        "namespace" => line.namespace = Some(value),
+        "socket" => line.socket = Some(value),
+        _ => {}
+    }
+}
+
+/// The option with this name, `--namespace` or `-n`.
+fn option_of<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
+    command.get_arguments().find(|arg| match word.strip_prefix("--") {
+        Some(long) => arg.get_long() == Some(long),
+        None => arg.get_short().is_some_and(|short| word.strip_prefix('-').is_some_and(|w| w == short.to_string())),
+    })
+}
+
+/// The names that begin with the word at the cursor.
+fn names(subject: Subject, line: &Line<'_>, pods: &[Value]) -> BTreeSet<String> {
+    let of = |pod: &Value| (text(pod, "/metadata/namespace").to_owned(), text(pod, "/metadata/name").to_owned());
+    let within = |pod: &&Value| line.namespace.is_none_or(|n| n == text(pod, "/metadata/namespace"));
+    let fits = |name: &String| name.starts_with(line.begin) && is_plain(name);
+    let pods: Vec<&Value> = match subject {
+        Subject::Namespace => pods.iter().collect(),
+        _ => pods.iter().filter(within).collect(),
+    };
+    let all: Vec<(String, String)> = pods.iter().map(|pod| of(pod)).collect();
+    match subject {
+        Subject::Namespace => all.into_iter().map(|(namespace, _)| namespace).filter(fits).collect(),
+        Subject::PodName => all.into_iter().map(|(_, name)| name).filter(fits).collect(),
+        Subject::Pod => {
+            // A name that several namespaces have needs its namespace.
+            let is_unique = |name: &str| all.iter().filter(|(_, other)| other == name).count() == 1;
+            let full = |(namespace, name): &(String, String)| format!("{namespace}/{name}");
+            let short = all.iter().map(|pod| if is_unique(&pod.1) { pod.1.clone() } else { full(pod) });
+            let found: BTreeSet<String> = short.filter(fits).collect();
+            if found.is_empty() { all.iter().map(full).filter(fits).collect() } else { found }
+        }
+        Subject::Container => {
+            let Some(target) = line.pod.and_then(|pod| super::select::Target::parse(pod, line.namespace).ok()) else {
+                return BTreeSet::new();
+            };
+            let named = pods.iter().filter(|pod| {
+                let (namespace, name) = of(pod);
+                target.is(&namespace, &name, text(pod, "/metadata/uid"))
+            });
+            let containers =
+                named.flat_map(|pod| ["/spec/initContainers", "/spec/containers"].map(|at| pod.pointer(at)));
+            let containers = containers.flatten().filter_map(Value::as_array).flatten();
+            containers.map(|c| text(c, "/name").to_owned()).filter(fits).collect()
+        }
+    }
+}
+
+/// Names are validated; a shell must never see anything else.
+fn is_plain(name: &str) -> bool {
+    name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn of<'a>(words: &[&'a str]) -> Line<'a> {
+        line(&definition(), words)
+    }
+
+    #[test]
+    fn the_definition_tells_what_a_word_names() {
+        for (words, subject) in [
+            (&["describe", ""][..], Some(Subject::Pod)),
+            (&["describe", "web", ""], None),
+            (&["describe", "-"], None),
+            (&["logs", "-f", "we"], Some(Subject::Pod)),
+            (&["logs", "web", "-c", ""], Some(Subject::Container)),
+            (&["logs", "web", "--container", "=", "m"], Some(Subject::Container)),
+            (&["exec", "web", "--", "ls", ""], None),
+            (&["exec", "-n", ""], Some(Subject::Namespace)),
+            (&["exec", "-n", "shop", ""], Some(Subject::Pod)),
+            (&["exec", "web", ""], None),
+            (&["drain", "a", "b", ""], Some(Subject::Pod)),
+            (&["undrain", ""], Some(Subject::Pod)),
+            (&["retry", ""], Some(Subject::Pod)),
+            (&["events", ""], Some(Subject::Pod)),
+            (&["top", "--interval", ""], None),
+            (&["top", "--interval", "2s", ""], Some(Subject::Pod)),
+            (&["pods", "a", ""], Some(Subject::PodName)),
+            (&["check", ""], None),
+            (&["nothing", ""], None),
+            (&["desc"], None),
+            (&[], None),
+        ] {
+            assert_eq!(of(words).subject, subject, "{words:?}");
+        }
+        let line = of(&["logs", "--socket=/s", "-n", "shop", "web", "--tail", "5", "-c", "ma"]);
+        assert_eq!((line.socket, line.namespace, line.pod), (Some("/s"), Some("shop"), Some("web")));
+        assert_eq!((line.subject, line.begin), (Some(Subject::Container), "ma"));
+    }
+
+    #[test]
+    fn the_names_are_those_of_the_pods() {
+        let pod = |namespace: &str, name: &str| {
+            json!({
+                "metadata": { "namespace": namespace, "name": name, "uid": format!("uid-{name}") },
+                "spec": { "containers": [{ "name": "main" }, { "name": "$(x)" }], "initContainers": [{ "name": "load" }] },
+            })
+        };
+        let pods = [pod("shop", "web"), pod("test", "web"), pod("shop", "db")];
+        let found = |words: &[&str]| {
+            let line = of(words);
+            names(line.subject.unwrap(), &line, &pods).into_iter().collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(found(&["describe", ""]), "db shop/web test/web");
+        assert_eq!(found(&["describe", "d"]), "db");
+        assert_eq!(found(&["describe", "shop/"]), "shop/web");
+        assert_eq!(found(&["describe", "shop/d"]), "shop/db");
+        assert_eq!(found(&["describe", "-n", "shop", ""]), "db web");
+        assert_eq!(found(&["describe", "-n", ""]), "shop test");
+        assert_eq!(found(&["pods", "w"]), "web");
+        assert_eq!(found(&["logs", "web", "-c", ""]), "load main");
+        assert_eq!(found(&["logs", "shop/db", "-c", "m"]), "main");
+        assert_eq!(found(&["logs", "none", "-c", ""]), "");
+        assert_eq!(found(&["logs", "-c", ""]), "");
+    }
+
+    #[test]
+    fn without_an_agent_there_are_no_names_and_no_error() {
+        let words = ["describe", "--socket", "/nothing/here", ""].map(str::to_owned);
+        assert_eq!(candidates(&words), "");
+    }
+}
