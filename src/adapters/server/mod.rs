@@ -359,6 +359,10 @@ impl Server {
             if let Some(ticket) = connection.waits_for_answer() {
                 content.gone(ticket);
             }
+            if let Stream::Tls(session) = connection.stream() {
+                // The client knows that nothing is missing. A client that is gone does not matter.
+                let _ = session.finish();
+            }
             connection.stream().deregister(registry);
         }
         if self.slots.iter().all(Option::is_none) {
