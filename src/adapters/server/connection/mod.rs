@@ -711,7 +711,14 @@ impl Connection {
             self.deadline = Some(now + patience);
             return false;
         }
-        if self.end_of_input || self.input.is_empty() || self.stream.stream().finish().is_err() {
+        if self.end_of_input || self.input.is_empty() {
+            // Only the announcement of the end tells a TLS client that nothing is missing.
+            if let Stream::Tls(session) = self.stream.stream() {
+                let _ = session.finish();
+            }
+            return true;
+        }
+        if self.stream.stream().finish().is_err() {
             return true;
         }
         self.input = Vec::new();
