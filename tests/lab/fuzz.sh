@@ -30,7 +30,7 @@ trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-targets=(manifests volumes)
+targets=(api manifests volumes)
 for target in "${targets[@]}"; do
 	mkdir -p "$work/$target/new" "$work/$target/failed" "$work/$target/tmp"
 	# The corpus of earlier runs on this machine helps; the one in the tree is never changed.

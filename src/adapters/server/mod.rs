@@ -46,6 +46,10 @@ pub const LISTENERS: usize = 4;
 /// The maximum number of new connections of a listener in one turn.
 const ACCEPT_BUDGET: usize = 16;
 
+/// The maximum number of connections of the Kubernetes API that are served in one turn. A change can concern 1,000 watches, and
+/// other work of the agent must not wait for all of them.
+const API_BUDGET: usize = 16;
+
 /// Produces the answers.
 pub trait Content {
     /// Answers a request. The server calls it when the request is complete, and only for a route of the listener with a valid
@@ -95,6 +99,8 @@ pub struct Server {
     slots: Vec<Option<Connection>>,
     /// Whether there is work that needs no waiting.
     work: bool,
+    /// The slot at which the next turn begins to serve the Kubernetes API.
+    next_api: usize,
     /// The ticket of the last request.
     last_ticket: u64,
 }
@@ -133,7 +139,8 @@ impl Server {
         let health = listener_kinds.health.map(|a| Endpoint::new(ListenerKind::Health, Place::Tcp(a)));
         let read_only = listener_kinds.read_only.map(|a| Endpoint::new(ListenerKind::ReadOnly, Place::Tcp(a)));
         let listeners = [control, health, read_only].into_iter().flatten().collect();
-        Server { first, listeners, slots: Vec::new(), work: false, last_ticket: 0 }
+        let next_api = slots(ListenerKind::Kubectl.index()).start;
+        Server { first, listeners, slots: Vec::new(), work: false, next_api, last_ticket: 0 }
     }
 
     /// Adds a listener on a TCP port. It starts to listen at the next `drive`.
@@ -168,16 +175,17 @@ impl Server {
         }
     }
 
-    /// Does all work that is possible without waiting. Must be called at the start, when a token was ready, at `next_deadline`,
+    /// Does the work that is possible without waiting. Must be called at the start, when a token was ready, at `next_deadline`,
     /// and after `publish`. Returns true if the budget is used up; call it again without waiting.
     pub fn drive(&mut self, registry: &Registry, now: Boot, content: &mut dyn Content) -> bool {
         for endpoint in &mut self.listeners {
             endpoint.listener.drive(registry, Token(self.first + endpoint.listener_kind.index()), now);
         }
         self.work = false;
-        for slot in 0..self.slots.len() {
+        for slot in 0..self.slots.len().min(slots(ListenerKind::Kubectl.index()).start) {
             self.drive_slot(slot, registry, now, content);
         }
+        self.drive_api(registry, now, content);
         for index in 0..self.listeners.len() {
             let mut budget = ACCEPT_BUDGET;
             while let Some((stream, peer)) = self.listeners[index].listener.accept(now) {
@@ -190,6 +198,26 @@ impl Server {
             }
         }
         self.work
+    }
+
+    /// Serves connections of the Kubernetes API, from the one at which the last turn has stopped.
+    fn drive_api(&mut self, registry: &Registry, now: Boot, content: &mut dyn Content) {
+        let first = slots(ListenerKind::Kubectl.index()).start;
+        let end = self.slots.len();
+        let from = if (first..end).contains(&self.next_api) { self.next_api } else { first };
+        let mut budget = API_BUDGET;
+        for slot in (from..end).chain(first..from.min(end)) {
+            if !self.slots.get(slot).and_then(Option::as_ref).is_some_and(|c| c.is_due(now)) {
+                continue;
+            }
+            if budget == 0 {
+                self.next_api = slot;
+                self.work = true;
+                return;
+            }
+            budget -= 1;
+            self.drive_slot(slot, registry, now, content);
+        }
     }
 
     /// Serves a new connection.

@@ -1,9 +1,12 @@
 //! The server in its poll, with a content for tests.
 
+mod api;
 mod deferred;
 mod limits;
+mod pipes;
 mod requests;
 mod sockets;
+mod tls;
 mod watches;
 
 use super::http::{Body, Route, Ticket};
@@ -18,12 +21,14 @@ use std::time::{Duration, Instant};
 const FIRST: usize = 1000;
 
 /// `/pods` is 100 kB in pieces, `/metrics` is 3 MB in one piece, a watch starts with two lines.
+#[derive(Default)]
 struct Pages {
     asked: Vec<Route>,
     parts: usize,
     /// Requests for `/drain`, whose answers are deferred.
     later: Vec<(Ticket, Bytes)>,
     gone: Vec<Ticket>,
+    api: api::Api,
 }
 
 impl Content for Pages {
@@ -39,6 +44,7 @@ impl Content for Pages {
                 self.later.push((request.ticket, request.body.clone()));
                 Response::later()
             }
+            Route::Api => self.api.answer(request),
             Route::Retry => Response::text(200, format!("{} is retried\n", request.uid.as_deref().unwrap_or_default())),
             route => health::response(route, &[health::Check { name: "ping", failure: None }], request.verbose),
         }
@@ -46,6 +52,18 @@ impl Content for Pages {
 
     fn gone(&mut self, ticket: Ticket) {
         self.gone.push(ticket);
+    }
+
+    fn api_part(&mut self, cursor: &mut ApiCursor, out: &mut Vec<u8>) -> Part {
+        self.api.part(cursor, out)
+    }
+
+    fn acceptor(&mut self) -> Option<Acceptor> {
+        self.api.acceptor.clone()
+    }
+
+    fn client_of(&mut self, certificate: &[u8]) -> Result<Rc<Client>, Failure> {
+        self.api.client_of(certificate)
     }
 
     fn part(&mut self, cursor: &mut Cursor, out: &mut Vec<u8>) -> bool {
@@ -82,7 +100,7 @@ impl Node {
         let mut node = Node {
             poll: Poll::new().unwrap(),
             server: Server::new(listener_kinds, FIRST),
-            pages: Pages { asked: Vec::new(), parts: 0, later: Vec::new(), gone: Vec::new() },
+            pages: Pages::default(),
             began: Instant::now(),
             skipped: Duration::ZERO,
             stopped: None,

@@ -78,7 +78,9 @@ impl Session {
     /// # Errors
     /// As `shutdown`.
     pub fn finish(&mut self) -> io::Result<()> {
-        self.connection.send_close_notify();
+        if !self.connection.is_handshaking() {
+            self.connection.send_close_notify();
+        }
         // A client that does not read gets no announcement.
         let _ = self.flush();
         self.socket.shutdown(Shutdown::Write)

@@ -72,7 +72,7 @@ fn a_port_in_use_is_tried_again_until_it_is_free() {
     let address = taken.local_addr().unwrap();
     let mut server = Server::new(Listeners { health: Some(address), ..Listeners::default() }, FIRST);
     let poll = Poll::new().unwrap();
-    let mut pages = Pages { asked: Vec::new(), parts: 0, later: Vec::new(), gone: Vec::new() };
+    let mut pages = Pages::default();
     let mut now = Boot(1);
     for wait in [1, 2, 4, 8, 16, 30, 30] {
         server.drive(poll.registry(), now, &mut pages);

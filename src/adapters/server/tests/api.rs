@@ -1,0 +1,306 @@
+//! Requests and streamed answers of the secure listener.
+
+use super::tls::Tls;
+use super::{Node, count};
+use crate::adapters::server::api::{self, ApiCursor, Client, Log, Part, Upstream};
+use crate::adapters::server::http::{Body, JSON, Request, Response};
+use crate::adapters::server::{API_BUDGET, MAX_API_CONNECTIONS};
+use crate::api::kube::access::Role;
+use crate::api::kube::status::Failure;
+use crate::api::names::Uid;
+use crate::net::tls::server::Acceptor;
+use std::cell::Cell;
+use std::io::Write;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// `/small` is `{}`, `/long` is 300 kB in pieces, `/watch` is the newest state after each change, `/exec` goes to `upstream`. Other
+/// paths return the length of the request's body.
+#[derive(Default)]
+pub(super) struct Api {
+    pub(super) acceptor: Option<Acceptor>,
+    pub(super) state: Rc<Cell<u64>>,
+    pub(super) upstream: Option<Upstream>,
+    /// Clients whose certificates are revoked.
+    revoked: bool,
+    /// The number of pieces that were written.
+    pieces: usize,
+}
+
+impl Api {
+    pub(super) fn answer(&mut self, request: &Request) -> Response {
+        let api = request.api.as_ref().expect("a request of the API");
+        if let Err(failure) = &api.client {
+            return api::failure(failure);
+        }
+        let streamed = |log: Box<dyn Log>| Response::new(200, JSON, Body::Api(ApiCursor::Log(log)));
+        match (api.head.path.as_str(), self.upstream.clone()) {
+            ("/small", _) => Response::json(b"{}".to_vec()),
+            ("/long", _) => streamed(Box::new(Long { uid: Uid::from("u"), left: 300 })),
+            ("/watch", _) => streamed(Box::new(Newest { uid: Uid::from("u"), state: self.state.clone(), sent: None })),
+            ("/exec", Some(upstream)) => Response::new(200, JSON, Body::Upgrade(upstream)),
+            _ => Response::json(format!("{{\"body\":{}}}", request.body.len()).into_bytes()),
+        }
+    }
+
+    pub(super) fn part(&mut self, cursor: &mut ApiCursor, out: &mut Vec<u8>) -> Part {
+        let part = match cursor {
+            ApiCursor::Log(log) => log.read(true, out),
+            ApiCursor::List(_) | ApiCursor::Watch(_) => Part::End,
+        };
+        self.pieces += usize::from(part != Part::Wait);
+        part
+    }
+
+    pub(super) fn client_of(&mut self, certificate: &[u8]) -> Result<Rc<Client>, Failure> {
+        if self.revoked || certificate.is_empty() {
+            return Err(Failure::unauthorized("the certificate is revoked"));
+        }
+        Ok(Rc::new(Client { name: "ann".to_owned(), role: Role::Edit, serial: "1".to_owned() }))
+    }
+}
+
+struct Long {
+    uid: Uid,
+    left: usize,
+}
+
+impl Log for Long {
+    fn container(&self) -> (&Uid, &str, u32) {
+        (&self.uid, "main", 0)
+    }
+
+    fn read(&mut self, _: bool, out: &mut Vec<u8>) -> Part {
+        self.left -= 1;
+        out.extend_from_slice(&[b'l'; 1000]);
+        if self.left > 0 {
+            return Part::More;
+        }
+        out.extend_from_slice(b"end\n");
+        Part::End
+    }
+
+    fn source(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+/// A watch as a position: a client that is late gets only the newest state.
+struct Newest {
+    uid: Uid,
+    state: Rc<Cell<u64>>,
+    sent: Option<u64>,
+}
+
+impl Log for Newest {
+    fn container(&self) -> (&Uid, &str, u32) {
+        (&self.uid, "main", 0)
+    }
+
+    fn read(&mut self, _: bool, out: &mut Vec<u8>) -> Part {
+        if self.sent.replace(self.state.get()) == Some(self.state.get()) {
+            return Part::Wait;
+        }
+        out.extend_from_slice(format!("state {};{}\n", self.state.get(), "x".repeat(10_000)).as_bytes());
+        Part::More
+    }
+
+    fn source(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+fn secure() -> (Node, impl Fn(&mut Node) -> Tls) {
+    let (node, ca) = Node::secure();
+    let config = ca.client(Some(ca.identity("ann")));
+    (node, move |node| node.tls(&config))
+}
+
+/// The status of the answer, whose body must be a Status object with the same code.
+fn status_of(answer: &[u8]) -> u16 {
+    let text = String::from_utf8_lossy(answer);
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
+    let code: u16 = head.split(' ').nth(1).unwrap().parse().unwrap();
+    assert!(
+        head.contains("\r\nContent-Type: application/json\r\n") && head.contains("\r\nConnection: close"),
+        "{head}"
+    );
+    let status: serde_json::Value = serde_json::from_str(body).unwrap_or_else(|e| panic!("{e}: {body:?}"));
+    assert_eq!((&status["kind"], &status["status"]), (&"Status".into(), &"Failure".into()));
+    assert_eq!((status["code"].as_u64(), status["apiVersion"].as_str()), (Some(code.into()), Some("v1")));
+    code
+}
+
+#[test]
+fn requests_that_two_servers_could_read_differently_are_refused_with_a_status() {
+    let (mut node, connect) = secure();
+    let post = |fields: &str, body: &str| format!("POST /x HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n{body}");
+    let long = format!("GET /small HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "a".repeat(9000));
+    for (request, code) in [
+        (post("Content-Length: 3\r\nContent-Length: 4\r\n", "abcd"), 400),
+        (post("Content-Length: 4, 4\r\n", "abcd"), 400),
+        (post("Content-Length: +4\r\n", "abcd"), 400),
+        (post("Content-Length: 4\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"), 411),
+        (post("Transfer-Encoding: chunked\r\n", "0\r\n\r\n"), 411),
+        (post("Transfer-Encoding: chunked, identity\r\n", "0\r\n\r\n"), 411),
+        (post("Content-Length : 4\r\n", "abcd"), 400),
+        (post(" Content-Length: 4\r\n", "abcd"), 400),
+        (post("X: a\r\n b\r\nContent-Length: 4\r\n", "abcd"), 400),
+        (post(&format!("Content-Length: {}\r\n", api::MAX_BODY + 1), ""), 413),
+        (post("Content-Length: 99999999999999999999\r\n", ""), 400),
+        (post("Host: other\r\n", ""), 400),
+        ("GET /small HTTP/1.1\r\n\r\n".to_owned(), 400),
+        ("GET /small HTTP/2.0\r\nHost: localhost\r\n\r\n".to_owned(), 505),
+        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(), 505),
+        ("GET /sm\0all HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(), 400),
+        ("TRACE /small HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(), 405),
+        ("CONNECT localhost:1 HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(), 405),
+        (long, 431),
+    ] {
+        let mut client = connect(&mut node);
+        // A second request behind it must not be answered.
+        client.write_all(format!("{request}GET /small HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes()).unwrap();
+        let (all, end) = node.read(&mut client, |_| false);
+        assert!(end, "{request:?}: the connection stays open");
+        assert_eq!((status_of(&all), count(&all, "\r\nContent-Type: ")), (code, 1), "{request:?}");
+    }
+    assert_eq!(node.pages.asked, [], "no content was asked");
+}
+
+#[test]
+fn bare_line_feeds_pipelining_and_head_have_one_answer_for_each_request() {
+    let (mut node, connect) = secure();
+    // httparse takes a line that ends with LF, as RFC 9112 (2.2) permits. The next request begins behind it.
+    let mut client = connect(&mut node);
+    let answer = node.ask(
+        &mut client,
+        "GET /small HTTP/1.1\nHost: localhost\n\nPOST /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nabcd\
+         HEAD /small HTTP/1.1\r\nHost: localhost\r\n\r\nHEAD /watch HTTP/1.1\r\nHost: localhost\r\n\r\n\
+         GET /small HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\nGET /small HTTP/1.1\r\n",
+    );
+    let bodies: Vec<&str> =
+        answer.split("HTTP/1.1 200 OK\r\n").skip(1).map(|a| a.split_once("\r\n\r\n").unwrap().1).collect();
+    assert_eq!(bodies, ["{}", "{\"body\":4}", "", "", "{}"], "{answer}");
+    // HTTP/1.0 ends with the connection, also with a streamed body.
+    let mut client = connect(&mut node);
+    let answer = node.ask(&mut client, "GET /long HTTP/1.0\r\n\r\n");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(!head.contains("chunked") && !head.contains("Content-Length"), "{head}");
+    assert_eq!(body.len(), 300_004);
+}
+
+#[test]
+fn heads_and_bodies_that_stop_end_at_their_deadlines() {
+    let (mut node, connect) = secure();
+    node.stop_clock();
+    let mut slow_head = connect(&mut node);
+    slow_head.write_all(b"GET /sma").unwrap();
+    let mut small_body = connect(&mut node);
+    small_body.write_all(b"POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nabc").unwrap();
+    let mut large_body = connect(&mut node);
+    large_body.write_all(b"POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000000\r\n\r\nabc").unwrap();
+    node.settle();
+    node.skip(Duration::from_secs(4));
+    assert_eq!(node.connections(), 3);
+    node.skip(Duration::from_secs(2));
+    assert_eq!(node.connections(), 1, "a large body has more time");
+    node.skip(Duration::from_secs(23));
+    large_body.write_all(b"abc").unwrap();
+    node.settle();
+    assert_eq!(node.connections(), 1);
+    node.skip(Duration::from_secs(2));
+    assert_eq!((node.connections(), node.server.next_deadline()), (0, None), "30 s in all");
+    // A complete one is answered, at the limit.
+    let mut client = connect(&mut node);
+    let head = format!("POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", api::MAX_BODY);
+    let body = vec![b'b'; api::MAX_BODY];
+    client.write_all(head.as_bytes()).unwrap();
+    let mut sent = 0;
+    while sent < body.len() {
+        let end = body.len().min(sent + 16_000);
+        sent += client.write(&body[sent..end]).unwrap_or(0);
+        node.turn(Duration::ZERO);
+    }
+    let (all, _) = node.read(&mut client, |all| all.ends_with(b"}"));
+    assert!(all.ends_with(format!("{{\"body\":{}}}", api::MAX_BODY).as_bytes()), "{}", String::from_utf8_lossy(&all));
+}
+
+#[test]
+fn a_watch_with_a_slow_reader_gets_newer_states_and_nothing_queues() {
+    let (mut node, connect) = secure();
+    let mut client = connect(&mut node);
+    rustix::net::sockopt::set_socket_recv_buffer_size(&client.sock, 128 << 10).unwrap();
+    client.write_all(b"GET /watch HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    node.settle();
+    const CHANGES: u64 = 3000;
+    for state in 1..=CHANGES {
+        node.pages.api.state.set(state);
+        node.server.wake();
+        node.turn(Duration::ZERO);
+        // One piece at a time: about 16 KiB.
+        assert!(node.server.connections().iter().all(|(_, _, queued, _)| *queued <= 32 << 10));
+    }
+    let last = format!("state {CHANGES};");
+    let (all, _) = node.read_for(Duration::from_secs(20), &mut client, |all| {
+        count(&all[all.len().saturating_sub(40_000)..], &last) == 1
+    });
+    let states = count(&all, "state ") as u64;
+    assert!(count(&all, &last) == 1 && (2..CHANGES / 2).contains(&states), "{states} of {CHANGES} states");
+    // A client that reads nothing at all is closed.
+    for state in CHANGES..2 * CHANGES {
+        node.pages.api.state.set(state);
+        node.server.wake();
+        node.turn(Duration::ZERO);
+    }
+    node.skip(Duration::from_secs(601));
+    assert_eq!(node.connections(), 0);
+}
+
+#[test]
+fn a_turn_serves_a_bounded_number_of_watches_and_all_of_them_in_the_end() {
+    let (mut node, connect) = secure();
+    let mut clients: Vec<Tls> = (0..3 * API_BUDGET + 5).map(|_| connect(&mut node)).collect();
+    for client in &mut clients {
+        client.write_all(b"GET /watch HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    }
+    node.settle();
+    node.pages.api.state.set(7);
+    node.server.wake();
+    let mut pieces = Vec::new();
+    loop {
+        let before = node.pages.api.pieces;
+        let now = node.now();
+        let again = node.server.drive(node.poll.registry(), now, &mut node.pages);
+        pieces.push(node.pages.api.pieces - before);
+        if !again {
+            break;
+        }
+    }
+    assert_eq!(pieces, [API_BUDGET, API_BUDGET, API_BUDGET, 5]);
+    for client in &mut clients {
+        let (all, _) = node.read(client, |all| count(all, "state 7;") == 1);
+        assert_eq!(count(&all, "state 7;"), 1);
+    }
+    const { assert!(API_BUDGET < MAX_API_CONNECTIONS) };
+}
+
+#[test]
+fn a_revoked_client_is_refused_on_an_open_connection_which_ends() {
+    let (mut node, connect) = secure();
+    let mut client = connect(&mut node);
+    client.write_all(b"GET /small HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let (all, end) = node.read(&mut client, |all| all.ends_with(b"{}"));
+    assert!(!end && !all.is_empty());
+    node.pages.api.revoked = true;
+    let answer = node.ask(&mut client, "GET /small HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!(status_of(answer.as_bytes()), 401);
+    node.pages.api.revoked = false;
+    let mut watch = connect(&mut node);
+    watch.write_all(b"GET /watch HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    node.settle();
+    let Node { server, poll, pages, .. } = &mut node;
+    assert_eq!(server.close_clients(poll.registry(), |client| client.serial == "2", pages), 0);
+    assert_eq!(server.close_clients(poll.registry(), |client| client.serial == "1", pages), 1);
+    assert_eq!(node.connections(), 0);
+}

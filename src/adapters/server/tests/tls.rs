@@ -1,0 +1,224 @@
+//! TLS: certificates of a CA that exists only in the test, a client, and what happens before a request.
+
+use super::Node;
+use crate::adapters::server::http::ListenerKind;
+use crate::net::tls::server::Acceptor;
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A CA with one certificate for the server and any number of clients.
+pub(super) struct Ca {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: CertificateDer<'static>,
+}
+
+type Identity = (CertificateDer<'static>, PrivateKeyDer<'static>);
+
+impl Ca {
+    pub(super) fn new() -> Ca {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "test");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let certificate = params.self_signed(&key).unwrap().der().clone();
+        Ca { issuer: Issuer::new(params, key), certificate }
+    }
+
+    pub(super) fn identity(&self, name: &str) -> Identity {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        let certificate = params.signed_by(&key, &self.issuer).unwrap().der().clone();
+        (certificate, PrivateKeyDer::Pkcs8(key.serialize_der().into()))
+    }
+
+    fn acceptor(&self) -> Acceptor {
+        let (certificate, key) = self.identity("server");
+        Acceptor::new(vec![certificate], key, self.certificate.clone()).unwrap()
+    }
+
+    /// The configuration of a client that trusts this CA.
+    pub(super) fn client(&self, identity: Option<Identity>) -> Arc<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.certificate.clone()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let builder = builder.with_root_certificates(roots);
+        Arc::new(match identity {
+            Some((certificate, key)) => builder.with_client_auth_cert(vec![certificate], key).unwrap(),
+            None => builder.with_no_client_auth(),
+        })
+    }
+}
+
+/// A client that does not block.
+pub(super) type Tls = StreamOwned<ClientConnection, TcpStream>;
+
+impl Node {
+    /// A server with the secure listener. The CA signs the certificates of its clients.
+    pub(super) fn secure() -> (Node, Ca) {
+        let mut node = Node::new();
+        let ca = Ca::new();
+        node.pages.api.acceptor = Some(ca.acceptor());
+        node.server.listen(ListenerKind::Kubectl, "127.0.0.1:0".parse().unwrap());
+        node.turn(Duration::ZERO);
+        (node, ca)
+    }
+
+    /// Connects and completes the handshake.
+    pub(super) fn tls(&mut self, config: &Arc<ClientConfig>) -> Tls {
+        let socket = self.tcp(ListenerKind::Kubectl);
+        // Otherwise the kernel keeps the request until the handshake is acknowledged, which can take 40 ms.
+        socket.set_nodelay(true).unwrap();
+        self.handshake(config, socket).unwrap()
+    }
+
+    /// The handshake on this socket. The client's certificate is part of it, but TLS 1.3 tells the client only later whether
+    /// the server accepts it.
+    fn handshake(&mut self, config: &Arc<ClientConfig>, socket: TcpStream) -> std::io::Result<Tls> {
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut stream = StreamOwned::new(ClientConnection::new(config.clone(), name).unwrap(), socket);
+        let end = Instant::now() + Duration::from_secs(20);
+        while stream.conn.is_handshaking() || stream.conn.wants_write() {
+            match stream.conn.complete_io(&mut stream.sock) {
+                Err(e) if e.kind() != ErrorKind::WouldBlock => return Err(e),
+                _ => self.turn(Duration::from_millis(1)),
+            };
+            assert!(Instant::now() < end, "the handshake does not end");
+        }
+        Ok(stream)
+    }
+
+    /// Reads until the stream ends in any way. Returns the bytes and the error that ended it.
+    fn rest(&mut self, stream: &mut impl Read) -> (Vec<u8>, Option<std::io::Error>) {
+        let (mut all, mut buffer) = (Vec::new(), [0; 4096]);
+        let end = Instant::now() + Duration::from_secs(20);
+        loop {
+            self.turn(Duration::from_millis(1));
+            match stream.read(&mut buffer) {
+                Ok(0) => return (all, None),
+                Ok(n) => all.extend_from_slice(&buffer[..n]),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => assert!(Instant::now() < end, "the stream does not end"),
+                Err(e) => return (all, Some(e)),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_client_without_a_certificate_of_the_ca_gets_nothing_beyond_the_handshake() {
+    let (mut node, ca) = Node::secure();
+    let foreign = Ca::new().identity("ann");
+    for identity in [None, Some(foreign)] {
+        let config = ca.client(identity);
+        let socket = node.tcp(ListenerKind::Kubectl);
+        if let Ok(mut client) = node.handshake(&config, socket) {
+            let _ = client.write_all(b"GET /small HTTP/1.1\r\nHost: localhost\r\n\r\n");
+            let (all, error) = node.rest(&mut client);
+            assert_eq!(all, b"");
+            let error = error.expect("an alert").to_string();
+            assert!(error.contains("alert") || error.contains("reset"), "{error}");
+        }
+    }
+    // Neither HTTP without TLS nor noise.
+    for noise in [&b"GET /small HTTP/1.1\r\nHost: localhost\r\n\r\n"[..], &[0x16, 3, 1, 0xff, 0xff], &[0x80; 600]] {
+        let mut socket = node.tcp(ListenerKind::Kubectl);
+        socket.write_all(noise).unwrap();
+        let _ = socket.shutdown(Shutdown::Write);
+        let (all, _) = node.rest(&mut socket);
+        // At most an alert, which is a record of the type 21.
+        assert!(all.is_empty() || (all[0] == 21 && all.len() < 16), "{all:?}");
+    }
+    node.settle();
+    assert_eq!((node.pages.asked.len(), node.connections()), (0, 0));
+    let mut client = node.tls(&ca.client(Some(ca.identity("ann"))));
+    let answer = node.ask(&mut client, "GET /small HTTP/1.0\r\nHost: localhost\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\n{}"), "{answer}");
+}
+
+#[test]
+fn a_handshake_that_stops_ends_at_its_deadline() {
+    let (mut node, ca) = Node::secure();
+    node.stop_clock();
+    let config = ca.client(Some(ca.identity("ann")));
+    let mut silent = node.tcp(ListenerKind::Kubectl);
+    // The first bytes of a handshake, and a complete one without a request.
+    let mut half = node.tcp(ListenerKind::Kubectl);
+    let mut connection = ClientConnection::new(config.clone(), ServerName::try_from("localhost").unwrap()).unwrap();
+    let mut hello = Vec::new();
+    connection.write_tls(&mut hello).unwrap();
+    half.write_all(&hello[..hello.len() / 2]).unwrap();
+    let mut idle = node.tls(&config);
+    node.settle();
+    assert_eq!(node.connections(), 3);
+    node.skip(Duration::from_secs(4));
+    half.write_all(&hello[hello.len() / 2..hello.len() / 2 + 1]).unwrap();
+    node.settle();
+    assert_eq!(node.connections(), 3);
+    node.skip(Duration::from_secs(2));
+    assert_eq!(node.connections(), 0, "each has 5 s from the connection to the end of its first head");
+    assert_eq!(node.rest(&mut silent).0, b"");
+    let _ = node.rest(&mut half);
+    assert_eq!(node.rest(&mut idle).0, b"");
+    assert_eq!(node.server.next_deadline(), None);
+}
+
+#[test]
+fn ten_thousand_connections_leave_nothing_and_a_watch_survives_them() {
+    let (mut node, ca) = Node::secure();
+    let config = ca.client(Some(ca.identity("ann")));
+    let mut watch = node.tls(&config);
+    watch.write_all(b"GET /watch HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let (all, _) = node.read(&mut watch, |all| all.windows(8).any(|w| w == b"state 0;"));
+    assert!(!all.is_empty());
+    let mut crowd = std::collections::VecDeque::new();
+    for i in 0..10_000 {
+        let mut socket = node.tcp(ListenerKind::Kubectl);
+        if i % 3 == 0 {
+            let _ = socket.write_all(&[0x16, 3, 1]);
+        }
+        crowd.push_back(socket);
+        node.turn(Duration::ZERO);
+        assert!(node.connections() <= super::MAX_API_CONNECTIONS);
+        // Half of a test's limit for open files, which counts both ends.
+        if crowd.len() > 200 {
+            crowd.pop_front();
+        }
+    }
+    drop(crowd);
+    node.settle();
+    assert_eq!(node.connections(), 1);
+    node.pages.api.state.set(1);
+    node.server.wake();
+    let (all, _) = node.read(&mut watch, |all| all.windows(8).any(|w| w == b"state 1;"));
+    assert!(!all.is_empty(), "the watch goes on");
+    drop(watch);
+    node.settle();
+    assert_eq!((node.connections(), node.server.slots.len()), (0, 0));
+}
+
+#[test]
+fn the_end_of_an_answer_is_announced_and_a_client_may_leave_without() {
+    let (mut node, ca) = Node::secure();
+    let config = ca.client(Some(ca.identity("ann")));
+    // An answer that ends with the connection is complete only with the announcement: rustls reports its absence as an error.
+    let mut client = node.tls(&config);
+    client.write_all(b"GET /long HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
+    let (all, error) = node.rest(&mut client);
+    assert!(error.is_none() && all.ends_with(b"end\n"), "{error:?}");
+    // A client that closes its socket without an announcement.
+    for request in [&b""[..], b"GET /wat", b"GET /watch HTTP/1.1\r\nHost: localhost\r\n\r\n"] {
+        let mut client = node.tls(&config);
+        client.write_all(request).unwrap();
+        node.settle();
+        assert_eq!(node.connections(), 1);
+        client.sock.shutdown(Shutdown::Both).unwrap();
+        node.settle();
+        assert_eq!(node.connections(), 0, "{request:?}");
+    }
+}
