@@ -1,13 +1,18 @@
-//! `wherry exec`: runs a command in a running container through the agent, and ends with the command's output and exit
-//! code.
+//! `wherry exec`: runs a command in a running container, and ends with the command's output and exit code.
+//!
+//! Without -i and -t, the agent calls the runtime's ExecSync: only with it does the runtime kill the command at a timeout, or
+//! when the client disconnects. With -i or -t, the command has a stream of its own (`streams`).
 
-use crate::api::control::{ExecHead, ExecRequest};
+use crate::api::control::{ExecHead, ExecRequest, StreamChannels, StreamKind, StreamRequest};
 use crate::api::kube::pod_row::text;
 use crate::commands::client::{self, Answer};
-use crate::commands::output::Failure;
+use crate::commands::output::{Failure, print_message};
 use crate::commands::select::PodArgs;
+use crate::commands::streams::interactive::{self, Ended, Local};
+use crate::commands::streams::session::{End, Session};
+use crate::commands::streams::url::{self, Refused};
 use crate::config::duration;
-use std::io::{BufRead, Read, Write};
+use std::io::{BufRead, IsTerminal as _, Read, Write};
 use std::path::Path;
 use std::time::Duration;
 
@@ -18,6 +23,8 @@ const FAILED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
+/// The timeout of a command without a stream.
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum time from the command's timeout to the agent's answer.
 const MARGIN: Duration = Duration::from_secs(30);
 
@@ -28,9 +35,15 @@ pub struct Query {
     /// Name of the container [default: that of the annotation kubectl.kubernetes.io/default-container, else the first]
     #[arg(short, long)]
     container: Option<String>,
-    /// Kill the command after this time, such as 10s or 5m
-    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = timeout)]
-    timeout: Duration,
+    /// Pass stdin on to the command, and its output at once
+    #[arg(short = 'i', long)]
+    stdin: bool,
+    /// Give the command a terminal, and pass its output on at once; usually with -i
+    #[arg(short = 't', long)]
+    tty: bool,
+    /// Kill the command after this time, such as 10s or 5m [default: 1m; with -i or -t unlimited]
+    #[arg(long, value_name = "DURATION", conflicts_with_all = ["stdin", "tty"], value_parser = timeout)]
+    timeout: Option<Duration>,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<String>,
@@ -46,23 +59,55 @@ fn timeout(text: &str) -> Result<Duration, String> {
 /// Returns the command's exit code.
 pub fn run(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, query: Query) -> Result<u8, Failure> {
     let target = query.pod.target()?;
-    let ours = |failure| match failure {
-        Failure::Message(text, 1) => Failure::Message(text, FAILED),
-        other => other,
-    };
-    let mut pods = client::get_json(socket, "/pods").map_err(ours)?;
-    let found = target.find(&mut pods).map_err(|e| Failure::Message(e, FAILED))?;
-    // If a pod is being replaced, use the running one. If none runs, the agent's error for the first explains why.
-    let pod = found.iter().find(|pod| text(pod, "/status/phase") == "Running").or(found.first());
+    let pod = url::find_pod(socket, &target).map_err(ours)?;
+    let uid = text(&pod, "/metadata/uid").to_owned();
+    if query.stdin || query.tty {
+        return stream(out, err, socket, uid, query);
+    }
+    let timeout = query.timeout.unwrap_or(TIMEOUT);
     let request = ExecRequest {
-        uid: pod.map(|pod| text(pod, "/metadata/uid").to_owned()).unwrap_or_default(),
+        uid,
         container: query.container,
         command: query.command,
-        timeout_seconds: query.timeout.as_secs() + u64::from(query.timeout.subsec_nanos() > 0),
+        timeout_seconds: timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0),
     };
-    match client::post(socket, "/exec", &request, query.timeout + MARGIN).map_err(ours)? {
+    match client::post(socket, "/exec", &request, timeout + MARGIN).map_err(ours)? {
         Answer::Done(mut reader) => output(&mut reader, out, err),
         Answer::Refused(status, words) => Err(Failure::Message(words.clone(), code_of(status, &words))),
+    }
+}
+
+/// Failures before the command have an exit code of their own.
+fn ours(failure: Failure) -> Failure {
+    match failure {
+        Failure::Message(text, 1) => Failure::Message(text, FAILED),
+        other => other,
+    }
+}
+
+fn stream(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, uid: String, query: Query) -> Result<u8, Failure> {
+    let has_terminal = std::io::stdin().is_terminal();
+    let tty = query.tty && (has_terminal || !query.stdin);
+    if query.tty && !tty {
+        print_message("stdin is not a terminal, so the command gets none (-t)");
+    }
+    let channels = StreamChannels { stdin: query.stdin, stdout: true, stderr: !tty, tty };
+    let kind = StreamKind::Exec { container: query.container, command: query.command, channels };
+    let refused = |Refused(status, words)| Failure::Message(words.clone(), code_of(status, &words));
+    let url = url::request(socket, &StreamRequest { uid, kind }).map_err(ours)?.map_err(refused)?;
+    let failed = |words| Failure::Message(words, FAILED);
+    let mut session = Session::start(&url, channels).map_err(failed)?;
+    let local = Local { stdin: query.stdin, resize: tty, raw: tty && query.stdin };
+    let ended = interactive::run(&mut session, local, out, err);
+    match ended.map_err(|e| failed(format!("cannot set up the terminal: {e}")))? {
+        Ended::Session(End::Exited(code)) => Ok(u8::try_from(code).unwrap_or(FAILED)),
+        Ended::Session(End::Failed(words)) => {
+            let code = code_of(502, &words);
+            Err(Failure::Message(words, code))
+        }
+        Ended::Signal(number) => Ok(128 + number),
+        Ended::Lost(words) => Err(failed(words)),
+        Ended::Output(e) => Err(Failure::Output(e)),
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! `run` is the daemon. The other commands query it over the control socket, or read files themselves (`check`).
 
+mod attach;
 pub mod check;
 mod check_system;
 mod client;
@@ -22,6 +23,7 @@ mod screen;
 mod select;
 mod shutdown_plan;
 mod status;
+mod streams;
 mod table;
 mod top;
 
@@ -163,9 +165,12 @@ enum Command {
     Drain(DrainArgs),
     /// Run a command in a container
     ///
-    /// Runs the command in the container's own namespaces, without a shell, a terminal or input. Prints its output when
-    /// it has ended: stdout, then stderr. (Interactive commands and streamed output are not supported yet; the runtime
-    /// limits the output to 16 MiB.) Ctrl-C ends the command.
+    /// Runs the command in the container's own namespaces, without a shell. Without -i and -t it has no input, and its
+    /// output is printed when it has ended: stdout, then stderr, at most 16 MiB; Ctrl-C or the timeout ends it.
+    ///
+    /// With -i the command reads stdin, with -t it has a terminal, and its output is printed at once and without a
+    /// limit. The connection goes to the runtime, so it continues when wherry is restarted. With -it, Ctrl-C goes to
+    /// the command; with -i alone it ends only this session: the command sees the end of its input.
     ///
     /// Exit code: that of the command. 124 the command exceeded the timeout and was killed, 126 it cannot be executed,
     /// 127 it was not found, 125 any other failure: no such pod or container, the container is not running, no agent.
@@ -173,6 +178,21 @@ enum Command {
     Exec {
         #[command(flatten)]
         query: exec::Query,
+        #[command(flatten)]
+        socket: SocketArgs,
+    },
+    /// Attach to the process of a container
+    ///
+    /// Prints the output of the container's own process from now on, and with -i sends it input. Ends when the process
+    /// ends. With -it all keys go to the process, also Ctrl-C; to leave it running, end wherry attach with a signal. The
+    /// end of the input (-i) ends the input of the process only if its manifest has `stdinOnce: true`.
+    ///
+    /// Exit code: 0 the process has ended, 1 the container has no such stream or does not run, or the connection is
+    /// lost.
+    #[command(after_help = ATTACH_EXAMPLES)]
+    Attach {
+        #[command(flatten)]
+        query: attach::Query,
         #[command(flatten)]
         socket: SocketArgs,
     },
@@ -295,7 +315,14 @@ const EXEC_EXAMPLES: &str = "\
 Examples:
   wherry exec shop/web -- nginx -T
   wherry exec shop/web -c sidecar -- sh -c 'ls /tmp | wc -l'
+  wherry exec -it shop/web -- sh
+  wherry exec -i db -- psql < dump.sql
   wherry exec db --timeout 10m -- pg_dump -f /backup/db.sql";
+
+const ATTACH_EXAMPLES: &str = "\
+Examples:
+  wherry attach shop/web                    output from now on
+  wherry attach -it shop/console            a container with stdin and tty";
 
 const TOP_EXAMPLES: &str = "\
 Examples:
@@ -510,6 +537,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Exec { query, socket } => {
             output::finish_raw(|out| exec::run(out, &mut std::io::stderr(), &socket.path(), query))
         }
+        Command::Attach { query, socket } => {
+            output::finish_raw(|out| attach::run(out, &mut std::io::stderr(), &socket.path(), query))
+        }
         command => output::finish(|out| show(out, command)),
     }
 }
@@ -563,7 +593,7 @@ fn show(out: &mut dyn Write, command: Command) -> Result<u8, Failure> {
             Ok(0)
         }
         // (`main` runs these itself.)
-        Command::Run(_) | Command::Logs(_) | Command::Exec { .. } => Ok(0),
+        Command::Run(_) | Command::Logs(_) | Command::Exec { .. } | Command::Attach { .. } => Ok(0),
     }
 }
 

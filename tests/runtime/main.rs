@@ -44,6 +44,7 @@ mod restarts;
 mod service;
 mod shared_uid;
 mod strace;
+mod streams;
 mod system_check;
 mod trouble;
 mod volumes;

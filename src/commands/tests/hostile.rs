@@ -8,7 +8,7 @@ use crate::api::printable;
 use crate::api::shutdown::view::{PlanGroup, PlanPod, PlanView};
 use crate::commands::output::{Guard, TOLD, end, to_stderr};
 use crate::commands::screen::SEQUENCES;
-use crate::commands::{Cli, Command, definition, exec, logs, show};
+use crate::commands::{Cli, Command, attach, definition, exec, logs, show};
 use clap::Parser as _;
 use serde_json::{Value, json};
 use std::io::Write as _;
@@ -138,7 +138,10 @@ impl Content for Hostile {
                 json!({"pods": outcomes.map(one)}).to_string()
             }
             Route::Retry if request.uid.as_deref() == Some("uid-1") => HOSTILE.to_owned(),
-            Route::Exec => return Response::text(409, HOSTILE),
+            Route::Stream if request.body.starts_with(b"{\"uid\":\"uid-1\",\"exec\"") => {
+                json!({"url": HOSTILE}).to_string()
+            }
+            Route::Exec | Route::Stream => return Response::text(409, HOSTILE),
             _ => return Response::text(500, HOSTILE),
         };
         Response::new(200, http::JSON, Body::Full(body.into()))
@@ -173,7 +176,8 @@ fn command_lines(command: &str) -> &'static [&'static str] {
         "retry" => &["retry uid-1", "retry nobody"],
         "drain" => &["drain uid-1 --no-wait", "drain uid-1 --timeout 0s", "drain nobody"],
         "undrain" => &["undrain uid-1", "undrain nobody"],
-        "exec" => &["exec uid-1 -- x", "exec nobody\x1b[2J -- x"],
+        "exec" => &["exec uid-1 -- x", "exec nobody\x1b[2J -- x", "exec -i uid-1 -- x"],
+        "attach" => &["attach uid-1", "attach nobody\x1b[2J"],
         "top" => &["top --containers", "top -o json"],
         "images" => &["images", "images -o json", "images -o yaml"],
         "dump" => &["debug dump"],
@@ -274,6 +278,9 @@ fn no_command_lets_hostile_text_through() {
             let ended = match parsed.command {
                 Command::Logs(args) => logs(&mut out, args),
                 Command::Exec { query, socket } => exec::run(&mut out, &mut std::io::stderr(), &socket.path(), query),
+                Command::Attach { query, socket } => {
+                    attach::run(&mut out, &mut std::io::stderr(), &socket.path(), query)
+                }
                 command => show(&mut out, command),
             };
             end(ended);

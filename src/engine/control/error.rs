@@ -219,7 +219,7 @@ impl fmt::Display for RequestError {
             }
             RequestError::OutputTooLarge => f.write_str(
                 "the command wrote more than the runtime's limit of 16 MiB, and its output was lost; write the output \
-                 to a file, or print only a part of it (head, tail)",
+                 to a file, print only a part of it (head, tail), or use -i, which passes the output on at once",
             ),
             RequestError::ExecFailed { why } => f.write_str(why),
             RequestError::StreamTimedOut => {

@@ -1,0 +1,93 @@
+//! `wherry attach`: connects to the standard streams of a container's own process.
+
+use crate::api::control::{StreamChannels, StreamKind, StreamRequest};
+use crate::api::kube::pod_row::text;
+use crate::commands::output::{Failure, print_message};
+use crate::commands::select::PodArgs;
+use crate::commands::streams::interactive::{self, Ended, Local};
+use crate::commands::streams::session::{End, Session};
+use crate::commands::streams::url;
+use serde_json::Value;
+use std::io::{IsTerminal as _, Write};
+use std::path::Path;
+
+#[derive(Debug, clap::Args)]
+pub struct Query {
+    #[command(flatten)]
+    pod: PodArgs,
+    /// Name of the container [default: that of the annotation kubectl.kubernetes.io/default-container, else the first]
+    #[arg(short, long)]
+    container: Option<String>,
+    /// Pass stdin on to the container (`stdin: true` in its manifest)
+    #[arg(short = 'i', long)]
+    stdin: bool,
+    /// Use the container's terminal (`tty: true` in its manifest), with all keys going to the container
+    #[arg(short = 't', long)]
+    tty: bool,
+}
+
+/// Returns when the container's process ends.
+pub fn run(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, query: Query) -> Result<u8, Failure> {
+    let pod = url::find_pod(socket, &query.pod.target()?)?;
+    let uid = text(&pod, "/metadata/uid").to_owned();
+    // A terminal has one output, which has to be requested as such. With -t and without a terminal, the agent says so.
+    let tty = query.tty || has_terminal(&pod, query.container.as_deref());
+    let channels = StreamChannels { stdin: query.stdin, stdout: true, stderr: !tty, tty };
+    let kind = StreamKind::Attach { container: query.container, channels };
+    let url = url::request(socket, &StreamRequest { uid, kind })??;
+    let mut session = Session::start(&url, channels).map_err(Failure::message)?;
+    let raw = query.tty && query.stdin && std::io::stdin().is_terminal();
+    if raw {
+        print_message("attached; if there is no prompt, press Enter");
+    }
+    let local = Local { stdin: query.stdin, resize: query.tty, raw };
+    let ended = interactive::run(&mut session, local, out, err);
+    match ended.map_err(|e| Failure::message(format!("cannot set up the terminal: {e}")))? {
+        Ended::Session(End::Exited(code)) => Ok(u8::try_from(code).unwrap_or(1)),
+        Ended::Session(End::Failed(words)) | Ended::Lost(words) => Err(Failure::message(words)),
+        Ended::Signal(number) => Ok(128 + number),
+        Ended::Output(e) => Err(Failure::Output(e)),
+    }
+}
+
+/// Whether the container of an attach has a terminal. It is chosen as in the agent.
+fn has_terminal(pod: &Value, named: Option<&str>) -> bool {
+    let of = |list: &str| pod["spec"][list].as_array().cloned().unwrap_or_default();
+    let containers = of("containers");
+    let all: Vec<Value> = containers.iter().cloned().chain(of("initContainers")).collect();
+    let find = |name: &str| all.iter().find(|container| container["name"] == name);
+    let annotated = pod["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"].as_str();
+    let chosen = match named {
+        Some(name) => find(name),
+        None => annotated.and_then(find).or(containers.first()),
+    };
+    chosen.is_some_and(|container| container["tty"] == true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_terminal_is_that_of_the_container_that_the_agent_chooses() {
+        let pod = |annotation: &str| {
+            json!({
+                "metadata": {"annotations": {"kubectl.kubernetes.io/default-container": annotation}},
+                "spec": {"initContainers": [{"name": "side", "tty": true}],
+                         "containers": [{"name": "a"}, {"name": "b", "tty": true}]},
+            })
+        };
+        for (annotation, named, expected) in [
+            ("", None, false),
+            ("b", None, true),
+            ("side", None, true),
+            ("nobody", None, false),
+            ("b", Some("a"), false),
+            ("", Some("side"), true),
+            ("", Some("x"), false),
+        ] {
+            assert_eq!(has_terminal(&pod(annotation), named), expected, "{annotation} {named:?}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Connects the standard streams of the command to those of a session, until the session ends.
+
+use super::session::{End, Output, Session};
+use super::terminal::{self, RawMode, Signal, Signals};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::io::{self, Write};
+use std::os::fd::AsFd as _;
+
+/// Length of a read from stdin, in bytes.
+const READ: usize = 32 * 1024;
+/// While the runtime does not take this much input, stdin is not read.
+const MAX_QUEUED: usize = 256 * 1024;
+
+/// How the session ended.
+#[derive(Debug)]
+pub enum Ended {
+    Session(End),
+    /// A signal with this number.
+    Signal(u8),
+    /// The connection was lost, for this reason.
+    Lost(String),
+    /// The output cannot be written.
+    Output(io::Error),
+}
+
+/// What the session has.
+#[derive(Clone, Copy, Debug)]
+pub struct Local {
+    /// stdin is passed on.
+    pub stdin: bool,
+    /// The terminal of the process follows the size of the user's terminal.
+    pub resize: bool,
+    /// The user's terminal is in raw mode.
+    pub raw: bool,
+}
+
+/// # Errors
+/// The terminal or the handlers of signals cannot be set up.
+pub fn run(session: &mut Session, local: Local, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Ended> {
+    // Without raw mode there is nothing to restore, and the signals have their usual effects.
+    let mut signals = if local.raw || local.resize { Some(Signals::new()?) } else { None };
+    let raw = if local.raw { Some(RawMode::enter()?) } else { None };
+    if local.resize {
+        send_size(session);
+    }
+    let ended = pump(session, local, signals.as_mut(), out, err);
+    drop(raw);
+    Ok(ended)
+}
+
+fn pump(
+    session: &mut Session,
+    local: Local,
+    mut signals: Option<&mut Signals>,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Ended {
+    let mut stdin_open = local.stdin;
+    let mut buffer = vec![0; READ];
+    let mut again = false;
+    loop {
+        let reads_stdin = stdin_open && session.queued() < MAX_QUEUED;
+        let (stdin_ready, signal) = match wait(session, reads_stdin, signals.as_deref(), again) {
+            Ok(ready) => ready,
+            Err(e) => return Ended::Lost(format!("cannot wait for the streams: {e}")),
+        };
+        if let (true, Some(signals)) = (signal, signals.as_deref_mut()) {
+            for signal in signals.take() {
+                match signal {
+                    Signal::Resized if local.resize => send_size(session),
+                    Signal::Resized => {}
+                    Signal::End(number) => return Ended::Signal(number),
+                }
+            }
+        }
+        if stdin_ready {
+            match rustix::io::read(io::stdin(), &mut buffer) {
+                Ok(n @ 1..) => session.send_stdin(&buffer[..n]),
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                // The end of the input, or of the terminal.
+                Ok(_) | Err(_) => {
+                    stdin_open = false;
+                    session.close_stdin();
+                }
+            }
+        }
+        let mut failed = None;
+        again = match session.drive(&mut |output, bytes| {
+            let result = match output {
+                Output::Stdout => out.write_all(bytes).and_then(|()| out.flush()),
+                // stderr may be closed; the exit code still counts.
+                Output::Stderr => {
+                    let _ = err.write_all(bytes).and_then(|()| err.flush());
+                    Ok(())
+                }
+            };
+            if let Err(e) = result {
+                failed.get_or_insert(e);
+            }
+        }) {
+            Ok(again) => again,
+            Err(why) => return Ended::Lost(why),
+        };
+        if let Some(e) = failed {
+            return Ended::Output(e);
+        }
+        if let Some(end) = session.end() {
+            return Ended::Session(end.clone());
+        }
+    }
+}
+
+/// Waits for the session, stdin or a signal. Returns whether stdin is readable, and whether a signal has arrived.
+fn wait(session: &Session, stdin: bool, signals: Option<&Signals>, again: bool) -> io::Result<(bool, bool)> {
+    let input = io::stdin();
+    let mut fds = vec![PollFd::new(session, session.interest())];
+    let first = fds.len() + usize::from(stdin);
+    if stdin {
+        fds.push(PollFd::from_borrowed_fd(input.as_fd(), PollFlags::IN));
+    }
+    let of_signals = signals.into_iter().flat_map(Signals::fds);
+    fds.extend(of_signals.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+    match poll(&mut fds, again.then_some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
+        Ok(_) => {}
+        Err(Errno::INTR) => return Ok((false, true)),
+        Err(e) => return Err(e.into()),
+    }
+    let ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+    Ok((stdin && ready(&fds[1]), fds[first..].iter().any(ready)))
+}
+
+fn send_size(session: &mut Session) {
+    if let Some((columns, rows)) = terminal::size() {
+        session.resize(columns, rows);
+    }
+}

@@ -1,0 +1,224 @@
+//! The standard streams of a process in a container, over one connection: those of a command (`exec`) or of the container's
+//! own process (`attach`).
+
+use super::REMOTE_COMMAND;
+use super::connection::{Connection, Progress};
+use crate::api::control::StreamChannels;
+use crate::net::spdy::{Event, StreamId};
+use rustix::event::PollFlags;
+use serde::Deserialize;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// Maximum length of the result, in bytes.
+const MAX_RESULT: usize = 64 * 1024;
+
+pub struct Session {
+    connection: Connection,
+    streams: Streams,
+    result: Vec<u8>,
+    /// The process, or the runtime's part in it, has ended.
+    end: Option<End>,
+}
+
+/// The streams in the order in which a runtime expects them.
+#[derive(Clone, Copy, Debug)]
+struct Streams {
+    error: StreamId,
+    /// None: not requested, or closed.
+    stdin: Option<StreamId>,
+    stdout: Option<StreamId>,
+    stderr: Option<StreamId>,
+    resize: Option<StreamId>,
+}
+
+/// The output of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    Stdout,
+    Stderr,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The exit code of the command. 0 also for the end of an attach.
+    Exited(i32),
+    /// The runtime's message: the command could not be started, or its result is unknown.
+    Failed(String),
+}
+
+/// The `Status` with which the runtime reports the result, as far as it is needed.
+#[derive(Deserialize)]
+#[serde(default)]
+#[derive(Default)]
+struct Status {
+    status: String,
+    message: String,
+    reason: String,
+    details: Details,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Details {
+    causes: Vec<Cause>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Cause {
+    reason: String,
+    message: String,
+}
+
+impl Session {
+    /// Connects to the URL, with the streams that were requested with it.
+    ///
+    /// # Errors
+    /// See `Connection::start`.
+    pub fn start(url: &str, channels: StreamChannels) -> Result<Session, String> {
+        let mut connection = Connection::start(url, REMOTE_COMMAND)?;
+        let streams = Streams::open(&mut connection, channels).ok_or("a new connection has no streams")?;
+        Ok(Session { connection, streams, result: Vec::new(), end: None })
+    }
+
+    /// The result, once the process has ended and its output is complete.
+    pub fn end(&self) -> Option<&End> {
+        self.end.as_ref()
+    }
+
+    /// Number of bytes of input that were not sent yet.
+    pub fn queued(&self) -> usize {
+        self.connection.queued()
+    }
+
+    pub fn interest(&self) -> PollFlags {
+        self.connection.interest(true)
+    }
+
+    pub fn send_stdin(&mut self, bytes: &[u8]) {
+        if let Some(stdin) = self.streams.stdin {
+            self.connection.data(stdin, bytes);
+        }
+    }
+
+    /// The process reads the end of its input.
+    pub fn close_stdin(&mut self) {
+        if let Some(stdin) = self.streams.stdin.take() {
+            self.connection.end(stdin);
+        }
+    }
+
+    /// Sets the size of the process's terminal, in characters.
+    pub fn resize(&mut self, columns: u16, rows: u16) {
+        if let Some(resize) = self.streams.resize {
+            let size = format!("{{\"Width\":{columns},\"Height\":{rows}}}\n");
+            self.connection.data(resize, size.as_bytes());
+        }
+    }
+
+    /// Sends and reads, without waiting. Returns true if it should be called again without waiting.
+    ///
+    /// # Errors
+    /// The connection is lost, or the server refuses it.
+    pub fn drive(&mut self, on: &mut dyn FnMut(Output, &[u8])) -> Result<bool, String> {
+        // If the server has closed its side, the result may still be there to read.
+        let sent = self.connection.send();
+        let (streams, result, mut ended) = (self.streams, &mut self.result, false);
+        let mut stdin_ended = false;
+        let progress = self.connection.read(&mut |event| match event {
+            Event::Data { stream, bytes } if stream == streams.error => {
+                let room = MAX_RESULT - result.len();
+                result.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            }
+            Event::Data { stream, bytes } if Some(stream) == streams.stdout => on(Output::Stdout, bytes),
+            Event::Data { stream, bytes } if Some(stream) == streams.stderr => on(Output::Stderr, bytes),
+            Event::End { stream } if stream == streams.error => ended = true,
+            // containerd resets the stream after the result instead of ending it.
+            Event::Reset { stream, .. } if stream == streams.error => ended |= !result.is_empty(),
+            // The process has closed its input: what follows would be lost anyway.
+            Event::Reset { stream, .. } if Some(stream) == streams.stdin => stdin_ended = true,
+            _ => {}
+        });
+        if stdin_ended {
+            self.streams.stdin = None;
+        }
+        if ended {
+            self.end = Some(end(&self.result));
+        }
+        if self.end.is_some() {
+            return Ok(false);
+        }
+        let progress = progress?;
+        sent?;
+        match progress {
+            Progress::Closed => Err("the runtime closed the connection before the end".to_owned()),
+            progress => Ok(progress == Progress::Again),
+        }
+    }
+}
+
+impl AsFd for Session {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.connection.as_fd()
+    }
+}
+
+impl Streams {
+    fn open(connection: &mut Connection, channels: StreamChannels) -> Option<Streams> {
+        let mut open = |wanted: bool, kind: &str| match wanted {
+            true => connection.open(&[("streamtype", kind)]).map(Some),
+            false => Some(None),
+        };
+        let StreamChannels { stdin, stdout, stderr, tty } = channels;
+        let error = open(true, "error")??;
+        Some(Streams {
+            error,
+            stdin: open(stdin, "stdin")?,
+            stdout: open(stdout, "stdout")?,
+            stderr: open(stderr, "stderr")?,
+            resize: open(tty, "resize")?,
+        })
+    }
+}
+
+/// The result that the runtime sent. None is a success, as for kubectl.
+fn end(result: &[u8]) -> End {
+    if result.is_empty() {
+        return End::Exited(0);
+    }
+    let Ok(status) = serde_json::from_slice::<Status>(result) else {
+        return End::Failed(String::from_utf8_lossy(result).trim().to_owned());
+    };
+    if status.status == "Success" {
+        return End::Exited(0);
+    }
+    let code = status.details.causes.iter().find(|cause| cause.reason == "ExitCode");
+    match (status.reason.as_str(), code.and_then(|cause| cause.message.parse().ok())) {
+        ("NonZeroExitCode", Some(code)) => End::Exited(code),
+        _ if status.message.is_empty() => End::Failed("the runtime reports a failure without a reason".to_owned()),
+        _ => End::Failed(status.message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_result_is_an_exit_code_or_a_message() {
+        let exited = r#"{"metadata":{},"status":"Failure","message":"command terminated with non-zero exit code","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"3"}]}}"#;
+        let failed = r#"{"status":"Failure","message":"executable file not found in $PATH","reason":"InternalError","details":{"causes":[{"message":"x"}]},"code":500}"#;
+        let failed_as = |words: &str| End::Failed(words.to_owned());
+        for (result, expected) in [
+            ("", End::Exited(0)),
+            (r#"{"metadata":{},"status":"Success"}"#, End::Exited(0)),
+            (exited, End::Exited(3)),
+            (failed, failed_as("executable file not found in $PATH")),
+            (r#"{"status":"Failure"}"#, failed_as("the runtime reports a failure without a reason")),
+            (r#"{"status":"Failure","reason":"NonZeroExitCode","message":"odd"}"#, failed_as("odd")),
+            ("container is not running\n", failed_as("container is not running")),
+        ] {
+            assert_eq!(end(result.as_bytes()), expected, "{result}");
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The terminal of the user: raw mode, its size, and the signals that matter meanwhile.
+
+use mio::net::UnixStream;
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
+use signal_hook::{SigId, low_level};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// The terminal at stdin, in raw mode: every key goes to the container, also Ctrl-C. It is restored on drop.
+pub struct RawMode {
+    before: Termios,
+}
+
+impl RawMode {
+    /// # Errors
+    /// stdin is not a terminal.
+    pub fn enter() -> io::Result<RawMode> {
+        let stdin = io::stdin();
+        let before = tcgetattr(&stdin)?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        tcsetattr(&stdin, OptionalActions::Now, &raw)?;
+        Ok(RawMode { before })
+    }
+}
+
+impl Drop for RawMode {
+    fn drop(&mut self) {
+        // The terminal may be gone.
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
+    }
+}
+
+/// Columns and rows of the terminal at stdout, otherwise of that at stdin. None: there is no terminal.
+pub fn size() -> Option<(u16, u16)> {
+    let size = tcgetwinsize(io::stdout()).or_else(|_| tcgetwinsize(io::stdin())).ok()?;
+    (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col, size.ws_row))
+}
+
+/// What a signal requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// The window has a new size.
+    Resized,
+    /// End the command, whose exit code is 128 and this number, as in shells.
+    End(u8),
+}
+
+/// The signals that would otherwise leave the terminal in raw mode, and SIGWINCH. The handlers end with this value.
+pub struct Signals {
+    sources: Vec<(Signal, SigId, UnixStream)>,
+}
+
+impl Signals {
+    /// # Errors
+    /// No descriptors are left.
+    pub fn new() -> io::Result<Signals> {
+        let mut signals = Signals { sources: Vec::new() };
+        for number in [SIGWINCH, SIGHUP, SIGINT, SIGTERM] {
+            let signal = match number {
+                SIGWINCH => Signal::Resized,
+                other => Signal::End(u8::try_from(other).unwrap_or(0)),
+            };
+            let (read, write) = UnixStream::pair()?;
+            let id = low_level::pipe::register(number, write)?;
+            signals.sources.push((signal, id, read));
+        }
+        Ok(signals)
+    }
+
+    /// Descriptors that become readable with a signal.
+    pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.sources.iter().map(|(_, _, read)| read.as_fd())
+    }
+
+    /// The signals since the last call.
+    pub fn take(&mut self) -> Vec<Signal> {
+        let mut buffer = [0; 64];
+        let sources = self.sources.iter_mut();
+        let arrived =
+            sources.filter_map(|(signal, _, read)| matches!(read.read(&mut buffer), Ok(1..)).then_some(*signal));
+        arrived.collect()
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        for (_, id, _) in &self.sources {
+            low_level::unregister(*id);
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Requests the URL of a stream from the agent.
+
+use crate::api::control::{StreamRequest, StreamUrl};
+use crate::api::kube::pod_row::text;
+use crate::commands::client::{self, Answer};
+use crate::commands::output::Failure;
+use crate::commands::select::Target;
+use serde_json::Value;
+use std::io::Read as _;
+use std::path::Path;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// # Errors
+/// There is no agent, or no such pod.
+pub fn find_pod(socket: &Path, target: &Target) -> Result<Value, Failure> {
+    let mut pods = client::get_json(socket, "/pods")?;
+    choose(target.find(&mut pods).map_err(Failure::message)?)
+        .ok_or_else(|| Failure::message("the agent's list of pods is empty"))
+}
+
+/// If a pod is being replaced, the running one. If none runs, the agent's error for the first explains why.
+pub fn choose(mut found: Vec<Value>) -> Option<Value> {
+    let running = found.iter().position(|pod| text(pod, "/status/phase") == "Running");
+    let at = running.unwrap_or(0);
+    (at < found.len()).then(|| found.swap_remove(at))
+}
+
+/// The request was refused: the status, and the agent's message.
+pub struct Refused(pub u16, pub String);
+
+impl From<Refused> for Failure {
+    fn from(Refused(_, words): Refused) -> Failure {
+        Failure::message(words)
+    }
+}
+
+/// # Errors
+/// There is no agent (`Failure`), or it refuses.
+pub fn request(socket: &Path, request: &StreamRequest) -> Result<Result<String, Refused>, Failure> {
+    let mut reader = match client::post(socket, "/stream", request, PATIENCE)? {
+        Answer::Done(reader) => reader,
+        Answer::Refused(status, words) => return Ok(Err(Refused(status, words))),
+    };
+    let mut answer = Vec::new();
+    reader.read_to_end(&mut answer).map_err(|e| Failure::message(format!("/stream: {e}")))?;
+    let StreamUrl { url } =
+        serde_json::from_slice(&answer).map_err(|e| Failure::message(format!("/stream: invalid answer: {e}")))?;
+    Ok(Ok(url))
+}
