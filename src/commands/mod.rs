@@ -17,6 +17,7 @@ mod kubeconfig;
 mod logs;
 mod output;
 mod pods;
+mod port_forward;
 mod purge;
 mod retry;
 mod screen;
@@ -196,6 +197,20 @@ enum Command {
         #[command(flatten)]
         socket: SocketArgs,
     },
+    /// Forward local ports to a pod
+    ///
+    /// Listens on this machine and forwards each connection to a port of the pod, also one on which the pod listens only
+    /// on its own localhost. Runs until Ctrl-C. Each connection goes to the pod that runs at that time, so the command
+    /// continues when the pod or wherry is restarted.
+    ///
+    /// Exit code: 1 the pod does not exist or does not run, or a local port is in use.
+    #[command(after_help = PORT_FORWARD_EXAMPLES)]
+    PortForward {
+        #[command(flatten)]
+        query: port_forward::Query,
+        #[command(flatten)]
+        socket: SocketArgs,
+    },
     /// Show the resource usage of pods and containers
     ///
     /// Shows CPU usage over a second (over the interval with --watch; 1000m is one CPU), memory (the working set) and
@@ -323,6 +338,12 @@ const ATTACH_EXAMPLES: &str = "\
 Examples:
   wherry attach shop/web                    output from now on
   wherry attach -it shop/console            a container with stdin and tty";
+
+const PORT_FORWARD_EXAMPLES: &str = "\
+Examples:
+  wherry port-forward shop/web 8080:80      http://localhost:8080
+  wherry port-forward shop/web :80          a free local port
+  wherry port-forward shop/web 0.0.0.0:8080:80 8443:443";
 
 const TOP_EXAMPLES: &str = "\
 Examples:
@@ -578,6 +599,7 @@ fn show(out: &mut dyn Write, command: Command) -> Result<u8, Failure> {
             };
             top::run(out, &args.socket.path(), &query)
         }
+        Command::PortForward { query, socket } => port_forward::run(out, &socket.path(), &query),
         Command::Images { output, socket } => images::run(out, &socket.path(), output),
         Command::Kubeconfig(arguments) => kubeconfig::run(out, arguments),
         Command::Undrain { which, socket } => drain::undrain(out, &socket.path(), &which.which()?),

@@ -21,6 +21,8 @@ pub struct Connection {
     /// Frames that were not sent yet. They follow the upgrade.
     queue: Queue,
     buffer: Vec<u8>,
+    /// TLS may hold input that the socket does not report any more.
+    more: bool,
     /// For errors.
     server: String,
 }
@@ -113,7 +115,7 @@ impl Connection {
         let request = Queue { bytes: upgrade::request(authority.as_str(), path, protocol), sent: 0 };
         let state = State::Upgrading { request, response: Vec::new() };
         let (writer, queue) = (Writer::default(), Queue::default());
-        Ok(Connection { socket, state, writer, queue, buffer: vec![0; READ], server })
+        Ok(Connection { socket, state, writer, queue, buffer: vec![0; READ], more: false, server })
     }
 
     /// What to wait for. `read`: whether `read` is to be called for more input.
@@ -159,6 +161,7 @@ impl Connection {
     /// # Errors
     /// The server refuses the upgrade, violates the protocol, or the connection is lost.
     pub fn read(&mut self, on: &mut dyn FnMut(Event<'_>)) -> Result<Progress, String> {
+        self.more = false;
         for _ in 0..READS {
             match self.socket.read(&mut self.buffer) {
                 Ok(0) => return self.closed(),
@@ -170,7 +173,13 @@ impl Connection {
                 Err(e) => return Err(format!("{}: {e}", self.server)),
             }
         }
+        self.more = matches!(self.socket, Socket::Tls(_));
         Ok(Progress::Again)
+    }
+
+    /// `read` is to be called without waiting for the descriptor.
+    pub fn has_more(&self) -> bool {
+        self.more
     }
 
     fn closed(&self) -> Result<Progress, String> {

@@ -1,14 +1,16 @@
-//! The client of the runtime's streaming server, for `exec -it` and `attach`.
+//! The client of the runtime's streaming server, for `exec -it`, `attach` and `port-forward`.
 //!
-//! The command requests a URL from the agent (`url`) and connects to the runtime itself (`connection`), so a stream continues
+//! The command requests a URL from the agent (`url`, or `lookup` without waiting) and connects to the runtime itself (`connection`), so a stream continues
 //! while the agent is restarted. `session` has the standard streams of a process; `interactive` connects them to those of the
 //! command, with the terminal of the user (`terminal`).
 
 pub mod connection;
 pub mod interactive;
+pub mod lookup;
 pub mod session;
 pub mod terminal;
 pub mod url;
 
-/// The protocol above SPDY.
+/// The protocols above SPDY.
 pub const REMOTE_COMMAND: &str = "v4.channel.k8s.io";
+pub const PORT_FORWARD: &str = "portforward.k8s.io";

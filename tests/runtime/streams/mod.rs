@@ -1,6 +1,7 @@
 //! Streams on a real runtime: `wherry exec -i` and `-t`, `attach`, `port-forward` and `cp`.
 
 mod exec;
+mod forward;
 mod pty;
 
 use crate::support::agent::Agent;

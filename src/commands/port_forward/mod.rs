@@ -1,0 +1,185 @@
+//! `wherry port-forward`: makes ports of a pod available on this machine.
+//!
+//! Each connection requests a URL of its own (`tunnel`), so it reaches the pod that runs now, also after a restart of the pod or
+//! of the agent, and its failure ends no other one. One thread polls all of them.
+
+mod ports;
+mod tunnel;
+
+use crate::api::control::{StreamKind, StreamRequest};
+use crate::commands::output::{Failure, print_message};
+use crate::commands::row::text;
+use crate::commands::select::{PodArgs, Target};
+use crate::commands::streams::lookup::Lookup;
+use crate::commands::streams::url;
+use mio::net::TcpListener;
+use ports::Ports;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::io::{self, ErrorKind, Write};
+use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tunnel::{Step, Tunnel};
+
+/// Maximum number of connections. More wait in the queues of the system.
+const MAX_TUNNELS: usize = 256;
+/// A pause after an error of the system, such as no free descriptor.
+const PAUSE: Duration = Duration::from_millis(100);
+
+#[derive(Debug, clap::Args)]
+pub struct Query {
+    #[command(flatten)]
+    pod: PodArgs,
+    /// [ADDRESS:]LOCAL:REMOTE, REMOTE for the same port on both sides, or :REMOTE for a free local port; ADDRESS is an IP
+    /// address [default: localhost, 127.0.0.1 and ::1]
+    #[arg(required = true, value_name = "PORTS", value_parser = Ports::parse)]
+    ports: Vec<Ports>,
+}
+
+/// A listening socket and the ports that it forwards.
+struct Listener {
+    socket: TcpListener,
+    local: u16,
+    remote: u16,
+}
+
+/// The pod, whose UID changes with its manifest.
+struct Pod<'a> {
+    socket: &'a Path,
+    target: Target,
+    uid: String,
+}
+
+/// Runs until it is interrupted.
+pub fn run(out: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Failure> {
+    let target = query.pod.target()?;
+    let uid = text(&url::find_pod(socket, &target)?, "/metadata/uid").to_owned();
+    // A pod that does not run is an error now, not for the first connection.
+    let _ = url::request(socket, &StreamRequest { uid: uid.clone(), kind: kind() })??;
+    let mut listeners = Vec::new();
+    for ports in &query.ports {
+        listen(ports, &mut listeners)?;
+    }
+    for Listener { socket, remote, .. } in &listeners {
+        writeln!(out, "Forwarding from {} -> {remote}", socket.local_addr()?)?;
+    }
+    out.flush()?;
+    serve(out, &listeners, Pod { socket, target, uid })
+}
+
+fn kind() -> StreamKind {
+    StreamKind::PortForward { ports: Vec::new() }
+}
+
+fn listen(ports: &Ports, listeners: &mut Vec<Listener>) -> Result<(), Failure> {
+    let mut local = ports.local;
+    for (n, address) in ports.addresses().into_iter().enumerate() {
+        let address = SocketAddr::new(address, local);
+        match TcpListener::bind(address) {
+            Ok(socket) => {
+                local = socket.local_addr()?.port();
+                listeners.push(Listener { socket, local, remote: ports.remote });
+            }
+            // The machine may have no IPv6.
+            Err(_) if n > 0 => {}
+            Err(e) => return Err(Failure::message(format!("cannot listen on {address}: {e}"))),
+        }
+    }
+    Ok(())
+}
+
+fn serve(out: &mut dyn Write, listeners: &[Listener], mut pod: Pod<'_>) -> Result<u8, Failure> {
+    let mut tunnels: Vec<Tunnel> = Vec::new();
+    loop {
+        let ready = wait(listeners, &tunnels).map_err(|e| Failure::message(format!("cannot wait: {e}")))?;
+        let (accepts, ready) = ready.split_at(listeners.len());
+        let mut ready = ready.iter();
+        let now = Instant::now();
+        tunnels.retain_mut(|tunnel| {
+            let due = ready.next().copied().unwrap_or(false) || tunnel.deadline().is_some_and(|d| d <= now);
+            !due || step(tunnel, &mut pod.uid)
+        });
+        for (listener, _) in listeners.iter().zip(accepts).filter(|(_, ready)| **ready) {
+            accept(out, listener, &pod, &mut tunnels)?;
+        }
+    }
+}
+
+/// Returns false if the tunnel has ended.
+fn step(tunnel: &mut Tunnel, uid: &mut String) -> bool {
+    match tunnel.drive() {
+        Ok(Step::Continues) => true,
+        Ok(Step::Pod(now)) => {
+            *uid = now;
+            true
+        }
+        Ok(Step::Done) => false,
+        Err(why) => {
+            failed(tunnel.local, tunnel.remote, &why);
+            false
+        }
+    }
+}
+
+fn failed(local: u16, remote: u16, why: &str) {
+    print_message(&format!("cannot forward a connection for {local} -> {remote}: {why}"));
+}
+
+fn accept(out: &mut dyn Write, listener: &Listener, pod: &Pod<'_>, tunnels: &mut Vec<Tunnel>) -> Result<(), Failure> {
+    let Listener { socket, local, remote } = listener;
+    while tunnels.len() < MAX_TUNNELS {
+        let client = match socket.accept() {
+            Ok((client, _)) => client,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+            // The client has gone.
+            Err(e) if matches!(e.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => continue,
+            Err(e) => {
+                print_message(&format!("cannot accept a connection for {local}: {e}"));
+                std::thread::sleep(PAUSE);
+                break;
+            }
+        };
+        writeln!(out, "Handling connection for {local}")?;
+        out.flush()?;
+        let _ = client.set_nodelay(true);
+        match Lookup::start(pod.socket, &pod.target, &pod.uid, kind()) {
+            Ok(lookup) => tunnels.push(Tunnel::new(client, *local, *remote, lookup)),
+            Err(why) => failed(*local, *remote, &why),
+        }
+    }
+    Ok(())
+}
+
+/// Waits for listeners and tunnels. Returns for each of them, in order, whether it is ready.
+fn wait(listeners: &[Listener], tunnels: &[Tunnel]) -> io::Result<Vec<bool>> {
+    let accepts = tunnels.len() < MAX_TUNNELS;
+    let (mut fds, mut owners) = (Vec::new(), Vec::new());
+    if accepts {
+        for (n, listener) in listeners.iter().enumerate() {
+            fds.push(PollFd::from_borrowed_fd(listener.socket.as_fd(), PollFlags::IN));
+            owners.push(n);
+        }
+    }
+    for (n, tunnel) in tunnels.iter().enumerate() {
+        for (fd, flags) in tunnel.interest() {
+            fds.push(PollFd::from_borrowed_fd(fd, flags));
+            owners.push(listeners.len() + n);
+        }
+    }
+    let deadline = tunnels.iter().filter_map(Tunnel::deadline).min();
+    let timeout = deadline.map(|deadline| {
+        let left = deadline.saturating_duration_since(Instant::now());
+        Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
+    });
+    match poll(&mut fds, timeout.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(e) => return Err(e.into()),
+    }
+    let mut ready = vec![false; listeners.len() + tunnels.len()];
+    for (fd, owner) in fds.iter().zip(owners) {
+        ready[owner] |= !fd.revents().is_empty();
+    }
+    Ok(ready)
+}

@@ -1,0 +1,216 @@
+//! One forwarded connection: requests a URL, connects to the runtime, and passes bytes in both directions.
+//!
+//! Each one has a connection to the runtime of its own. SPDY as runtimes speak it has no flow control for single streams, so on a
+//! shared connection one client that does not read would stop all others.
+
+use crate::commands::streams::PORT_FORWARD;
+use crate::commands::streams::connection::{Connection, Progress};
+use crate::commands::streams::lookup::Lookup;
+use crate::net::spdy::{Event, StreamId};
+use mio::net::TcpStream;
+use rustix::event::PollFlags;
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+/// While this much is unsent in a direction, nothing more is read for it. In bytes.
+const MAX_QUEUED: usize = 64 * 1024;
+const READ: usize = 32 * 1024;
+/// How much of the runtime's error is kept, in bytes.
+const MAX_ERROR: usize = 4096;
+/// Maximum time until the agent returns the URL.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub struct Tunnel {
+    client: TcpStream,
+    /// The ports, for messages.
+    pub local: u16,
+    pub remote: u16,
+    state: State,
+}
+
+enum State {
+    /// The agent is asked for a URL. The pod's UID may change.
+    Lookup {
+        lookup: Box<Lookup>,
+        began: Instant,
+    },
+    Open(Box<Open>),
+}
+
+struct Open {
+    connection: Connection,
+    error: StreamId,
+    data: StreamId,
+    /// Bytes for the client.
+    unsent: Vec<u8>,
+    /// The runtime's error.
+    message: Vec<u8>,
+    /// The error stream has ended, as it does after all data.
+    error_ended: bool,
+    /// The pod sends nothing more.
+    data_ended: bool,
+    /// The client was told so.
+    shut: bool,
+    /// The client sends nothing more.
+    client_ended: bool,
+}
+
+/// What a step has led to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step {
+    Continues,
+    /// The pod has this UID now.
+    Pod(String),
+    Done,
+}
+
+impl Tunnel {
+    pub fn new(client: TcpStream, local: u16, remote: u16, lookup: Lookup) -> Tunnel {
+        Tunnel { client, local, remote, state: State::Lookup { lookup: Box::new(lookup), began: Instant::now() } }
+    }
+
+    /// The descriptors to wait for.
+    pub fn interest(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
+        match &self.state {
+            State::Lookup { lookup, .. } => vec![(lookup.as_fd(), lookup.interest())],
+            State::Open(open) => {
+                let mut client = PollFlags::empty();
+                client.set(PollFlags::IN, open.reads_client());
+                client.set(PollFlags::OUT, !open.unsent.is_empty());
+                let server = open.connection.interest(open.reads_server());
+                let both = [(open.connection.as_fd(), server), (self.client.as_fd(), client)];
+                // A descriptor without a request would still report errors, and end the wait each time.
+                both.into_iter().filter(|(_, flags)| !flags.is_empty()).collect()
+            }
+        }
+    }
+
+    /// When to call `drive` without an event.
+    pub fn deadline(&self) -> Option<Instant> {
+        match &self.state {
+            State::Lookup { began, .. } => Some(*began + PATIENCE),
+            State::Open(open) => (open.connection.has_more() && open.reads_server()).then(Instant::now),
+        }
+    }
+
+    /// Continues without waiting.
+    ///
+    /// # Errors
+    /// The forwarding of this connection has failed.
+    pub fn drive(&mut self) -> Result<Step, String> {
+        match &mut self.state {
+            State::Lookup { lookup, began } => match lookup.drive()? {
+                None if began.elapsed() >= PATIENCE => {
+                    Err(format!("wherry has not answered for {} s; is it stopped?", PATIENCE.as_secs()))
+                }
+                None => Ok(Step::Continues),
+                Some((url, uid)) => {
+                    self.state = State::Open(Box::new(Open::new(&url, self.remote)?));
+                    Ok(Step::Pod(uid))
+                }
+            },
+            State::Open(open) => open.drive(&mut self.client),
+        }
+    }
+}
+
+impl Open {
+    fn new(url: &str, port: u16) -> Result<Open, String> {
+        let mut connection = Connection::start(url, PORT_FORWARD)?;
+        let port = port.to_string();
+        let mut open = |kind| connection.open(&[("streamtype", kind), ("port", &port), ("requestid", "0")]);
+        let (error, data) = open("error").zip(open("data")).ok_or("a new connection has no streams")?;
+        // Only the runtime writes errors.
+        connection.end(error);
+        Ok(Open {
+            connection,
+            error,
+            data,
+            unsent: Vec::new(),
+            message: Vec::new(),
+            error_ended: false,
+            data_ended: false,
+            shut: false,
+            client_ended: false,
+        })
+    }
+
+    fn reads_client(&self) -> bool {
+        !self.client_ended && self.connection.queued() < MAX_QUEUED
+    }
+
+    fn reads_server(&self) -> bool {
+        self.unsent.len() < MAX_QUEUED
+    }
+
+    fn drive(&mut self, client: &mut TcpStream) -> Result<Step, String> {
+        self.read_client(client);
+        self.connection.send()?;
+        let closed = self.reads_server() && self.read_server()? == Progress::Closed;
+        if self.error_ended && !self.message.is_empty() {
+            return Err(String::from_utf8_lossy(&self.message).trim().to_owned());
+        }
+        if closed && !self.data_ended {
+            return Err("the runtime closed the connection".to_owned());
+        }
+        self.write_client(client);
+        let passed_on = self.data_ended && self.unsent.is_empty();
+        if passed_on && !self.shut {
+            self.shut = true;
+            // The client may have closed the connection.
+            let _ = client.shutdown(Shutdown::Write);
+        }
+        let ended = passed_on && self.client_ended && (self.error_ended || closed);
+        // After the end of the runtime's connection, nothing can be sent any more.
+        Ok(if ended || (passed_on && closed) { Step::Done } else { Step::Continues })
+    }
+
+    fn read_client(&mut self, client: &mut TcpStream) {
+        let mut buffer = [0; READ];
+        while self.reads_client() {
+            match client.read(&mut buffer) {
+                Ok(n @ 1..) => self.connection.data(self.data, &buffer[..n]),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                // Closed, or reset: the pod sees the end of the input.
+                Ok(_) | Err(_) => {
+                    self.client_ended = true;
+                    self.connection.end(self.data);
+                }
+            }
+        }
+    }
+
+    fn read_server(&mut self) -> Result<Progress, String> {
+        let Open { connection, error, data, unsent, message, error_ended, data_ended, .. } = self;
+        connection.read(&mut |event| match event {
+            Event::Data { stream, bytes } if stream == *data => unsent.extend_from_slice(bytes),
+            Event::Data { stream, bytes } if stream == *error => {
+                let room = MAX_ERROR - message.len();
+                message.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            }
+            Event::End { stream } | Event::Reset { stream, .. } if stream == *data => *data_ended = true,
+            Event::End { stream } | Event::Reset { stream, .. } if stream == *error => *error_ended = true,
+            _ => {}
+        })
+    }
+
+    fn write_client(&mut self, client: &mut TcpStream) {
+        while !self.unsent.is_empty() {
+            match client.write(&self.unsent) {
+                Ok(n @ 1..) => drop(self.unsent.drain(..n)),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                // The client has gone: nobody reads what follows.
+                Ok(_) | Err(_) => {
+                    self.unsent.clear();
+                    self.data_ended = true;
+                    self.error_ended = true;
+                    self.client_ended = true;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Requests a URL from the agent without waiting, for a command that serves other connections meanwhile.
+
+use crate::api::control::{StreamKind, StreamRequest, StreamUrl};
+use crate::commands::row::text;
+use crate::commands::select::Target;
+use crate::commands::streams::url;
+use mio::net::UnixStream;
+use rustix::event::PollFlags;
+use serde_json::Value;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+/// Maximum length of an answer, in bytes: a list of pods with their specs.
+const MAX_ANSWER: usize = 64 << 20;
+
+/// Finds a pod by its name again if its UID is not known any more: its manifest was changed.
+pub struct Lookup {
+    socket: PathBuf,
+    target: Target,
+    request: StreamRequest,
+    step: Step,
+    exchange: Exchange,
+}
+
+enum Step {
+    /// Requests the URL.
+    Url,
+    /// Reads the list of pods, because the URL was refused for this reason.
+    Pods { refused: String },
+    /// Requests the URL for the pod of the list.
+    Again,
+}
+
+impl Lookup {
+    /// # Errors
+    /// There is no agent.
+    pub fn start(socket: &Path, target: &Target, uid: &str, kind: StreamKind) -> Result<Lookup, String> {
+        let request = StreamRequest { uid: uid.to_owned(), kind };
+        let exchange = Exchange::of_url(socket, &request)?;
+        Ok(Lookup { socket: socket.to_owned(), target: target.clone(), request, step: Step::Url, exchange })
+    }
+
+    pub fn interest(&self) -> PollFlags {
+        if self.exchange.unsent.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT }
+    }
+
+    /// Continues. Returns the URL and the pod's UID when they are known.
+    ///
+    /// # Errors
+    /// The agent refuses, or the connection to it is lost.
+    pub fn drive(&mut self) -> Result<Option<(String, String)>, String> {
+        while let Some((status, body)) = self.exchange.drive().map_err(|e| cannot(&self.socket, &e))? {
+            let words = || String::from_utf8_lossy(&body).trim().to_owned();
+            match (&mut self.step, status) {
+                (Step::Url | Step::Again, 200) => {
+                    let invalid = |e| format!("/stream: invalid answer: {e}");
+                    let StreamUrl { url } = serde_json::from_slice(&body).map_err(invalid)?;
+                    return Ok(Some((url, self.request.uid.clone())));
+                }
+                // No such pod, or it does not run: perhaps another version of it does.
+                (Step::Url, 404 | 409) => {
+                    self.step = Step::Pods { refused: words() };
+                    self.exchange = Exchange::start(&self.socket, "GET /pods HTTP/1.0\r\n\r\n")?;
+                }
+                (Step::Pods { refused }, 200) => {
+                    let refused = std::mem::take(refused);
+                    let mut pods: Value = serde_json::from_slice(&body).map_err(|e| format!("/pods: {e}"))?;
+                    let pod = self.target.find(&mut pods).ok().and_then(url::choose);
+                    let uid = pod.map(|pod| text(&pod, "/metadata/uid").to_owned());
+                    let Some(uid) = uid.filter(|uid| *uid != self.request.uid) else { return Err(refused) };
+                    self.request.uid = uid;
+                    self.step = Step::Again;
+                    self.exchange = Exchange::of_url(&self.socket, &self.request)?;
+                }
+                _ => return Err(words()),
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl AsFd for Lookup {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.exchange.socket.as_fd()
+    }
+}
+
+fn cannot(socket: &Path, e: &io::Error) -> String {
+    format!("cannot request a stream from wherry at {}: {e}; is it running?", socket.display())
+}
+
+/// One request and its answer, over HTTP/1.0: the end of the connection ends the answer.
+struct Exchange {
+    socket: UnixStream,
+    unsent: Vec<u8>,
+    received: Vec<u8>,
+}
+
+impl Exchange {
+    fn start(path: &Path, request: &str) -> Result<Exchange, String> {
+        let socket = UnixStream::connect(path).map_err(|e| cannot(path, &e))?;
+        Ok(Exchange { socket, unsent: request.as_bytes().to_vec(), received: Vec::new() })
+    }
+
+    fn of_url(path: &Path, request: &StreamRequest) -> Result<Exchange, String> {
+        let body = serde_json::to_string(request).map_err(|e| e.to_string())?;
+        Exchange::start(
+            path,
+            &format!(
+                "POST /stream HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            ),
+        )
+    }
+
+    /// The status and the body, once they are complete.
+    fn drive(&mut self) -> io::Result<Option<(u16, Vec<u8>)>> {
+        while !self.unsent.is_empty() {
+            match self.socket.write(&self.unsent) {
+                Ok(n) => drop(self.unsent.drain(..n)),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(e) => return Err(e),
+            }
+        }
+        let mut buffer = [0; 16 * 1024];
+        loop {
+            match self.socket.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(_) if self.received.len() > MAX_ANSWER => return Err(io::Error::other("the answer is too long")),
+                Ok(n) => self.received.extend_from_slice(&buffer[..n]),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        let mut headers = [httparse::EMPTY_HEADER; 32];
+        let mut response = httparse::Response::new(&mut headers);
+        match response.parse(&self.received) {
+            Ok(httparse::Status::Complete(n)) => Ok(Some((response.code.unwrap_or(0), self.received.split_off(n)))),
+            _ => Err(ErrorKind::UnexpectedEof.into()),
+        }
+    }
+}
