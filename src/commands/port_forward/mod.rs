@@ -7,8 +7,8 @@ mod ports;
 mod tunnel;
 
 use crate::api::control::{StreamKind, StreamRequest};
+use crate::api::kube::pod_row::text;
 use crate::commands::output::{Failure, print_message};
-use crate::commands::row::text;
 use crate::commands::select::{PodArgs, Target};
 use crate::commands::streams::lookup::Lookup;
 use crate::commands::streams::url;

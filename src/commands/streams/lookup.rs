@@ -1,7 +1,7 @@
 //! Requests a URL from the agent without waiting, for a command that serves other connections meanwhile.
 
 use crate::api::control::{StreamKind, StreamRequest, StreamUrl};
-use crate::commands::row::text;
+use crate::api::kube::pod_row::text;
 use crate::commands::select::Target;
 use crate::commands::streams::url;
 use mio::net::UnixStream;

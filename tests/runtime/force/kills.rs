@@ -81,6 +81,8 @@ impl Storm {
         self.generation += 1;
         let (name, generation) = (format!("pod-{slot}"), self.generation);
         let (spec, life) = spec(slot);
+        // R5: a new annotation alone would not replace the pod.
+        let spec = spec.replacen('{', &format!("{{hostname: g{generation}, "), 1);
         let uid = if fixed_uid(slot) {
             format!("  uid: 11111111-0000-0000-{:04}-{slot:012}\n", self.agent.healthz_port % 10_000)
         } else {
