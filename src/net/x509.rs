@@ -133,7 +133,7 @@ pub fn read(der: &[u8]) -> Result<Certificate, Error> {
         public_key,
     };
     name(subject.content, &mut certificate)?;
-    // Only the unique identifiers, which nobody uses, come before the extensions.
+    // Only the obsolete unique identifiers come before the extensions.
     fields.part = "extensions";
     while !fields.rest.is_empty() {
         let field = fields.next()?;

@@ -8,7 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Nothing here is readable for other users. (The certificates are not secret, but nobody else needs them.)
+/// Other users can read nothing here. (The certificates are not secret, but only root needs them.)
 const MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
 /// The mode of the root directory, if it has to be created: that of `adapters::records`.

@@ -57,7 +57,7 @@ impl Kube {
         let client = api.client.as_ref().map_or("-", |client| client.name.as_str());
         let (method, path) = (api.head.method, &api.head.path);
         match &result {
-            // Somebody tries something that is not permitted.
+            // The client's certificate does not permit the request.
             Err(Failure { code: code @ (401 | 403), message, .. }) => {
                 view.metrics.kubectl_refusals.inc();
                 log::warn!("kubectl client={client:?} method={method} path={path} status={code} error={message:?}");
@@ -456,10 +456,7 @@ fn pod_of<'a>(asked: &Asked<'a>) -> Result<&'a Rc<Pod>> {
 /// The requested part of a log, with the messages of a kubelet.
 fn log_request(asked: &Asked<'_>) -> Result<LogRequest> {
     let (view, query) = (asked.view, asked.query);
-    let (namespace, name) =
-        (asked.path.namespace.as_deref().unwrap_or_default(), asked.path.name.as_deref().unwrap_or_default());
-    let not_found = || Failure::not_found(asked.path.resource, name);
-    let pod = view.engine.pod_named(&FullName::new(namespace, name)).ok_or_else(not_found)?.pod;
+    let (pod, name) = (pod_of(asked)?, asked.path.name.as_deref().unwrap_or_default());
     let containers: Vec<&str> = pod.all_containers().map(|c| c.name.as_str()).collect();
     let container = match query.get("container") {
         Some(wanted) => containers

@@ -77,7 +77,7 @@ impl Kube {
         self.access.acceptor()
     }
 
-    /// The serial numbers for which this returns true are revoked. If the list cannot be read, that are all.
+    /// Returns whether the certificate of a client is revoked. If the list cannot be read, every certificate counts as revoked.
     pub(super) fn revoked(&mut self) -> impl Fn(&Client) -> bool + use<> {
         let revoked = self.access.revoked().cloned();
         move |client| revoked.as_ref().is_none_or(|revoked| revoked.contains_hex(&client.serial))

@@ -74,7 +74,8 @@ impl Agent {
         let Some(kube) = self.kube.get() else { return };
         if kube.writes.waiting.len() >= MAX_WAITING {
             let refused = failure(&Failure::too_many_requests("too many changes at the same time"));
-            return self.server.answer(ticket, refused, now.boot);
+            self.server.answer(ticket, refused, now.boot);
+            return self.event_loop.again(mio::Token(crate::agent::SERVER));
         }
         kube.writes.waiting.push_back((ticket, change));
         self.begin_change(now);

@@ -33,7 +33,7 @@ pub(super) fn run(out: &mut dyn Write, config: &Config, which: &str) -> Result<u
 
 /// The agent notices a changed file itself, at the next connection. The message also ends connections that are open.
 fn tell_agent(socket: &Path) {
-    // Without a running agent there is nobody to tell.
+    // No agent runs.
     if !socket.exists() {
         return;
     }

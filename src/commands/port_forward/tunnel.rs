@@ -203,7 +203,7 @@ impl Open {
                 Ok(n @ 1..) => drop(self.unsent.drain(..n)),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                // The client has gone: nobody reads what follows.
+                // The client has disconnected, so the rest is discarded.
                 Ok(_) | Err(_) => {
                     self.unsent.clear();
                     self.data_ended = true;
