@@ -37,8 +37,8 @@ function __wherry_names
 end
 
 complete -c wherry -n "__fish_seen_subcommand_from attach describe drain events exec logs pods port-forward retry top undrain" -f -a "(__wherry_names)"
-complete -c wherry -n "__fish_seen_subcommand_from attach describe drain events exec logs pods port-forward retry top undrain" -s n -l namespace -x -a "(__wherry_names)"
-complete -c wherry -n "__fish_seen_subcommand_from exec logs" -s c -l container -x -a "(__wherry_names)"
+complete -c wherry -n "__fish_seen_subcommand_from attach cp describe drain events exec logs pods port-forward retry top undrain" -s n -l namespace -x -a "(__wherry_names)"
+complete -c wherry -n "__fish_seen_subcommand_from attach cp exec logs" -s c -l container -x -a "(__wherry_names)"
 "#;
 
 /// The function that replaces `_default`, which completes files. The line editor's buffer has the words of the whole command line.

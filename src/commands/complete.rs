@@ -103,6 +103,7 @@ fn line<'a>(definition: &Command, words: &[&'a str]) -> Line<'a> {
 fn take<'a>(line: &mut Line<'a>, arg: &Arg, value: &'a str) {
     match arg.get_id().as_str() {
         "pod" => line.pod = Some(value),
+        "source" | "target" => line.pod = super::cp::pod(value).or(line.pod),
         "namespace" => line.namespace = Some(value),
         "socket" => line.socket = Some(value),
         _ => {}
@@ -179,6 +180,8 @@ mod tests {
             (&["logs", "web", "--container", "=", "m"], Some(Subject::Container)),
             (&["exec", "web", "--", "ls", ""], None),
             (&["exec", "-n", ""], Some(Subject::Namespace)),
+            (&["cp", ""], None),
+            (&["cp", "web:/etc", "-c", ""], Some(Subject::Container)),
             (&["exec", "-n", "shop", ""], Some(Subject::Pod)),
             (&["exec", "web", ""], None),
             (&["drain", "a", "b", ""], Some(Subject::Pod)),
@@ -194,6 +197,9 @@ mod tests {
             (&[], None),
         ] {
             assert_eq!(of(words).subject, subject, "{words:?}");
+        }
+        for words in [["cp", "web:/etc", ".", "-c", ""], ["cp", "/etc", "web:", "-c", ""]] {
+            assert_eq!(of(&words).pod, Some("web"), "{words:?}");
         }
         let line = of(&["logs", "--socket=/s", "-n", "shop", "web", "--tail", "5", "-c", "ma"]);
         assert_eq!((line.socket, line.namespace, line.pod), (Some("/s"), Some("shop"), Some("web")));

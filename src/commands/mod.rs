@@ -7,6 +7,7 @@ pub mod check;
 mod check_system;
 mod client;
 mod complete;
+mod cp;
 mod debug;
 mod describe;
 mod drain;
@@ -197,6 +198,21 @@ enum Command {
         #[command(flatten)]
         socket: SocketArgs,
     },
+    /// Copy files between this machine and a container
+    ///
+    /// One of the paths is POD:PATH. Copies a file or a directory with everything in it and with its permissions. The
+    /// copy belongs to the user who runs the command, or to the user of the container. Uses the program tar of the
+    /// container. From a container, symbolic links that lead out of the copy, devices, and the setuid and setgid
+    /// permissions are not copied.
+    ///
+    /// Exit code: 0 everything was copied, 1 something was not; stderr lists it.
+    #[command(after_help = CP_EXAMPLES)]
+    Cp {
+        #[command(flatten)]
+        query: cp::Query,
+        #[command(flatten)]
+        socket: SocketArgs,
+    },
     /// Forward local ports to a pod
     ///
     /// Listens on this machine and forwards each connection to a port of the pod, also one on which the pod listens only
@@ -338,6 +354,12 @@ const ATTACH_EXAMPLES: &str = "\
 Examples:
   wherry attach shop/web                    output from now on
   wherry attach -it shop/console            a container with stdin and tty";
+
+const CP_EXAMPLES: &str = "\
+Examples:
+  wherry cp shop/web:/var/log/app ./logs    to the new directory logs, or into it if it exists
+  wherry cp site.conf shop/web:/etc/nginx/conf.d/
+  wherry cp db:/data/dump.sql /dev/stdout -c postgres | gzip > dump.sql.gz";
 
 const PORT_FORWARD_EXAMPLES: &str = "\
 Examples:
@@ -599,6 +621,7 @@ fn show(out: &mut dyn Write, command: Command) -> Result<u8, Failure> {
             };
             top::run(out, &args.socket.path(), &query)
         }
+        Command::Cp { query, socket } => cp::run(&socket.path(), query),
         Command::PortForward { query, socket } => port_forward::run(out, &socket.path(), &query),
         Command::Images { output, socket } => images::run(out, &socket.path(), output),
         Command::Kubeconfig(arguments) => kubeconfig::run(out, arguments),

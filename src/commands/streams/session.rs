@@ -86,6 +86,11 @@ impl Session {
         self.end.as_ref()
     }
 
+    /// All outputs have ended. The result normally follows at once.
+    pub fn has_no_output(&self) -> bool {
+        self.streams.stdout.is_none() && self.streams.stderr.is_none()
+    }
+
     /// Number of bytes of input that were not sent yet.
     pub fn queued(&self) -> usize {
         self.connection.queued()
@@ -124,7 +129,7 @@ impl Session {
         // If the server has closed its side, the result may still be there to read.
         let sent = self.connection.send();
         let (streams, result, mut ended) = (self.streams, &mut self.result, false);
-        let mut stdin_ended = false;
+        let (mut stdin_ended, mut outputs) = (false, self.streams);
         let progress = self.connection.read(&mut |event| match event {
             Event::Data { stream, bytes } if stream == streams.error => {
                 let room = MAX_RESULT - result.len();
@@ -137,11 +142,14 @@ impl Session {
             Event::Reset { stream, .. } if stream == streams.error => ended |= !result.is_empty(),
             // The process has closed its input: what follows would be lost anyway.
             Event::Reset { stream, .. } if Some(stream) == streams.stdin => stdin_ended = true,
+            Event::End { stream } | Event::Reset { stream, .. } => outputs.ended(stream),
             _ => {}
         });
         if stdin_ended {
             self.streams.stdin = None;
         }
+        self.streams.stdout = outputs.stdout;
+        self.streams.stderr = outputs.stderr;
         if ended {
             self.end = Some(end(&self.result));
         }
@@ -164,6 +172,15 @@ impl AsFd for Session {
 }
 
 impl Streams {
+    /// An output has ended.
+    fn ended(&mut self, stream: StreamId) {
+        for output in [&mut self.stdout, &mut self.stderr] {
+            if *output == Some(stream) {
+                *output = None;
+            }
+        }
+    }
+
     fn open(connection: &mut Connection, channels: StreamChannels) -> Option<Streams> {
         let mut open = |wanted: bool, kind: &str| match wanted {
             true => connection.open(&[("streamtype", kind)]).map(Some),

@@ -177,6 +177,7 @@ fn command_lines(command: &str) -> &'static [&'static str] {
         "drain" => &["drain uid-1 --no-wait", "drain uid-1 --timeout 0s", "drain nobody"],
         "undrain" => &["undrain uid-1", "undrain nobody"],
         "exec" => &["exec uid-1 -- x", "exec nobody\x1b[2J -- x", "exec -i uid-1 -- x"],
+        "cp" => &["cp uid-1:/x\x1b[2J @/copy", "cp @/config.yaml uid-1:/x", "cp nobody\x1b[2J:/x @/copy"],
         "port-forward" => &["port-forward uid-1 :80", "port-forward nobody\x1b[2J 80"],
         "attach" => &["attach uid-1", "attach nobody\x1b[2J"],
         "top" => &["top --containers", "top -o json"],

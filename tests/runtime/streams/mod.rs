@@ -1,5 +1,6 @@
 //! Streams on a real runtime: `wherry exec -i` and `-t`, `attach`, `port-forward` and `cp`.
 
+mod copy;
 mod exec;
 mod forward;
 mod pty;
