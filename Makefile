@@ -18,7 +18,7 @@ DESTDIR ?=
 PREFIX ?= /usr
 
 .DEFAULT_GOAL := all
-.PHONY: all help build release deb rpm test test-unit test-runtime test-shutdown test-grpcio build-grpcio test-packages test-vm test-vm-shutdown test-vm-package test-mutations simulate fuzz bench soak demo demo-down fmt lint install clean
+.PHONY: all help build release deb rpm test test-unit test-runtime test-api-server test-shutdown test-grpcio build-grpcio test-packages test-vm test-vm-shutdown test-vm-package test-mutations simulate fuzz bench soak demo demo-down fmt lint install clean
 
 all: release ## the installable binary (the same as release)
 
@@ -48,6 +48,10 @@ test-unit: ## units, simulation, architecture: no root, no runtime
 test-runtime: ## pods on a real, private containerd (root or sudo); ARGS=filter RUNTIME=1.7
 	@tests/lab/install.sh build runtime
 	WHERRY_KUBECTL='$(KUBECTL)' $(CARGO) test --test runtime $(RUNNER) -- --test-threads=$(THREADS) $(ARGS)
+
+test-api-server: ## kubectl against Wherry and against a kube-apiserver, which the first run builds in minutes (root or sudo)
+	@tests/lab/install.sh build runtime
+	WHERRY_API_SERVER=build WHERRY_KUBECTL=1.32 $(CARGO) test --test runtime $(RUNNER) -- against_api_server
 
 test-shutdown: ## graceful shutdown with a real logind and pods on a real containerd (root or sudo); ARGS=filter
 	@tests/lab/install.sh build runtime logind

@@ -17,7 +17,7 @@ pub const HIGHEST_OF_USERS: i32 = 1_000_000_000;
 /// The prefix that is reserved for built-in classes.
 pub const SYSTEM_PREFIX: &str = "system-";
 /// The default preemption policy of classes and pods.
-const PREEMPT: &str = "PreemptLowerPriority";
+pub const PREEMPT: &str = "PreemptLowerPriority";
 
 /// The value of a built-in class; None for every other name.
 pub fn system_class(name: &str) -> Option<i32> {
@@ -43,6 +43,9 @@ pub struct PriorityClass {
     pub global_default: bool,
     /// `PreemptLowerPriority` or `Never`.
     pub preemption_policy: String,
+    pub description: String,
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
     pub source: Source,
     /// The digest of the parsed content, as for a pod (D3).
     pub digest: String,
@@ -177,6 +180,9 @@ mod tests {
             value,
             global_default: false,
             preemption_policy: PriorityClass::preemption_policy(None),
+            description: String::new(),
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
             source: Source { path: path.into(), document: 1 },
             digest: String::new(),
         }

@@ -20,6 +20,8 @@ pub struct RuntimeClass {
     pub overhead: BTreeMap<String, Quantity>,
     /// `scheduling.nodeSelector`.
     pub node_selector: BTreeMap<String, String>,
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
     pub source: Source,
     /// The digest of the parsed content, as for a pod (D3).
     pub digest: String,
@@ -132,6 +134,8 @@ mod tests {
             handler: handler.into(),
             overhead: BTreeMap::from([("memory".into(), Quantity("120Mi".into()))]),
             node_selector: BTreeMap::from([("sandbox".into(), "yes".into())]),
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
             source: Source { path: path.into(), document: 1 },
             digest: String::new(),
         }

@@ -4,7 +4,8 @@
 #
 # WHERRY_LAB_SOCKET and the other variables of DIR/env describe the runtime (see runtime.sh). WHERRY_RUNTIME=1.7: use
 # containerd 1.7 instead of the system's (newer-runtime.sh). WHERRY_KUBECTL='1.20 1.36': the tests use these versions of kubectl
-# (kubectl.sh); one that is not available is left out.
+# (kubectl.sh); one that is not available is left out. WHERRY_API_SERVER=build: build a kube-apiserver for the comparison with one
+# (control-plane.sh); otherwise it is used if it was built before.
 set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/common.sh"
@@ -43,6 +44,13 @@ for version in ${WHERRY_KUBECTL:-}; do
 	*) die "kubectl.sh $version failed" ;;
 	esac
 done
-as_root env WHERRY_LAB_IMAGES="$images" WHERRY_LAB_BIN="$bin" WHERRY_KUBECTL="${WHERRY_KUBECTL:-}" WHERRY_LAB_KUBECTL="$kubectl" WHERRY_LAB_KEEP="${WHERRY_LAB_KEEP:-}" WHERRY_RECORD="${WHERRY_RECORD:-}" \
+# Only a test that says so builds it, because that takes minutes.
+server=
+if [ "${WHERRY_API_SERVER:-}" = build ]; then
+	server=$(as_caller "$LAB/control-plane.sh" kube-apiserver) || [ $? = 69 ]
+else
+	server=$(as_caller "$LAB/control-plane.sh" --built kube-apiserver)
+fi
+as_root env WHERRY_LAB_API_SERVER="$server" WHERRY_LAB_IMAGES="$images" WHERRY_LAB_BIN="$bin" WHERRY_KUBECTL="${WHERRY_KUBECTL:-}" WHERRY_LAB_KUBECTL="$kubectl" WHERRY_LAB_KEEP="${WHERRY_LAB_KEEP:-}" WHERRY_RECORD="${WHERRY_RECORD:-}" \
 	WHERRY_FORCE_SEED="${WHERRY_FORCE_SEED:-}" WHERRY_FORCE_KILLS="${WHERRY_FORCE_KILLS:-}" RUST_BACKTRACE="${RUST_BACKTRACE:-1}" \
 	"$LAB/isolate.sh" "$LAB/in-lab.sh" --inside "$@"

@@ -15,22 +15,29 @@ apt_alone() {
 }
 
 fetch() {
-	local from keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+	local from kind keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 	rm -rf "$DIR"
 	mkdir -p "$DIR"/{lists/partial,archives/partial,unpacked}
 	# Without the installed packages, whose versions could be higher.
 	: >"$DIR/status"
 	from=$(mirror)
-	printf 'deb [signed-by=%s] %s %s main\n' "$keyring" "${from:-http://deb.debian.org/debian}" "$SUITE" >"$DIR/sources.list"
+	for kind in deb ${SOURCE:+deb-src}; do
+		printf '%s [signed-by=%s] %s %s main\n' "$kind" "$keyring" "${from:-http://deb.debian.org/debian}" "$SUITE"
+	done >"$DIR/sources.list"
 	apt_alone -o APT::Update::Error-Mode=any update
 	cd "$DIR/archives"
 	apt_alone download "$@"
 	for package in *.deb; do dpkg -x "$package" "$DIR/unpacked"; done
+	if [ -n "${SOURCE:-}" ]; then
+		apt_alone source --download-only "$SOURCE"
+		mkdir -p "$DIR/unpacked/source"
+		for tarball in *.orig.tar.*; do tar -xf "$tarball" -C "$DIR/unpacked/source"; done
+	fi
 	rm -rf "$DIR/lists" "$DIR/archives"
 }
 
-# unpack PACKAGE...: unpacks the packages into $DIR/unpacked, with three attempts. Prints the reason and returns a code other than 0
-# if they are not available here.
+# unpack PACKAGE...: unpacks the packages into $DIR/unpacked, and the upstream source of the source package $SOURCE, if set, into
+# $DIR/unpacked/source, with three attempts. Prints the reason and returns a code other than 0 if they are not available here.
 unpack() {
 	local log try status
 	# shellcheck disable=SC1091
@@ -47,7 +54,7 @@ unpack() {
 	for try in 1 2 3; do
 		# (A separate shell, because under `if` a shell ignores `set -e`.)
 		status=0
-		(export -f fetch apt_alone mirror; export DIR SUITE; bash -euo pipefail -c 'fetch "$@"' fetch "$@") >"$log" 2>&1 || status=$?
+		(export -f fetch apt_alone mirror; export DIR SUITE SOURCE="${SOURCE:-}"; bash -euo pipefail -c 'fetch "$@"' fetch "$@") >"$log" 2>&1 || status=$?
 		[ "$status" != 0 ] || break
 		[ "$try" = 3 ] || sleep $((try * 3))
 	done

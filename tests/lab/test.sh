@@ -76,7 +76,7 @@ if can_be_root; then
 	# The same tests on a runtime with an event stream.
 	newer 1.7
 	# Here a part is enough: the ordinary life, and the tests that depend on the features that a runtime reports.
-	newer 2 'life:: trouble:: adopt features:: volumes:: images::'
+	newer 2 'life:: trouble:: adopt features:: volumes:: images:: kubectl::'
 
 	wait "$background" || true
 	background=

@@ -8,6 +8,7 @@
 mod support;
 
 mod admission;
+mod against_api_server;
 mod cgroups;
 mod device_plugins;
 mod drain;

@@ -103,6 +103,14 @@ impl Kubectl {
         Kubectl { minor, program: program.to_owned(), home, kubeconfig }
     }
 
+    /// A client with this kubeconfig. `home`: a directory for its files.
+    pub fn of_server(home: PathBuf, kubeconfig: &str, minor: u32, program: &Path) -> Kubectl {
+        fs::create_dir_all(&home).expect("a directory");
+        let path = home.join("kubeconfig");
+        fs::write(&path, kubeconfig).expect("a kubeconfig");
+        Kubectl { minor, program: program.to_owned(), home, kubeconfig: path }
+    }
+
     /// The command line, for a program that runs it.
     pub fn line(&self, words: &str) -> String {
         format!("{} {words}", self.program.display())

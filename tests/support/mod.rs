@@ -1,5 +1,5 @@
 //! Support code for the tests on a real runtime and for the bench: Wherry as a process (`agent`), an independent CRI
-//! client (`cri`), a small HTTP client, a client of the Kubernetes API (`api_client`), a parser for metrics, two image registries,
+//! client (`cri`), a small HTTP client, a client of the Kubernetes API (`api_client`), a real API server (`api_server`), a parser for metrics, two image registries,
 //! kubectl, a system bus with a real logind,
 //! systemd's descriptor store, a file system that hangs, strace, and the lab that `tests/lab/in-lab.sh` creates.
 
@@ -8,6 +8,7 @@
 
 pub mod agent;
 pub mod api_client;
+pub mod api_server;
 pub mod cgroups;
 pub mod cri;
 pub mod device_plugin;

@@ -155,7 +155,11 @@ impl Kube {
             return self.measure(asked, orders);
         }
         let version = self.objects.versions.current();
-        let requested = asked.query.number("resourceVersion").map_err(Failure::bad_request)?.unwrap_or(0);
+        let number = |field| asked.query.number(field).map_err(Failure::bad_request);
+        // The whole list is sent, whatever the limit.
+        number("limit")?;
+        number("timeoutSeconds")?;
+        let requested = number("resourceVersion")?.unwrap_or(0);
         if requested > version {
             return Err(Failure::version_too_large(requested, version));
         }
@@ -245,7 +249,7 @@ impl Kube {
                 let mut object = object(body, media_type)?;
                 let suffix =
                     crate::api::uid::digest_of_bytes(format!("{}{}", asked.ticket.0, asked.view.now.wall.0).as_bytes());
-                path.name = Some(write::new_name(&mut object, suffix.get(..5).unwrap_or_default())?);
+                path.name = Some(write::new_name(resource, &mut object, suffix.get(..5).unwrap_or_default())?);
                 Some(write::Change::Create(object))
             }
             ("update", _) => Some(write::Change::Replace(object(body, media_type)?)),

@@ -12,6 +12,7 @@ use crate::api::priority::{self, PriorityClass};
 use crate::api::uid::digest_of_bytes;
 use k8s_openapi::ByteString;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
 /// The namespaces that always exist.
 pub(super) const NAMESPACES: [&str; 3] = ["default", "kube-node-lease", "kube-system"];
@@ -64,7 +65,8 @@ impl Kube {
             Kind::PriorityClass => priority_class(view.engine.priority_classes(), name),
             Kind::RuntimeClass => {
                 let class = view.engine.runtime_classes().iter().find(|class| class.name == name)?;
-                let mut object = json!({ "metadata": { "name": name }, "handler": class.handler });
+                let metadata = metadata(name, &class.labels, &class.annotations);
+                let mut object = json!({ "metadata": metadata, "handler": class.handler });
                 if !class.overhead.is_empty() {
                     object["overhead"] = json!({ "podFixed": class.overhead });
                 }
@@ -105,18 +107,20 @@ pub(super) fn pod_object(view: &crate::engine::node::PodView<'_>) -> Value {
     if metadata.get("generation").is_none() {
         metadata["generation"] = 1.into();
     }
+    // An API server sets these also without a class.
+    for (field, default) in [("priority", json!(0)), ("preemptionPolicy", json!(priority::PREEMPT))] {
+        if object["spec"].get(field).is_none_or(Value::is_null) {
+            object["spec"][field] = default;
+        }
+    }
     object["kind"] = "Pod".into();
     object["apiVersion"] = "v1".into();
     object
 }
 
 fn data_object(object: &DataObject) -> Value {
-    let mut metadata = json!({ "name": *object.key.name.name, "namespace": *object.key.name.namespace });
-    for (field, map) in [("labels", &object.labels), ("annotations", &object.annotations)] {
-        if !map.is_empty() {
-            metadata[field] = json!(map);
-        }
-    }
+    let mut metadata = metadata(&object.key.name.name, &object.labels, &object.annotations);
+    metadata["namespace"] = (*object.key.name.namespace).into();
     let mut result = json!({ "metadata": metadata });
     let (mut text, mut binary) = (Map::new(), Map::new());
     let secret = object.key.kind == DataKind::Secret;
@@ -147,17 +151,32 @@ fn priority_class(classes: &[PriorityClass], name: &str) -> Option<Value> {
         return Some(json!({
             "metadata": { "name": name },
             "value": value,
-            "globalDefault": false,
             "preemptionPolicy": "PreemptLowerPriority",
         }));
     }
     let class = classes.iter().find(|class| class.name == name)?;
-    Some(json!({
-        "metadata": { "name": name },
+    let mut object = json!({
+        "metadata": metadata(name, &class.labels, &class.annotations),
         "value": class.value,
-        "globalDefault": class.global_default,
         "preemptionPolicy": class.preemption_policy,
-    }))
+    });
+    if class.global_default {
+        object["globalDefault"] = true.into();
+    }
+    if !class.description.is_empty() {
+        object["description"] = (*class.description).into();
+    }
+    Some(object)
+}
+
+fn metadata(name: &str, labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, String>) -> Value {
+    let mut metadata = json!({ "name": name });
+    for (field, map) in [("labels", labels), ("annotations", annotations)] {
+        if !map.is_empty() {
+            metadata[field] = json!(map);
+        }
+    }
+    metadata
 }
 
 /// The UID of an object that has none of its own: the same after a restart.

@@ -239,9 +239,13 @@ impl Kube {
         }
         let uid = edited.object.pointer("/metadata/uid").and_then(Value::as_str);
         let is_live = |object: &Value| uid.is_none() || object.pointer("/metadata/uid").and_then(Value::as_str) == uid;
-        let object = match live.filter(|object| !change.edit.dry_run && is_live(object)) {
-            Some(object) => object,
-            None => self.future(view, key, edited.object.clone()),
+        let is_in_force = !change.edit.dry_run || edited.outcome == Outcome::Unchanged;
+        let object = match live {
+            Some(object) if is_in_force && is_live(&object) => object,
+            live => {
+                let live = live.map(|object| (is_live(&object), object));
+                self.future(view, key, edited.object.clone(), live)
+            }
         };
         let mut response = Response::json(serde_json::to_vec(&object).unwrap_or_default());
         if edited.outcome == Outcome::Created {
@@ -260,8 +264,8 @@ impl Kube {
         response
     }
 
-    /// An object that does not exist yet, as it will be.
-    fn future(&self, view: &View<'_>, key: &Key, mut object: Value) -> Value {
+    /// The object as it will be. `live`: the present one, and whether it is only changed and not replaced.
+    fn future(&self, view: &View<'_>, key: &Key, mut object: Value, live: Option<(bool, Value)>) -> Value {
         let resource = Resource::of(key.kind);
         object["kind"] = resource.kind_name.into();
         object["apiVersion"] = resource.api_version().into();
@@ -275,6 +279,16 @@ impl Kube {
         if key.kind == Kind::Pod {
             metadata["generation"] = 1.into();
             object["status"] = json!({ "phase": "Pending" });
+        }
+        if let Some((changed, mut live)) = live {
+            // As an API server answers a dry run: a change of these fields is only visible afterwards.
+            for field in ["creationTimestamp", "resourceVersion"] {
+                object["metadata"][field] = live["metadata"][field].take();
+            }
+            if changed && key.kind == Kind::Pod {
+                object["metadata"]["generation"] = live["metadata"]["generation"].take();
+                object["status"] = live["status"].take();
+            }
         }
         object
     }

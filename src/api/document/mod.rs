@@ -379,6 +379,9 @@ impl Document {
             value: class.value,
             global_default: class.global_default == Some(true),
             preemption_policy: PriorityClass::preemption_policy(class.preemption_policy.as_deref()),
+            description: class.description.unwrap_or_default(),
+            labels: class.metadata.labels.unwrap_or_default(),
+            annotations: class.metadata.annotations.unwrap_or_default(),
             source: Source { path: path.to_owned(), document: self.number },
             digest: self.digest.clone(),
         })
@@ -395,6 +398,8 @@ impl Document {
             handler: class.handler,
             overhead: class.overhead.and_then(|overhead| overhead.pod_fixed).unwrap_or_default(),
             node_selector: class.scheduling.and_then(|scheduling| scheduling.node_selector).unwrap_or_default(),
+            labels: class.metadata.labels.unwrap_or_default(),
+            annotations: class.metadata.annotations.unwrap_or_default(),
             source: Source { path: path.to_owned(), document: self.number },
             digest: self.digest.clone(),
         })

@@ -85,8 +85,8 @@ impl Failure {
 
     /// The patch does not fit the object.
     pub fn invalid_patch(resource: &Resource, name: &str, why: impl std::fmt::Display) -> Failure {
-        let message = format!("the patch of {} {name:?} cannot be applied: {why}", resource.qualified());
-        Failure::new(422, "Invalid", message).about(resource, name)
+        let why = format!("it cannot be applied: {why}");
+        Failure::invalid(resource, name, &format!("patch: {why}"), vec![("patch".to_owned(), why)])
     }
 
     pub fn timeout(why: impl Into<String>) -> Failure {

@@ -123,14 +123,16 @@ fn complete(fields: &mut Map<String, Value>, field: &str, value: &str) -> Result
 ///
 /// # Errors
 /// It has neither.
-pub fn new_name(object: &mut Value, suffix: &str) -> Result<String, Failure> {
+pub fn new_name(resource: &Resource, object: &mut Value, suffix: &str) -> Result<String, Failure> {
     let own = text(object, "/metadata/name").to_owned();
     if !own.is_empty() {
         return Ok(own);
     }
     let prefix = text(object, "/metadata/generateName").to_owned();
     if prefix.is_empty() {
-        return Err(Failure::bad_request("resource name may not be empty: set metadata.name"));
+        let (field, why) = ("metadata.name", "Required value: name or generateName is required");
+        let causes = vec![(field.to_owned(), why.to_owned())];
+        return Err(Failure::invalid(resource, "", &format!("{field}: {why}"), causes));
     }
     let name = format!("{prefix}{suffix}");
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -237,10 +239,11 @@ mod tests {
 
     #[test]
     fn a_name_is_generated_from_its_prefix() {
+        let pods = Resource::find("", "v1", "pods").unwrap();
         let mut object = json!({ "metadata": { "generateName": "job-" } });
-        assert_eq!(new_name(&mut object, "x7k2p").as_deref(), Ok("job-x7k2p"));
+        assert_eq!(new_name(pods, &mut object, "x7k2p").as_deref(), Ok("job-x7k2p"));
         assert_eq!(object["metadata"], json!({ "name": "job-x7k2p" }));
-        assert_eq!(new_name(&mut json!({}), "x").unwrap_err().code, 400);
+        assert_eq!(new_name(pods, &mut json!({}), "x").unwrap_err().code, 422);
     }
 
     #[test]

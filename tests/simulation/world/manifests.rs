@@ -76,6 +76,9 @@ impl World {
             value,
             global_default: false,
             preemption_policy: PriorityClass::preemption_policy(None),
+            description: String::new(),
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
             source,
             digest: String::new(),
         };
@@ -95,6 +98,8 @@ impl World {
             handler: handler.into(),
             overhead: [("cpu".to_owned(), Quantity("100m".into()))].into(),
             node_selector: BTreeMap::new(),
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
             source: Source { path: format!("/m/runtime-class-{name}.yaml"), document: 1 },
             digest: handler.into(),
         };
