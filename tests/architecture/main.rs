@@ -7,6 +7,7 @@
 
 mod pod_fields;
 mod rules;
+mod schema;
 
 use std::fs;
 use std::path::{Path, PathBuf};

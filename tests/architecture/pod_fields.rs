@@ -124,11 +124,12 @@ fn fields() -> BTreeMap<String, Value> {
 }
 
 #[derive(Debug)]
-struct Row {
+pub struct Row {
     /// With its prefix, and without `.*`.
-    path: String,
-    whole: bool,
-    state: String,
+    pub path: String,
+    pub whole: bool,
+    pub state: String,
+    pub note: String,
     test: String,
 }
 
@@ -146,7 +147,7 @@ fn code(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
 
-fn rows() -> Vec<Row> {
+pub fn rows() -> Vec<Row> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/pods.md");
     let text = fs::read_to_string(path).expect("docs/pods.md");
     let mut prefix = String::new();
@@ -158,11 +159,12 @@ fn rows() -> Vec<Row> {
             prefix = format!("{}.", code(rest)[0]);
         } else if line.starts_with("| `") {
             let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
-            let [names, state, _, test] = cells[..] else { panic!("four cells: {line}") };
+            let [names, state, note, test] = cells[..] else { panic!("four cells: {line}") };
             for name in code(names) {
                 let path = format!("{prefix}{}", name.trim_end_matches(".*"));
                 let test = code(test).first().copied().unwrap_or_default().to_owned();
-                rows.push(Row { path, whole: name.ends_with(".*"), state: state.to_owned(), test });
+                let (state, note) = (state.to_owned(), note.to_owned());
+                rows.push(Row { path, whole: name.ends_with(".*"), state, note, test });
             }
         }
     }
@@ -170,7 +172,7 @@ fn rows() -> Vec<Row> {
 }
 
 /// The most specific row for a field. Init containers have the fields of containers, and some have a row of their own.
-fn row_of<'r>(rows: &'r [Row], field: &str) -> Option<&'r Row> {
+pub fn row_of<'r>(rows: &'r [Row], field: &str) -> Option<&'r Row> {
     if let Some(rest) = field.strip_prefix("spec.initContainers[].") {
         let own = rows.iter().find(|row| row.path == field);
         return own.or_else(|| row_of(rows, &format!("spec.containers[].{rest}")));

@@ -1,0 +1,227 @@
+//! `src/api/kube/schema.txt`, from which `kubectl explain` gets the types and fields: compared with the types of k8s-openapi and with
+//! docs/pods.md. `WHERRY_WRITE=1 cargo test --test architecture schema` writes the file.
+
+use super::pod_fields::{Row, row_of, rows};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, Pod, Secret};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use serde::Deserialize;
+use serde::de::value::{MapDeserializer, SeqDeserializer, StrDeserializer};
+use serde::de::{self, Deserializer, IntoDeserializer, Visitor};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+#[derive(Debug, Default)]
+struct Field {
+    kind: String,
+    /// Where the field occurs in a Pod.
+    paths: BTreeSet<String>,
+}
+
+/// The fields of each type, by their names.
+type Types = BTreeMap<String, BTreeMap<String, Field>>;
+
+/// Gives each field a value, and notes its type. Lists get one item, and maps one entry.
+#[derive(Clone)]
+struct Tracer<'a> {
+    /// The type and the field whose value comes next; None inside of a simple type.
+    field: Option<(&'static str, &'static str)>,
+    root: (&'static str, &'static str),
+    path: String,
+    /// `[]` and `map ` before the type.
+    wrap: String,
+    types: &'a RefCell<Types>,
+}
+
+type Error = de::value::Error;
+
+impl Tracer<'_> {
+    fn note(&self, kind: &str) {
+        let Some((owner, name)) = self.field else { return };
+        let mut types = self.types.borrow_mut();
+        let field = types.entry(owner.to_owned()).or_default().entry(name.to_owned()).or_default();
+        field.kind = format!("{}{kind}", self.wrap);
+        if self.root.1 == "Pod" {
+            field.paths.insert(self.path.trim_end_matches("[]").trim_end_matches("{}").to_owned());
+        }
+    }
+
+    fn inside(&self, path: &str, wrap: &str) -> Self {
+        Tracer { path: format!("{}{path}", self.path), wrap: format!("{}{wrap}", self.wrap), ..self.clone() }
+    }
+
+    /// A string that the type accepts.
+    fn text(&self) -> &'static str {
+        match self.path.as_str() {
+            "apiVersion" => self.root.0,
+            "kind" => self.root.1,
+            "data{}" | "binaryData{}" => "AAAA",
+            _ => "2026-01-02T03:04:05.000000Z",
+        }
+    }
+}
+
+impl<'de> IntoDeserializer<'de, Error> for Tracer<'_> {
+    type Deserializer = Self;
+    fn into_deserializer(self) -> Self {
+        self
+    }
+}
+
+impl<'de> Deserializer<'de> for Tracer<'_> {
+    type Error = Error;
+
+    /// Only types that accept several kinds of values call it.
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.note("IntOrString");
+        visitor.visit_str(self.text())
+    }
+
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.note("string");
+        visitor.visit_str(self.text())
+    }
+
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.deserialize_string(visitor)
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.note("boolean");
+        visitor.visit_bool(true)
+    }
+
+    fn deserialize_i32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.note("integer");
+        visitor.visit_i32(1)
+    }
+
+    fn deserialize_i64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.note("integer");
+        visitor.visit_i64(1)
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, Error> {
+        self.note(name);
+        visitor.visit_newtype_struct(Tracer { field: None, ..self })
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_seq(SeqDeserializer::new([self.inside("[]", "[]")].into_iter()))
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_map(MapDeserializer::new([("key", self.inside("{}", "map "))].into_iter()))
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        self.note(name);
+        let dot = if self.path.is_empty() { "" } else { "." };
+        let fields = fields.iter().map(|field| {
+            let path = format!("{}{dot}{field}", self.path);
+            let value = Tracer { field: Some((name, field)), path, wrap: String::new(), ..self.clone() };
+            (StrDeserializer::new(field), value)
+        });
+        visitor.visit_map(MapDeserializer::new(fields))
+    }
+
+    serde::forward_to_deserialize_any! {
+        i8 i16 u8 u16 u32 u64 f32 f64 char bytes byte_buf unit unit_struct tuple tuple_struct enum identifier ignored_any
+    }
+}
+
+fn trace<T: for<'de> Deserialize<'de>>(version: &'static str, kind: &'static str, types: &RefCell<Types>) {
+    let root = (version, kind);
+    let tracer = Tracer { field: None, root, path: String::new(), wrap: String::new(), types };
+    if let Err(e) = T::deserialize(tracer) {
+        panic!("{kind}: {e}");
+    }
+}
+
+fn types() -> Types {
+    let types = RefCell::default();
+    trace::<Pod>("v1", "Pod", &types);
+    trace::<ConfigMap>("v1", "ConfigMap", &types);
+    trace::<Secret>("v1", "Secret", &types);
+    trace::<Event>("v1", "Event", &types);
+    trace::<Namespace>("v1", "Namespace", &types);
+    trace::<Node>("v1", "Node", &types);
+    trace::<PriorityClass>("scheduling.k8s.io/v1", "PriorityClass", &types);
+    trace::<RuntimeClass>("node.k8s.io/v1", "RuntimeClass", &types);
+    trace::<Lease>("coordination.k8s.io/v1", "Lease", &types);
+    types.into_inner()
+}
+
+/// The support of the field at this path of a Pod. None below a field that is not honoured: that field has the note.
+fn support(rows: &[Row], path: &str) -> Option<String> {
+    if let Some(rest) = path.strip_prefix("spec.initContainers[].")
+        && !rows.iter().any(|row| row.path == path)
+    {
+        return support(rows, &format!("spec.containers[].{rest}"));
+    }
+    let named = |row: &Row| row.path.trim_end_matches("[]") == path;
+    let row = row_of(rows, path).or_else(|| rows.iter().find(|row| named(row)))?;
+    let state = match row.state.as_str() {
+        "honoured" => "Honoured",
+        "no effect" if named(row) => "No effect",
+        "refused" if named(row) => "Refused",
+        _ => return None,
+    };
+    // Otherwise the note is about the field above.
+    let note = if named(row) { row.note.replace('`', "") } else { String::new() };
+    Some(if note.is_empty() { format!("{state}.") } else { format!("{state}; {note}.") })
+}
+
+/// The notes of a field. Those that differ name their places.
+fn description(rows: &[Row], field: &Field) -> String {
+    let mut places: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for path in &field.paths {
+        let Some(note) = support(rows, path) else { continue };
+        places.entry(note).or_default().push(path.rsplit_once('.').map_or("", |(above, _)| above));
+    }
+    if places.len() == 1 {
+        return places.into_keys().next().unwrap_or_default();
+    }
+    let parts = places.into_iter().map(|(note, places)| format!("In {}: {note}", places.join(", ")));
+    parts.collect::<Vec<_>>().join(" ")
+}
+
+fn text() -> String {
+    let rows = rows();
+    let mut text = String::new();
+    for (name, fields) in types() {
+        text.push_str(&name);
+        text.push('\n');
+        for (field, of) in fields {
+            let line = format!(" {field}\t{}\t{}", of.kind, description(&rows, &of));
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+    }
+    text
+}
+
+#[test]
+fn the_schema_has_the_types_of_kubernetes_and_the_notes_of_the_documentation() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/api/kube/schema.txt");
+    let expected = text();
+    if std::env::var_os("WHERRY_WRITE").is_some() {
+        fs::write(&path, &expected).expect("schema.txt");
+    }
+    let found = fs::read_to_string(&path).unwrap_or_default();
+    let line = found.lines().zip(expected.lines()).find(|(found, expected)| found != expected);
+    let remedy = "WHERRY_WRITE=1 cargo test --test architecture schema";
+    assert!(found == expected, "schema.txt is not up to date; run {remedy}: {line:?}");
+}
