@@ -10,7 +10,7 @@ use super::kube::{Answered, Kube};
 use super::{Agent, views};
 use crate::adapters::cgroups::CgroupUsage;
 use crate::adapters::manifests::Manifests;
-use crate::adapters::server::api::{self, ApiCursor, Client, Part};
+use crate::adapters::server::api::{self, ApiCursor, ApiRequest, Client, Part};
 use crate::adapters::server::health::{self, Check};
 use crate::adapters::server::http::{Body, Cursor, JSON, ListenerKind, Request, Response, Route, Ticket};
 use crate::adapters::server::status::{ManifestStatus, NodeRoom, NodeStatus, PlegStatus, PodCounts, RuntimeStatus};
@@ -155,6 +155,8 @@ impl Agent {
 impl Content for Drive<'_> {
     fn answer(&mut self, request: &Request) -> Response {
         if let (Route::Api, Some(kube)) = (request.route, &mut self.kube) {
+            // Necessary for a client that has connected in this turn. It was the first one, so there are no watches to wake.
+            kube.follow(&self.view, true);
             return kube.answer(&self.view, request, &mut self.answered);
         }
         if request.route == Route::KubectlReload {
@@ -169,6 +171,10 @@ impl Content for Drive<'_> {
                 Response::later()
             }
         }
+    }
+
+    fn refusal(&mut self, request: &ApiRequest) -> Option<Response> {
+        self.kube.as_mut()?.refusal(&self.view, request)
     }
 
     fn gone(&mut self, ticket: Ticket) {

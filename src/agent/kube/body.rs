@@ -62,12 +62,17 @@ impl Kube {
                     write_bookmark(watch, annotations, out);
                 }
                 Ok(None) if watch.until.is_some_and(|at| at <= view.now.boot) => {
-                    if watch.bookmarks {
+                    if watch.bookmarks.is_some() {
                         write_bookmark(watch, Value::Null, out);
                     }
                     return Part::End;
                 }
-                Ok(None) => return Part::Wait,
+                Ok(None) => {
+                    if watch.bookmarks.as_mut().is_some_and(|bookmarks| bookmarks.take_due(view.now.boot)) {
+                        write_bookmark(watch, Value::Null, out);
+                    }
+                    return Part::Wait;
+                }
                 Err(outdated) => {
                     let version = watch.position.version();
                     let failure = self.outdated(outdated, version);
