@@ -38,8 +38,9 @@ pub fn load(table: &mut Table, agent: &Agent, client: &ApiClient) {
     for (what, alone, loaded) in
         [("CreateContainer seen", alone.0, loaded.0), ("container started again", alone.1, loaded.1)]
     {
-        let what = format!("container killed -> {what}, 1,000 watches and 50 sessions open, ms");
-        table.row(&what, loaded, Some(alone), alone + LIMIT, "");
+        eprintln!("container killed -> {what}: {alone:.1} ms without clients, {loaded:.1} ms with all of them");
+        let what = format!("container killed -> {what}, longer with 1,000 watches and 50 sessions, ms");
+        table.row(&what, loaded - alone, None, LIMIT, "");
     }
 }
 

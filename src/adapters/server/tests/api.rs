@@ -301,8 +301,7 @@ fn a_body_is_not_read_if_its_head_is_refused() {
     }
     let (all, _) = node.read(&mut client, |all| all.ends_with(b"}"));
     assert!(all.ends_with(b"{\"body\":6}"), "{}", String::from_utf8_lossy(&all));
-    let answer =
-        node.ask(&mut client, "POST /refused HTTP/1.1\r\nHost: localhost\r\nContent-Length: 6\r\n\r\nab");
+    let answer = node.ask(&mut client, "POST /refused HTTP/1.1\r\nHost: localhost\r\nContent-Length: 6\r\n\r\nab");
     assert_eq!(status_of(answer.as_bytes()), 403);
 }
 
