@@ -186,7 +186,7 @@ impl Content for Drive<'_> {
     }
 
     fn api_part(&mut self, cursor: &mut ApiCursor, out: &mut Vec<u8>) -> Part {
-        self.kube.as_ref().map_or(Part::End, |kube| kube.part(&self.view, cursor, out))
+        self.kube.as_mut().map_or(Part::End, |kube| kube.part(&self.view, cursor, out))
     }
 
     fn acceptor(&mut self) -> Option<Acceptor> {

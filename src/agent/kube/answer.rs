@@ -293,7 +293,7 @@ impl Kube {
     }
 
     /// Appends the next piece of a body.
-    pub(in crate::agent) fn part(&self, view: &View<'_>, cursor: &mut ApiCursor, out: &mut Vec<u8>) -> Part {
+    pub(in crate::agent) fn part(&mut self, view: &View<'_>, cursor: &mut ApiCursor, out: &mut Vec<u8>) -> Part {
         match cursor {
             ApiCursor::List(list) => self.part_of_list(view, list, out),
             ApiCursor::Watch(watch) => self.part_of_watch(view, watch, out),

@@ -117,6 +117,7 @@ impl Kube {
             }
         } else {
             self.objects.pods.pause();
+            self.encoded.clear();
             if manifests {
                 self.follow_namespaces(view);
             }
