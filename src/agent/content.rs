@@ -71,9 +71,9 @@ impl Agent {
     pub(super) fn drive_server(&mut self, now: Now) {
         let (view, server, mut kube) = self.view(now);
         if let Some(kube) = &mut kube
-            && kube.follow(&view, server.has_connections(ListenerKind::Kubectl))
+            && let Some(has_changed) = kube.follow(&view, server.has_connections(ListenerKind::Kubectl))
         {
-            server.wake();
+            server.wake(has_changed);
         }
         let registry = view.parts.event_loop.registry();
         let mut drive = Drive { view, requests: Vec::new(), kube, answered: Vec::new() };
@@ -156,7 +156,7 @@ impl Content for Drive<'_> {
     fn answer(&mut self, request: &Request) -> Response {
         if let (Route::Api, Some(kube)) = (request.route, &mut self.kube) {
             // Necessary for a client that has connected in this turn. It was the first one, so there are no watches to wake.
-            kube.follow(&self.view, true);
+            let _ = kube.follow(&self.view, true);
             return kube.answer(&self.view, request, &mut self.answered);
         }
         if request.route == Route::KubectlReload {

@@ -148,6 +148,7 @@ fn a_client_that_was_away_misses_no_change() {
         let expired = client.get(&format!("{path}?watch=true&resourceVersion={after}")).expect("an answer");
         assert_eq!(expired.status, 410, "{}", expired.body);
     }
+    assert_eq!(watch(&client, &pods, after), [], "no removal of a pod is forgotten since");
 }
 
 /// The number of seconds until the end.

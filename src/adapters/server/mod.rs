@@ -16,6 +16,7 @@ pub mod status;
 #[cfg(test)]
 mod tests;
 
+use crate::api::kube::resources::Kind;
 use crate::api::kube::status::Failure;
 use crate::api::time::Boot;
 use crate::net::listener::{Listener, Place};
@@ -263,9 +264,9 @@ impl Server {
         self.drive_slot(slot, registry, now, content);
     }
 
-    /// Continues the watches of the Kubernetes API. Call `drive` afterwards.
-    pub fn wake(&mut self) {
-        self.slots.iter_mut().flatten().for_each(Connection::wake);
+    /// Continues the watches and logs of the Kubernetes API whose kind of objects has changed. Call `drive` afterwards.
+    pub fn wake(&mut self, has_changed: impl Fn(Kind) -> bool) {
+        self.slots.iter_mut().flatten().for_each(|connection| connection.wake(&has_changed));
     }
 
     /// Whether a connection of this listener is open.

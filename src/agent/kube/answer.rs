@@ -154,7 +154,8 @@ impl Kube {
         // Without a version, and for a list as a stream, the watch begins with every object.
         let version = if initial { 0 } else { version };
         if version > 0 {
-            self.objects.versions.check(version).map_err(|outdated| self.outdated(outdated, version))?;
+            let kind = selection.resource.kind;
+            self.objects.versions.check(kind, version).map_err(|outdated| self.outdated(outdated, version))?;
         }
         let seconds = query.number("timeoutSeconds").map_err(Failure::bad_request)?;
         let until = seconds.map(|s| asked.view.now.boot + Duration::from_secs(s.clamp(1, 24 * 3600)));

@@ -88,8 +88,8 @@ impl Kube {
         self.objects.stale_manifests = true;
     }
 
-    /// Gives versions to all changes. Returns true if there were any. `has_clients`: a client is connected.
-    pub(in crate::agent) fn follow(&mut self, view: &View<'_>, has_clients: bool) -> bool {
+    /// Gives versions to all changes. `has_clients`: a client is connected. Returns which kinds of objects have changed.
+    pub(in crate::agent) fn follow(&mut self, view: &View<'_>, has_clients: bool) -> Option<impl Fn(Kind) -> bool> {
         let before = self.objects.versions.current();
         let manifests = std::mem::take(&mut self.objects.stale_manifests);
         if manifests {
@@ -122,7 +122,8 @@ impl Kube {
                 self.follow_namespaces(view);
             }
         }
-        self.objects.versions.current() != before
+        let versions = &self.objects.versions;
+        (versions.current() != before).then_some(move |kind| versions.has_changed(kind, before))
     }
 
     /// Begins to follow pods, events and the node again. Returns false if they were followed before.

@@ -11,6 +11,7 @@ use crate::adapters::server::Content;
 use crate::adapters::server::api::{self, ApiCursor, ApiRequest, Client, Part};
 use crate::adapters::server::connection_limit::{Activity, Held};
 use crate::adapters::server::http::{self, Body, Cursor, ListenerKind, Request, Response, Route, Ticket};
+use crate::api::kube::resources::Kind;
 use crate::api::kube::status::Failure;
 use crate::api::time::Boot;
 use crate::net::buffered::{Buffered, Input, Written};
@@ -174,9 +175,14 @@ impl Connection {
         self.due = true;
     }
 
-    /// Continues a body that waits for more data.
-    pub fn wake(&mut self) {
-        self.due |= matches!(self.state, State::Following { .. });
+    /// Continues a body that waits for changes of these kinds of objects.
+    pub fn wake(&mut self, has_changed: &dyn Fn(Kind) -> bool) {
+        self.due |= match &self.state {
+            State::Following { cursor: ApiCursor::Watch(watch), .. } => has_changed(watch.selection.resource.kind),
+            // A log ends with its container.
+            State::Following { cursor: ApiCursor::Log(_), .. } => has_changed(Kind::Pod),
+            _ => false,
+        };
     }
 
     /// The last `drive` has stopped at its budget.

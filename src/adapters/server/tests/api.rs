@@ -363,7 +363,7 @@ fn a_watch_with_a_slow_reader_gets_newer_states_and_nothing_queues() {
     const CHANGES: u64 = 3000;
     for state in 1..=CHANGES {
         node.pages.api.state.set(state);
-        node.server.wake();
+        node.server.wake(|_| true);
         node.turn(Duration::ZERO);
         // One piece at a time: about 16 KiB.
         assert!(node.server.connections().iter().all(|(_, _, queued, _)| *queued <= 32 << 10));
@@ -377,7 +377,7 @@ fn a_watch_with_a_slow_reader_gets_newer_states_and_nothing_queues() {
     // A client that reads nothing at all is closed.
     for state in CHANGES..2 * CHANGES {
         node.pages.api.state.set(state);
-        node.server.wake();
+        node.server.wake(|_| true);
         node.turn(Duration::ZERO);
     }
     node.skip(Duration::from_secs(601));
@@ -393,7 +393,7 @@ fn a_turn_serves_a_bounded_number_of_watches_and_all_of_them_in_the_end() {
     }
     node.settle();
     node.pages.api.state.set(7);
-    node.server.wake();
+    node.server.wake(|_| true);
     let mut pieces = Vec::new();
     loop {
         let before = node.pages.api.pieces;
