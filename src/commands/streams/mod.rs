@@ -2,9 +2,10 @@
 //!
 //! The command requests a URL from the agent (`url`, or `lookup` without waiting) and connects to the runtime itself (`connection`), so a stream continues
 //! while the agent is restarted. `session` has the standard streams of a process; `interactive` connects them to those of the
-//! command, with the terminal of the user (`terminal`).
+//! command, with the terminal of the user (`terminal`) and the keys that detach it (`detach`).
 
 pub mod connection;
+pub mod detach;
 pub mod interactive;
 pub mod lookup;
 pub mod session;
