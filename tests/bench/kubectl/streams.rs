@@ -71,10 +71,10 @@ impl Ways<'_> {
     fn forward(&mut self, bytes: usize) -> (f64, f64) {
         let begun = Instant::now();
         let path = format!("/api/v1/namespaces/{}/pods/server/portforward", self.agent.namespace);
-        assert_eq!(self.by_wherry(&path, PORT_FORWARD).from_port(bytes), bytes);
+        assert_eq!(self.by_wherry(&path, PORT_FORWARD).port_output(bytes), bytes);
         let (by_wherry, begun) = (begun.elapsed().as_secs_f64(), Instant::now());
         let url = self.cri.forward_url(&self.sandbox);
-        assert_eq!(spdy::connect(&url, PORT_FORWARD).expect("a session").from_port(bytes), bytes);
+        assert_eq!(spdy::connect(&url, PORT_FORWARD).expect("a session").port_output(bytes), bytes);
         (by_wherry, begun.elapsed().as_secs_f64())
     }
 }
@@ -86,7 +86,7 @@ trait Stream {
     /// Sends zeros to stdin, ends it, and reads stdout to its end.
     fn input(&mut self, bytes: usize) -> usize;
     /// Reads this many bytes from the port.
-    fn from_port(&mut self, wanted: usize) -> usize;
+    fn port_output(&mut self, wanted: usize) -> usize;
 }
 
 impl<S: Read + Write> Stream for Spdy<S> {
@@ -106,7 +106,7 @@ impl<S: Read + Write> Stream for Spdy<S> {
         self.receive(stdout, usize::MAX).expect("the output")
     }
 
-    fn from_port(&mut self, wanted: usize) -> usize {
+    fn port_output(&mut self, wanted: usize) -> usize {
         let of = |kind| [("streamtype", kind), ("port", PORT), ("requestid", "0")];
         let [error, data] = self.open([&of("error"), &of("data")]).expect("streams");
         self.end(error).expect("the end");
