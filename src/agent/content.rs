@@ -10,7 +10,7 @@ use super::kube::{Answered, Kube};
 use super::{Agent, views};
 use crate::adapters::cgroups::CgroupUsage;
 use crate::adapters::manifests::Manifests;
-use crate::adapters::server::api::{self, ApiCursor, Client, Part};
+use crate::adapters::server::api::{self, ApiCursor, ApiRequest, Client, Part};
 use crate::adapters::server::health::{self, Check};
 use crate::adapters::server::http::{Body, Cursor, JSON, ListenerKind, Request, Response, Route, Ticket};
 use crate::adapters::server::status::{ManifestStatus, NodeRoom, NodeStatus, PlegStatus, PodCounts, RuntimeStatus};
@@ -71,9 +71,9 @@ impl Agent {
     pub(super) fn drive_server(&mut self, now: Now) {
         let (view, server, mut kube) = self.view(now);
         if let Some(kube) = &mut kube
-            && kube.follow(&view, server.has_connections(ListenerKind::Kubectl))
+            && let Some(has_changed) = kube.follow(&view, server.has_connections(ListenerKind::Kubectl))
         {
-            server.wake();
+            server.wake(has_changed);
         }
         let registry = view.parts.event_loop.registry();
         let mut drive = Drive { view, requests: Vec::new(), kube, answered: Vec::new() };
@@ -155,6 +155,8 @@ impl Agent {
 impl Content for Drive<'_> {
     fn answer(&mut self, request: &Request) -> Response {
         if let (Route::Api, Some(kube)) = (request.route, &mut self.kube) {
+            // Necessary for a client that has connected in this turn. It was the first one, so there are no watches to wake.
+            let _ = kube.follow(&self.view, true);
             return kube.answer(&self.view, request, &mut self.answered);
         }
         if request.route == Route::KubectlReload {
@@ -171,6 +173,10 @@ impl Content for Drive<'_> {
         }
     }
 
+    fn refusal(&mut self, request: &ApiRequest) -> Option<Response> {
+        self.kube.as_mut()?.refusal(&self.view, request)
+    }
+
     fn gone(&mut self, ticket: Ticket) {
         self.requests.push(ControlEvent::Gone(ticket));
     }
@@ -180,7 +186,7 @@ impl Content for Drive<'_> {
     }
 
     fn api_part(&mut self, cursor: &mut ApiCursor, out: &mut Vec<u8>) -> Part {
-        self.kube.as_ref().map_or(Part::End, |kube| kube.part(&self.view, cursor, out))
+        self.kube.as_mut().map_or(Part::End, |kube| kube.part(&self.view, cursor, out))
     }
 
     fn acceptor(&mut self) -> Option<Acceptor> {

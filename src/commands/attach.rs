@@ -4,6 +4,7 @@ use crate::api::control::{StreamChannels, StreamKind, StreamRequest};
 use crate::api::kube::pod_row::text;
 use crate::commands::output::{Failure, print_message};
 use crate::commands::select::PodArgs;
+use crate::commands::streams::detach::{self, DetachKeys};
 use crate::commands::streams::interactive::{self, Ended, Local};
 use crate::commands::streams::session::{End, Session};
 use crate::commands::streams::url;
@@ -24,9 +25,12 @@ pub struct Query {
     /// Use the container's terminal (`tty: true` in its manifest), with all keys going to the container
     #[arg(short = 't', long)]
     tty: bool,
+    /// Keys that end the session while the container's process continues, at a terminal with -it; "" for none
+    #[arg(long, value_name = "KEYS", default_value = detach::DEFAULT, value_parser = DetachKeys::parse)]
+    detach_keys: DetachKeys,
 }
 
-/// Returns when the container's process ends.
+/// Returns when the container's process ends, or the user detaches.
 pub fn run(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, query: Query) -> Result<u8, Failure> {
     let pod = url::find_pod(socket, &query.pod.target()?)?;
     let uid = text(&pod, "/metadata/uid").to_owned();
@@ -38,13 +42,19 @@ pub fn run(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, query: Query
     let mut session = Session::start(&url, channels).map_err(Failure::message)?;
     let raw = query.tty && query.stdin && std::io::stdin().is_terminal();
     if raw {
-        print_message("attached; if there is no prompt, press Enter");
+        let keys = query.detach_keys.to_string();
+        let detach = if keys.is_empty() { String::new() } else { format!("; {keys} detaches") };
+        print_message(&format!("attached; if there is no prompt, press Enter{detach}"));
     }
-    let local = Local { stdin: query.stdin, resize: query.tty, raw };
+    let local = Local { stdin: query.stdin, resize: query.tty, raw, detach: &query.detach_keys };
     let ended = interactive::run(&mut session, local, out, err);
     match ended.map_err(|e| Failure::message(format!("cannot set up the terminal: {e}")))? {
         Ended::Session(End::Exited(code)) => Ok(u8::try_from(code).unwrap_or(1)),
         Ended::Session(End::Failed(words)) | Ended::Lost(words) => Err(Failure::message(words)),
+        Ended::Detached => {
+            print_message("detached; the container continues");
+            Ok(0)
+        }
         Ended::Signal(number) => Ok(128 + number),
         Ended::Output(e) => Err(Failure::Output(e)),
     }

@@ -8,6 +8,7 @@ use crate::api::kube::pod_row::text;
 use crate::commands::client::{self, Answer};
 use crate::commands::output::{Failure, print_message};
 use crate::commands::select::PodArgs;
+use crate::commands::streams::detach::{self, DetachKeys};
 use crate::commands::streams::interactive::{self, Ended, Local};
 use crate::commands::streams::session::{End, Session};
 use crate::commands::streams::url::{self, Refused};
@@ -41,6 +42,9 @@ pub struct Query {
     /// Give the command a terminal, and pass its output on at once; usually with -i
     #[arg(short = 't', long)]
     tty: bool,
+    /// Keys that end the session, at a terminal with -it; "" for none
+    #[arg(long, value_name = "KEYS", default_value = detach::DEFAULT, value_parser = DetachKeys::parse)]
+    detach_keys: DetachKeys,
     /// Kill the command after this time, such as 10s or 5m [default: 1m; with -i or -t unlimited]
     #[arg(long, value_name = "DURATION", conflicts_with_all = ["stdin", "tty"], value_parser = timeout)]
     timeout: Option<Duration>,
@@ -97,13 +101,17 @@ fn stream(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, uid: String, 
     let url = url::request(socket, &StreamRequest { uid, kind }).map_err(ours)?.map_err(refused)?;
     let failed = |words| Failure::Message(words, FAILED);
     let mut session = Session::start(&url, channels).map_err(failed)?;
-    let local = Local { stdin: query.stdin, resize: tty, raw: tty && query.stdin };
+    let local = Local { stdin: query.stdin, resize: tty, raw: tty && query.stdin, detach: &query.detach_keys };
     let ended = interactive::run(&mut session, local, out, err);
     match ended.map_err(|e| failed(format!("cannot set up the terminal: {e}")))? {
         Ended::Session(End::Exited(code)) => Ok(u8::try_from(code).unwrap_or(FAILED)),
         Ended::Session(End::Failed(words)) => {
             let code = code_of(502, &words);
             Err(Failure::Message(words, code))
+        }
+        Ended::Detached => {
+            print_message("detached; the command sees the end of its input");
+            Ok(0)
         }
         Ended::Signal(number) => Ok(128 + number),
         Ended::Lost(words) => Err(failed(words)),

@@ -353,7 +353,7 @@ Examples:
 const ATTACH_EXAMPLES: &str = "\
 Examples:
   wherry attach shop/web                    output from now on
-  wherry attach -it shop/console            a container with stdin and tty";
+  wherry attach -it shop/console            a container with stdin and tty; ctrl-p ctrl-q detaches";
 
 const CP_EXAMPLES: &str = "\
 Examples:
@@ -364,6 +364,7 @@ Examples:
 const PORT_FORWARD_EXAMPLES: &str = "\
 Examples:
   wherry port-forward shop/web 8080:80      http://localhost:8080
+  wherry port-forward shop/web 8080:http    a port by its name in the manifest
   wherry port-forward shop/web :80          a free local port
   wherry port-forward shop/web 0.0.0.0:8080:80 8443:443";
 

@@ -10,14 +10,14 @@ use crate::table::{Table, median};
 use std::fs;
 use std::time::{Duration, Instant};
 
-const ROUNDS: usize = 11;
+pub const ROUNDS: usize = 11;
 
 pub fn ms(from: i64, to: i64) -> f64 {
     (to - from) as f64 / 1e6
 }
 
 /// Polls every 2 ms. Callers query only the runtime.
-fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + Duration::from_secs(120);
     loop {
         if let Some(found) = look() {
@@ -33,7 +33,7 @@ fn of_pod<'a>(all: &'a [Container], pod: &str) -> impl Iterator<Item = &'a Conta
 }
 
 /// The ID of the pod's running container other than `old`.
-fn running(cri: &mut Cri, namespace: &str, pod: &str, old: &str) -> Option<String> {
+pub fn running(cri: &mut Cri, namespace: &str, pod: &str, old: &str) -> Option<String> {
     let all = cri.containers(namespace);
     let state = |c: &&Container| c.state.enum_value() == Ok(ContainerState::CONTAINER_RUNNING) && c.id != old;
     of_pod(&all, pod).find(state).map(|c| c.id.clone())
@@ -50,7 +50,7 @@ fn seen_by_runtime(runtime: &Runtime, pod: &str) -> Option<i64> {
 }
 
 /// The time of the first CreateContainer in containerd's log after `since`. No other pod is started at that time.
-fn create_seen_by_runtime(runtime: &Runtime, since: i64) -> Option<i64> {
+pub fn create_seen_by_runtime(runtime: &Runtime, since: i64) -> Option<i64> {
     let log = fs::read_to_string(runtime.dir.join("containerd.log")).expect("containerd.log");
     let calls =
         log.lines().filter(|l| l.contains("CreateContainer within sandbox") && !l.contains("returns container id"));

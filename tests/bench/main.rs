@@ -2,8 +2,9 @@
 //! run, and the limits of the project. All values are measured from outside: timestamps and log of the runtime, /proc,
 //! strace. During a measurement the bench sends Wherry no request, except /healthz for the start and /pods for the soak test.
 //!
-//! `make bench ARGS="latency idle shutdown crowd size backoff engine probes volumes"` selects parts. `WHERRY_BENCH_WINDOW` is the length
-//! of an idle measurement in seconds (60). `make bench ARGS=engine` needs no runtime.
+//! `make bench ARGS="latency idle shutdown crowd size backoff engine probes volumes kubectl"` selects parts. `WHERRY_BENCH_WINDOW` is
+//! the length of an idle measurement in seconds (60), `WHERRY_BENCH_STREAM` that of a stream in MB (256). `make bench ARGS=engine`
+//! needs no runtime.
 
 // The lists in clippy.toml apply only to `engine` and `api`.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
@@ -22,6 +23,7 @@ mod crowd;
 mod direct;
 mod engine;
 mod idle;
+mod kubectl;
 mod latency;
 mod probes;
 mod process;
@@ -66,6 +68,9 @@ fn main() {
     }
     if asked("volumes") {
         volumes::volumes(&mut table);
+    }
+    if asked("kubectl") {
+        kubectl::kubectl(&mut table);
     }
     // The soak test runs only if it is selected, because it takes long.
     if wanted.iter().any(|w| w == "soak") {

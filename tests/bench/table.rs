@@ -55,6 +55,13 @@ fn number(value: f64) -> String {
     }
 }
 
+/// The value that 99 % of the values do not exceed.
+pub fn percentile_99(mut values: Vec<f64>) -> f64 {
+    assert!(!values.is_empty(), "nothing was measured");
+    values.sort_by(f64::total_cmp);
+    values[(values.len() * 99).div_ceil(100) - 1]
+}
+
 pub fn median(mut values: Vec<f64>) -> f64 {
     assert!(!values.is_empty(), "nothing was measured");
     values.sort_by(f64::total_cmp);

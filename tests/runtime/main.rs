@@ -25,6 +25,7 @@ mod hung_paths;
 mod image_gc;
 mod images;
 mod init;
+mod kube_requests;
 mod kubectl;
 mod kubectl_changes;
 mod kubelet_endpoints;

@@ -67,20 +67,112 @@ impl ApiClient {
         self.send("GET", path)
     }
 
-    /// A request without a body.
+    /// A request without a body, on a connection of its own.
     pub fn send(&self, method: &str, path: &str) -> io::Result<Response> {
+        http::exchange(self.dial()?, method, path)
+    }
+
+    fn dial(&self) -> io::Result<TlsStream> {
         let stream = TcpStream::connect(("127.0.0.1", self.port))?;
         stream.set_read_timeout(Some(Duration::from_secs(120)))?;
+        stream.set_nodelay(true)?;
         let name = ServerName::try_from("localhost").expect("a name");
         let connection = ClientConnection::new(self.config.clone(), name).map_err(io::Error::other)?;
-        http::exchange(Closing(StreamOwned::new(connection, stream)), method, path)
+        Ok(TlsStream(StreamOwned::new(connection, stream)))
+    }
+
+    /// A connection for several requests.
+    pub fn connect(&self) -> io::Result<ApiConnection> {
+        let mut stream = self.dial()?;
+        while stream.0.conn.is_handshaking() {
+            stream.0.conn.complete_io(&mut stream.0.sock)?;
+        }
+        Ok(ApiConnection { stream, received: Vec::new() })
+    }
+}
+
+/// An open connection.
+pub struct ApiConnection {
+    stream: TlsStream,
+    /// What follows the last response.
+    received: Vec<u8>,
+}
+
+impl ApiConnection {
+    /// `fields`: further header fields, each with its line end.
+    pub fn get(&mut self, path: &str, fields: &str) -> io::Result<Response> {
+        self.exchange(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n").as_bytes())
+    }
+
+    /// Sends a request as it is, and reads the response.
+    pub fn exchange(&mut self, request: &[u8]) -> io::Result<Response> {
+        self.start(request)?;
+        self.response()
+    }
+
+    /// Sends a request, or a part of one.
+    pub fn start(&mut self, request: &[u8]) -> io::Result<()> {
+        self.stream.write_all(request).and_then(|()| self.stream.flush())
+    }
+
+    /// The next response, whose body has a length or is complete with its last chunk.
+    pub fn response(&mut self) -> io::Result<Response> {
+        let end = self.read_until(|received| received.windows(4).position(|w| w == b"\r\n\r\n").map(|at| at + 4))?;
+        let head = String::from_utf8_lossy(&self.received[..end]).into_owned();
+        self.received.drain(..end);
+        let status = head.split(' ').nth(1).and_then(|s| s.parse().ok()).ok_or(io::ErrorKind::InvalidData)?;
+        let fields = head.to_ascii_lowercase();
+        let length = fields.lines().find_map(|l| l.strip_prefix("content-length: ")?.trim().parse::<usize>().ok());
+        let body = match length {
+            Some(length) => {
+                self.read_until(|received| (received.len() >= length).then_some(length))?;
+                self.received.drain(..length).collect()
+            }
+            None => {
+                let last = b"\r\n0\r\n\r\n";
+                let end = self.read_until(|received| received.ends_with(last).then_some(received.len()))?;
+                let chunks: Vec<u8> = self.received.drain(..end).collect();
+                http::unchunk(&chunks).ok_or(io::ErrorKind::InvalidData)?
+            }
+        };
+        Ok(Response { status, head, body: String::from_utf8_lossy(&body).into_owned() })
+    }
+
+    /// Reads on until `find` returns a position in what has arrived.
+    pub fn read_until(&mut self, find: impl Fn(&[u8]) -> Option<usize>) -> io::Result<usize> {
+        let mut buffer = [0; 16 * 1024];
+        loop {
+            if let Some(at) = find(&self.received) {
+                return Ok(at);
+            }
+            match self.stream.read(&mut buffer)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                n => self.received.extend_from_slice(&buffer[..n]),
+            }
+        }
+    }
+
+    /// What was read, and is not part of a response.
+    pub fn received(&self) -> &[u8] {
+        &self.received
+    }
+
+    /// For a protocol other than HTTP.
+    pub fn into_stream(self) -> TlsStream {
+        self.stream
     }
 }
 
 /// A stream whose end needs no closing message of TLS.
-struct Closing(StreamOwned<ClientConnection, TcpStream>);
+pub struct TlsStream(StreamOwned<ClientConnection, TcpStream>);
 
-impl Read for Closing {
+impl TlsStream {
+    pub fn socket(&self) -> &TcpStream {
+        &self.0.sock
+    }
+}
+
+impl Read for TlsStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self.0.read(buffer) {
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
@@ -89,7 +181,7 @@ impl Read for Closing {
     }
 }
 
-impl Write for Closing {
+impl Write for TlsStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.write(bytes)
     }

@@ -231,6 +231,24 @@ impl Cri {
         (answer.exit_code, String::from_utf8_lossy(&answer.stdout).into_owned())
     }
 
+    /// The URL of a command in a container.
+    pub fn exec_url(&mut self, id: &str, command: &[&str], stdin: bool) -> String {
+        let mut request = ExecRequest::new();
+        request.container_id = id.to_string();
+        request.cmd = command.iter().map(|s| s.to_string()).collect();
+        (request.stdin, request.stdout) = (stdin, true);
+        let answer: ExecResponse = self.runtime("Exec", &request).expect("Exec");
+        answer.url
+    }
+
+    /// The URL of connections to the ports of a sandbox.
+    pub fn forward_url(&mut self, sandbox: &str) -> String {
+        let mut request = PortForwardRequest::new();
+        request.pod_sandbox_id = sandbox.to_string();
+        let answer: PortForwardResponse = self.runtime("PortForward", &request).expect("PortForward");
+        answer.url
+    }
+
     pub fn run_sandbox(&mut self, config: &PodSandboxConfig) -> String {
         let mut request = RunPodSandboxRequest::new();
         request.config = Some(config.clone()).into();

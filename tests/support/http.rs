@@ -57,7 +57,8 @@ pub fn exchange(mut stream: impl Read + Write, method: &str, path: &str) -> io::
     Ok(Response { status, head, body: String::from_utf8_lossy(&body).into_owned() })
 }
 
-fn unchunk(mut rest: &[u8]) -> Option<Vec<u8>> {
+/// The data of complete chunks.
+pub fn unchunk(mut rest: &[u8]) -> Option<Vec<u8>> {
     let mut body = Vec::new();
     loop {
         let line = rest.windows(2).position(|w| w == b"\r\n")?;

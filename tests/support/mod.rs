@@ -1,5 +1,6 @@
 //! Support code for the tests on a real runtime and for the bench: Wherry as a process (`agent`), an independent CRI
-//! client (`cri`), a small HTTP client, a client of the Kubernetes API (`api_client`), a real API server (`api_server`), a parser for metrics, two image registries,
+//! client (`cri`), a small HTTP client, a client of the Kubernetes API (`api_client`) and of streaming servers (`spdy`), a real API
+//! server (`api_server`), a parser for metrics, two image registries,
 //! kubectl, a system bus with a real logind,
 //! systemd's descriptor store, a file system that hangs, strace, and the lab that `tests/lab/in-lab.sh` creates.
 
@@ -22,6 +23,7 @@ pub mod kubectl;
 pub mod lab;
 pub mod logind;
 pub mod registry;
+pub mod spdy;
 pub mod store;
 pub mod strace;
 pub mod tls_server;

@@ -3,6 +3,7 @@
 use super::http::Response;
 use crate::api::kube::accept::Format;
 use crate::api::kube::access::Role;
+use crate::api::kube::bookmarks::Bookmarks;
 use crate::api::kube::selection::Selection;
 use crate::api::kube::status::Failure;
 use crate::api::kube::table::Include;
@@ -26,6 +27,8 @@ pub struct Client {
     pub role: Role,
     /// The serial number of the certificate, in hexadecimal.
     pub serial: String,
+    /// The end of the certificate's validity. (A clock that is set meanwhile counts from the next request on.)
+    pub expires: Boot,
 }
 
 /// The parts of a request that only the API needs.
@@ -76,11 +79,19 @@ pub struct Watch {
     pub columns: bool,
     /// The initial state is sent, and the client is to learn of its end.
     pub initial: bool,
-    pub bookmarks: bool,
+    /// None: the client wants none.
+    pub bookmarks: Option<Bookmarks>,
     /// The objects that the client has, for a selection that objects can leave.
     pub selected: Option<BTreeSet<Key>>,
     /// The watch ends at this time.
     pub until: Option<Boot>,
+}
+
+impl Watch {
+    /// The next time at which the watch has something to send, or ends, without a change.
+    pub fn next_deadline(&self) -> Option<Boot> {
+        self.until.into_iter().chain(self.bookmarks.map(Bookmarks::next)).min()
+    }
 }
 
 /// A log that is sent. The poll reports its source when a followed log has grown.

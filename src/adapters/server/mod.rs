@@ -16,12 +16,13 @@ pub mod status;
 #[cfg(test)]
 mod tests;
 
+use crate::api::kube::resources::Kind;
 use crate::api::kube::status::Failure;
 use crate::api::time::Boot;
 use crate::net::listener::{Listener, Place};
 use crate::net::stream::{Peer, Stream};
 use crate::net::tls::server::Acceptor;
-use api::{ApiCursor, Client, Part};
+use api::{ApiCursor, ApiRequest, Client, Part};
 use bytes::Bytes;
 use connection::{Connection, Outcome};
 use connection_limit::Held;
@@ -63,6 +64,12 @@ pub trait Content {
 
     /// The client of a deferred request has disconnected, so its answer is no longer needed.
     fn gone(&mut self, _ticket: Ticket) {}
+
+    /// The response to a request of the Kubernetes API that is refused whatever its body is. The server calls it before it reads a
+    /// body that has not arrived with the head.
+    fn refusal(&mut self, _request: &ApiRequest) -> Option<Response> {
+        None
+    }
 
     /// Appends the next piece of a body of the Kubernetes API, and advances the cursor.
     fn api_part(&mut self, _cursor: &mut ApiCursor, _out: &mut Vec<u8>) -> Part {
@@ -257,9 +264,9 @@ impl Server {
         self.drive_slot(slot, registry, now, content);
     }
 
-    /// Continues the watches of the Kubernetes API. Call `drive` afterwards.
-    pub fn wake(&mut self) {
-        self.slots.iter_mut().flatten().for_each(Connection::wake);
+    /// Continues the watches and logs of the Kubernetes API whose kind of objects has changed. Call `drive` afterwards.
+    pub fn wake(&mut self, has_changed: impl Fn(Kind) -> bool) {
+        self.slots.iter_mut().flatten().for_each(|connection| connection.wake(&has_changed));
     }
 
     /// Whether a connection of this listener is open.

@@ -54,6 +54,10 @@ impl Content for Pages {
         self.gone.push(ticket);
     }
 
+    fn refusal(&mut self, request: &ApiRequest) -> Option<Response> {
+        self.api.refusal(request)
+    }
+
     fn api_part(&mut self, cursor: &mut ApiCursor, out: &mut Vec<u8>) -> Part {
         self.api.part(cursor, out)
     }

@@ -10,6 +10,7 @@ use crate::net::tls::server::Acceptor;
 use crate::net::x509;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::Duration;
 
 pub(super) struct Access {
     /// The directory of the certificates.
@@ -77,14 +78,15 @@ impl Access {
         if is_revoked {
             return Err(Failure::unauthorized(format!("the certificate {serial} of {name:?} is revoked")));
         }
-        if now.wall.timestamp().is_none_or(|now| now > read.not_after) {
+        let left = now.wall.timestamp().and_then(|now| Duration::try_from(read.not_after.duration_since(now)).ok());
+        let Some(left) = left else {
             let expired = format!("the certificate of {name:?} expired at {}", read.not_after);
             return Err(Failure::unauthorized(expired));
-        }
+        };
         let Some(role) = Role::of(read.organizations.iter().map(String::as_str)) else {
             return Err(Failure::unauthorized(format!("the certificate of {name:?} has no role")));
         };
-        Ok(Rc::new(Client { name, role, serial }))
+        Ok(Rc::new(Client { name, role, serial, expires: now.boot + left }))
     }
 
     /// The revoked certificates, read again if the file has changed. None: it cannot be read.

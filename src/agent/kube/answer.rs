@@ -1,8 +1,8 @@
-//! Finds the answer of a request: checks the client, the target and the client's role, and reads the engine's state.
+//! Finds the answer of a request that `head` has admitted, from the engine's state.
 
 use super::Kube;
 use super::body::{key_of, now, single};
-use super::kubelet::KubeletRequest;
+use super::head::{Admitted, AdmittedTarget};
 use super::logs::LogRequest;
 use super::metrics::{Measurement, Wanted};
 use super::pending::Pending;
@@ -14,7 +14,8 @@ use crate::adapters::server::health;
 use crate::adapters::server::http::{Body, JSON, Request, Response, Route, Ticket};
 use crate::agent::content::View;
 use crate::api::kube::accept::{self, Discovery};
-use crate::api::kube::path::{self, ObjectPath, Target};
+use crate::api::kube::bookmarks::Bookmarks;
+use crate::api::kube::path::{ObjectPath, Target};
 use crate::api::kube::pod_row::text;
 use crate::api::kube::query::Query;
 use crate::api::kube::resources::Kind;
@@ -22,13 +23,12 @@ use crate::api::kube::selection::Selection;
 use crate::api::kube::status::Failure;
 use crate::api::kube::table::Include;
 use crate::api::kube::versions::Position;
-use crate::api::kube::{access, discovery, openapi, protobuf, reviews, write};
+use crate::api::kube::{discovery, openapi, protobuf, reviews, write};
 use crate::api::names::{FullName, Uid};
 use crate::api::pod::Pod;
 use crate::engine::event::control::Request as EngineRequest;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
@@ -43,7 +43,7 @@ pub(in crate::agent) enum Answered {
 }
 
 /// An answer, or the failure to send.
-type Result<T> = std::result::Result<T, Failure>;
+pub(super) type Result<T> = std::result::Result<T, Failure>;
 
 impl Kube {
     pub(in crate::agent) fn answer(
@@ -54,20 +54,7 @@ impl Kube {
     ) -> Response {
         let Some(api) = &request.api else { return api::failure(&Failure::unauthorized("not an API request")) };
         let result = self.find_answer(view, request, api, orders);
-        let client = api.client.as_ref().map_or("-", |client| client.name.as_str());
-        let (method, path) = (api.head.method, &api.head.path);
-        match &result {
-            // The client's certificate does not permit the request.
-            Err(Failure { code: code @ (401 | 403), message, .. }) => {
-                view.metrics.kubectl_refusals.inc();
-                log::warn!("kubectl client={client:?} method={method} path={path} status={code} error={message:?}");
-            }
-            Err(Failure { code, message, .. }) => {
-                log::debug!("kubectl client={client:?} method={method} path={path} status={code} error={message:?}");
-            }
-            Ok(_) => log::debug!("kubectl client={client:?} method={method} path={path}"),
-        }
-        result.unwrap_or_else(|failure| api::failure(&failure))
+        self.answered_with(view, api, result)
     }
 
     fn find_answer(
@@ -77,63 +64,44 @@ impl Kube {
         api: &ApiRequest,
         orders: &mut Vec<Answered>,
     ) -> Result<Response> {
-        let client = api.client.clone()?;
-        self.check_origin(api)?;
+        let Admitted { client, target, query } = self.admit(view, api)?;
         let head = &api.head;
-        let query = Query::parse(&head.query);
         let accept = head.values("accept").collect::<Vec<_>>().join(",");
-        let target = path::parse(&head.path)?;
-        if let Target::Kubelet(node, path) = target {
-            view.metrics.kubectl_request("proxy");
-            let (ticket, method, node) = (request.ticket, head.method, node.as_deref());
-            let request = KubeletRequest { ticket, client: &client, method, node, path, query: &query };
-            return self.kubelet(view, &request, orders);
-        }
-        let Target::Object(path) = target else {
-            if !matches!(head.method, "GET" | "HEAD") {
-                return Err(Failure::method_not_allowed());
+        match target {
+            AdmittedTarget::Document(target) => {
+                view.metrics.kubectl_request("discover");
+                document(view, &target, &accept, query.flag("verbose"))
             }
-            view.metrics.kubectl_request("discover");
-            return document(view, &target, &accept, query.flag("verbose"));
-        };
-        let verb = verb(head.method, &path, &query);
-        view.metrics.kubectl_request(verb);
-        access::check(
-            client.role,
-            &client.name,
-            verb,
-            path.resource,
-            path.subresource,
-            path.name.as_deref().unwrap_or_default(),
-        )?;
-        let asked =
-            Asked { view, api, client: &client, path: &path, query: &query, accept: &accept, ticket: request.ticket };
-        match (verb, path.subresource) {
-            ("get", None | Some("status")) => self.get(&asked, orders),
-            ("get" | "create", Some(sub @ ("exec" | "attach" | "portforward"))) => self.session(&asked, sub, orders),
-            ("get", Some("log")) => self.log(&asked, orders),
-            ("list", None) => self.list(&asked, orders),
-            ("watch", None) => self.watch(&asked),
-            ("create", None) if path.resource.verbs == ["create"] => review(&asked, &request.body),
-            ("create" | "update" | "patch" | "delete", None) => self.change(&asked, verb, &request.body, orders),
-            _ => Err(Failure::method_not_allowed()),
+            AdmittedTarget::Kubelet(path) => {
+                view.metrics.kubectl_request("proxy");
+                Ok(self.kubelet(view, request.ticket, path, &query, orders))
+            }
+            AdmittedTarget::Object(verb, path) => {
+                view.metrics.kubectl_request(verb);
+                let (client, ticket) = (&*client, request.ticket);
+                let asked = Asked { view, api, client, path: &path, query: &query, accept: &accept, ticket };
+                self.object_answer(&asked, verb, &request.body, orders)
+            }
         }
     }
 
-    /// A browser sends Origin. A page of another site could use a certificate that the browser has, and by DNS rebinding it could
-    /// use a name of its own.
-    fn check_origin(&self, api: &ApiRequest) -> Result<()> {
-        if api.head.values("origin").next().is_some() || api.head.values("sec-fetch-site").next().is_some() {
-            return Err(Failure::forbidden_request("requests of browsers are refused"));
+    fn object_answer(
+        &mut self,
+        asked: &Asked<'_>,
+        verb: &'static str,
+        body: &[u8],
+        orders: &mut Vec<Answered>,
+    ) -> Result<Response> {
+        match (verb, asked.path.subresource) {
+            ("get", None | Some("status")) => self.get(asked, orders),
+            ("get" | "create", Some(sub @ ("exec" | "attach" | "portforward"))) => self.session(asked, sub, orders),
+            ("get", Some("log")) => self.log(asked, orders),
+            ("list", None) => self.list(asked, orders),
+            ("watch", None) => self.watch(asked),
+            ("create", None) if asked.path.resource.verbs == ["create"] => review(asked, body),
+            ("create" | "update" | "patch" | "delete", None) => self.change(asked, verb, body, orders),
+            _ => Err(Failure::method_not_allowed()),
         }
-        let host = api.head.values("host").next().unwrap_or_default();
-        let name = match host.rsplit_once(':') {
-            Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
-            _ => host,
-        };
-        let name = name.trim_start_matches('[').trim_end_matches(']');
-        let known = name.parse::<IpAddr>().is_ok() || self.names.has_dns(name);
-        if known { Ok(()) } else { Err(Failure::forbidden_request(format!("this server has no name {name:?}"))) }
     }
 
     fn get(&mut self, asked: &Asked<'_>, orders: &mut Vec<Answered>) -> Result<Response> {
@@ -190,13 +158,15 @@ impl Kube {
         // Without a version, and for a list as a stream, the watch begins with every object.
         let version = if initial { 0 } else { version };
         if version > 0 {
-            self.objects.versions.check(version).map_err(|outdated| self.outdated(outdated, version))?;
+            let kind = selection.resource.kind;
+            self.objects.versions.check(kind, version).map_err(|outdated| self.outdated(outdated, version))?;
         }
         let seconds = query.number("timeoutSeconds").map_err(Failure::bad_request)?;
         let until = seconds.map(|s| asked.view.now.boot + Duration::from_secs(s.clamp(1, 24 * 3600)));
         let is_mutable = selection.is_mutable();
         let position = Position::after(version);
         let columns = false;
+        let bookmarks = bookmarks.then(|| Bookmarks::new(asked.view.now.boot));
         let mut watch =
             Watch { selection, format, include, position, columns, initial, bookmarks, selected: None, until };
         if is_mutable {
@@ -328,7 +298,7 @@ impl Kube {
     }
 
     /// Appends the next piece of a body.
-    pub(in crate::agent) fn part(&self, view: &View<'_>, cursor: &mut ApiCursor, out: &mut Vec<u8>) -> Part {
+    pub(in crate::agent) fn part(&mut self, view: &View<'_>, cursor: &mut ApiCursor, out: &mut Vec<u8>) -> Part {
         match cursor {
             ApiCursor::List(list) => self.part_of_list(view, list, out),
             ApiCursor::Watch(watch) => self.part_of_watch(view, watch, out),
@@ -355,20 +325,6 @@ struct Asked<'a> {
     query: &'a Query,
     accept: &'a str,
     ticket: Ticket,
-}
-
-/// The verb that an authorizer sees.
-fn verb(method: &str, path: &ObjectPath, query: &Query) -> &'static str {
-    match (method, &path.name) {
-        ("GET" | "HEAD", _) if path.subresource.is_none() && query.flag("watch") => "watch",
-        ("GET" | "HEAD", Some(_)) => "get",
-        ("GET" | "HEAD", None) => "list",
-        ("POST", _) => "create",
-        ("PUT", _) => "update",
-        ("PATCH", _) => "patch",
-        (_, Some(_)) => "delete",
-        (_, None) => "deletecollection",
-    }
 }
 
 fn json(value: &Value) -> Response {

@@ -1,6 +1,7 @@
 //! Writes lists and watches piece by piece, in the requested format.
 
 use super::Kube;
+use super::encoded::Form;
 use super::versions::key;
 use crate::adapters::server::api::{List, Part, Watch};
 use crate::agent::content::View;
@@ -48,7 +49,7 @@ impl Kube {
     }
 
     /// Appends the next changes.
-    pub(super) fn part_of_watch(&self, view: &View<'_>, watch: &mut Watch, out: &mut Vec<u8>) -> Part {
+    pub(super) fn part_of_watch(&mut self, view: &View<'_>, watch: &mut Watch, out: &mut Vec<u8>) -> Part {
         let enough = out.len() + PIECE;
         let kind = watch.selection.resource.kind;
         while out.len() < enough {
@@ -62,12 +63,17 @@ impl Kube {
                     write_bookmark(watch, annotations, out);
                 }
                 Ok(None) if watch.until.is_some_and(|at| at <= view.now.boot) => {
-                    if watch.bookmarks {
+                    if watch.bookmarks.is_some() {
                         write_bookmark(watch, Value::Null, out);
                     }
                     return Part::End;
                 }
-                Ok(None) => return Part::Wait,
+                Ok(None) => {
+                    if watch.bookmarks.as_mut().is_some_and(|bookmarks| bookmarks.take_due(view.now.boot)) {
+                        write_bookmark(watch, Value::Null, out);
+                    }
+                    return Part::Wait;
+                }
                 Err(outdated) => {
                     let version = watch.position.version();
                     let failure = self.outdated(outdated, version);
@@ -86,10 +92,10 @@ impl Kube {
         }
     }
 
-    fn write_change(&self, view: &View<'_>, watch: &mut Watch, change: Change, out: &mut Vec<u8>) {
-        let (added, key, object) = match change {
-            Change::Added(key) => (true, key.clone(), self.object(view, &key)),
-            Change::Modified(key) => (false, key.clone(), self.object(view, &key)),
+    fn write_change(&mut self, view: &View<'_>, watch: &mut Watch, change: Change, out: &mut Vec<u8>) {
+        let (is_new, key) = match change {
+            Change::Added(key) => (true, key),
+            Change::Modified(key) => (false, key),
             Change::Deleted(key, object) => {
                 let was_selected = match &mut watch.selected {
                     None => watch.selection.contains(&object),
@@ -101,26 +107,25 @@ impl Kube {
                 return;
             }
         };
-        let Some(object) = object else { return };
-        let contains = watch.selection.contains(&object);
-        let kind = match &mut watch.selected {
-            None if !contains => return,
-            None if added => "ADDED",
-            None => "MODIFIED",
-            Some(selected) => match (contains, selected.contains(&key)) {
-                (false, false) => return,
-                (false, true) => {
-                    selected.remove(&key);
-                    "DELETED"
-                }
-                (true, true) => "MODIFIED",
-                (true, false) => {
-                    selected.insert(key);
-                    "ADDED"
-                }
-            },
-        };
-        write_object(kind, watch, object, now(view), out);
+        let mut encoded = std::mem::take(&mut self.encoded);
+        let version = self.objects.versions.of(&key);
+        if let Some(object) = encoded.object(&key, version, || self.object(view, &key))
+            && let Some(kind) = event_kind(watch, &key, &object, is_new)
+        {
+            if watch.format == Format::Table && !watch.columns {
+                write_object(kind, watch, (*object).clone(), now(view), out);
+            } else {
+                let second = if watch.format == Format::Table { now(view).as_second() } else { 0 };
+                let form = Form { kind, format: watch.format, include: watch.include, second };
+                let line = encoded.line(&key, version, form, || {
+                    let mut line = Vec::new();
+                    write_object(kind, watch, (*object).clone(), now(view), &mut line);
+                    line
+                });
+                out.extend_from_slice(&line);
+            }
+        }
+        self.encoded = encoded;
     }
 
     /// The objects of a selection that the client of a new watch may have.
@@ -212,6 +217,26 @@ fn item(mut object: Value, resource: &Resource, format: Format, include: Include
         }
         Format::Metadata => table::metadata_only(object),
         Format::Table => table::row(resource.kind, object, include, now),
+    }
+}
+
+/// How a watch reports a change of an object; None if it does not.
+fn event_kind(watch: &mut Watch, key: &Key, object: &Value, is_new: bool) -> Option<&'static str> {
+    let contains = watch.selection.contains(object);
+    let Some(selected) = &mut watch.selected else {
+        return contains.then_some(if is_new { "ADDED" } else { "MODIFIED" });
+    };
+    match (contains, selected.contains(key)) {
+        (false, false) => None,
+        (false, true) => {
+            selected.remove(key);
+            Some("DELETED")
+        }
+        (true, true) => Some("MODIFIED"),
+        (true, false) => {
+            selected.insert(key.clone());
+            Some("ADDED")
+        }
     }
 }
 

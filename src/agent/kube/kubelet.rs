@@ -9,16 +9,12 @@ use super::pending::Pending;
 use super::reading::Reading;
 use super::resource_metrics;
 use super::summary::Scope;
-use crate::adapters::server::api::Client;
 use crate::adapters::server::health;
 use crate::adapters::server::http::{Response, Route, Ticket};
 use crate::agent::content::View;
 use crate::api::control::Usage;
-use crate::api::kube::access;
 use crate::api::kube::kubelet::KubeletPath;
 use crate::api::kube::query::Query;
-use crate::api::kube::resources::{Kind, Resource};
-use crate::api::kube::status::Failure;
 use crate::engine::control::{Reply, Request, RequestError};
 
 /// A page that needs the usage of the containers.
@@ -28,42 +24,21 @@ pub(super) enum UsagePage {
     Cadvisor,
 }
 
-/// A request for a path of a kubelet.
-pub(super) struct KubeletRequest<'a> {
-    pub ticket: Ticket,
-    pub client: &'a Client,
-    pub method: &'a str,
-    /// The node in the path, if there is one.
-    pub node: Option<&'a str>,
-    pub path: KubeletPath,
-    pub query: &'a Query,
-}
-
 impl Kube {
-    /// # Errors
-    /// The client has no access, the node is another one, or the method is not GET or HEAD.
     pub(super) fn kubelet(
         &mut self,
         view: &View<'_>,
-        request: &KubeletRequest<'_>,
+        ticket: Ticket,
+        path: KubeletPath,
+        query: &Query,
         orders: &mut Vec<Answered>,
-    ) -> Result<Response, Failure> {
-        let KubeletRequest { ticket, client, method, node, path, query } = *request;
-        let (nodes, own) = (Resource::of(Kind::Node), view.config.node_name.as_str());
-        let verb = if matches!(method, "GET" | "HEAD") { "get" } else { "create" };
-        access::check(client.role, &client.name, verb, nodes, Some(path.subresource()), node.unwrap_or(own))?;
-        if verb != "get" {
-            return Err(Failure::method_not_allowed());
-        }
-        if let Some(other) = node.filter(|node| *node != own) {
-            return Err(Failure::not_found(nodes, other));
-        }
+    ) -> Response {
         let mut later = |pending| {
             self.pending.add(ticket, pending);
             orders.push(Answered::Engine(ticket, Request::Usage));
             Response::later()
         };
-        Ok(match path {
+        match path {
             KubeletPath::Metrics => view.metrics_page(),
             KubeletPath::ProbeMetrics => view.probe_metrics_page(),
             KubeletPath::ResourceMetrics => later(Pending::Read(UsagePage::Resource)),
@@ -80,7 +55,7 @@ impl Kube {
                 let body = serde_json::json!({ "kubeletconfig": view.config.effective() });
                 Response::json(serde_json::to_vec(&body).unwrap_or_default())
             }
-        })
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! The Kubernetes API for kubectl: answers requests of the secure listener from the engine's state.
 //!
 //! `access` has the certificates and `prepare` reads them on a helper. `versions` follows the objects and gives each change a
-//! resource version; `objects` shows them in the form of the API, `node` this machine; `body` writes lists and watches; `logs`
-//! sends container logs; `answer` finds the answer of a request; `pending` has the requests that the engine answers, for `sessions`
+//! resource version; `objects` shows them in the form of the API, `node` this machine; `body` writes lists and watches, `encoded` has the last changes that it wrote; `logs`
+//! sends container logs; `head` checks the head of a request, `answer` finds its answer; `pending` has the requests that the engine answers, for `sessions`
 //! (exec, attach, port-forward) and `metrics` (top). `kubelet` answers the paths of a kubelet: `reading` has the usage of the node and
 //! its pods, which `resource_metrics`, `cadvisor` and `summary` write. Nothing here exists while the listener is off.
 
@@ -10,6 +10,8 @@ mod access;
 mod answer;
 mod body;
 mod cadvisor;
+mod encoded;
+mod head;
 mod kubelet;
 mod logs;
 mod metrics;
@@ -40,6 +42,7 @@ use crate::engine::event::Event;
 use crate::event_loop::Class;
 use crate::net::tls::server::Acceptor;
 use access::Access;
+use encoded::EncodedChanges;
 use logs::LogRequest;
 use node::Machine;
 use pending::PendingRequests;
@@ -65,6 +68,7 @@ pub(super) struct Kube {
     names: Names,
     pending: PendingRequests,
     writes: Writes,
+    encoded: EncodedChanges,
 }
 
 impl Kube {
@@ -215,6 +219,7 @@ impl Agent {
             names: names(&self.config),
             pending: PendingRequests::default(),
             writes: Writes::default(),
+            encoded: EncodedChanges::default(),
         };
         self.kube = KubeState::On(Box::new(kube));
         self.server.listen(ListenerKind::Kubectl, address);

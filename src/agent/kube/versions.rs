@@ -1,10 +1,12 @@
 //! Follows the objects and gives each change a resource version. The agent notes what may have changed; the next drive of the
-//! server compares it.
+//! server compares it. Pods, events and the node are compared only while a client is connected or a change waits for its answer.
+//! Manifests change rarely, and the first comparison of an object is its `creationTimestamp`, so they are always compared.
 
 use super::Kube;
 use super::objects::{NAMESPACES, pod_object};
 use crate::agent::content::View;
 use crate::api::data_object::{DataKey, DataKind, DataObjects};
+use crate::api::kube::pod_notes::PodNotes;
 use crate::api::kube::resources::Kind;
 use crate::api::kube::versions::{Key, Versions};
 use crate::api::names::FullName;
@@ -21,10 +23,11 @@ pub(super) struct Objects {
     pub(super) namespaces: BTreeSet<String>,
     /// The addresses of the node, as they were last read.
     pub(super) addresses: Vec<String>,
-    /// Which objects may have changed.
-    stale: Stale,
-    /// The last state of pods that terminate, for the watches that report their end.
-    ending: BTreeMap<FullName, Value>,
+    /// Which pods may have changed.
+    pods: PodNotes,
+    /// Whether ConfigMaps, Secrets or classes may have changed.
+    stale_manifests: bool,
+    stale_events: bool,
     /// The order of the last occurrence of each event.
     events: BTreeMap<Key, u64>,
     data: DataObjects,
@@ -36,24 +39,15 @@ pub(super) struct Objects {
     seen: BTreeMap<Key, Wall>,
 }
 
-#[derive(Default)]
-struct Stale {
-    pods: BTreeSet<FullName>,
-    events: bool,
-    /// ConfigMaps, Secrets and classes.
-    manifests: bool,
-    /// All of them, and the node.
-    all: bool,
-}
-
 impl Objects {
     pub(super) fn new(run: u64) -> Objects {
         Objects {
             versions: Versions::new(run),
             namespaces: BTreeSet::new(),
             addresses: Vec::new(),
-            stale: Stale { all: true, ..Stale::default() },
-            ending: BTreeMap::new(),
+            pods: PodNotes::default(),
+            stale_manifests: true,
+            stale_events: true,
             events: BTreeMap::new(),
             data: DataObjects::default(),
             classes: BTreeMap::new(),
@@ -80,71 +74,85 @@ impl Objects {
 }
 
 impl Kube {
-    /// The pod was published. `last`: its state while it terminates.
+    /// The pod was published. `view`: its state, if it still exists.
     pub(in crate::agent) fn pod_changed(&mut self, name: &FullName, view: Option<&crate::engine::node::PodView<'_>>) {
-        self.objects.stale.pods.insert(name.clone());
-        if let Some(view) = view.filter(|view| view.deletion.is_some()) {
-            self.objects.ending.insert(name.clone(), pod_object(view));
-        }
+        let is_known = self.objects.versions.uid(&key(Kind::Pod, &name.namespace, &name.name)).is_some();
+        self.objects.pods.note(name, is_known, || view.and_then(ending));
     }
 
     pub(in crate::agent) fn events_changed(&mut self) {
-        self.objects.stale.events = true;
+        self.objects.stale_events = true;
     }
 
     pub(in crate::agent) fn manifests_changed(&mut self) {
-        self.objects.stale.manifests = true;
+        self.objects.stale_manifests = true;
     }
 
-    /// Gives versions to all changes. Returns true if there were any.
-    pub(in crate::agent) fn follow(&mut self, view: &View<'_>, is_used: bool) -> bool {
+    /// Gives versions to all changes. `has_clients`: a client is connected. Returns which kinds of objects have changed.
+    pub(in crate::agent) fn follow(&mut self, view: &View<'_>, has_clients: bool) -> Option<impl Fn(Kind) -> bool> {
         let before = self.objects.versions.current();
-        let stale = std::mem::take(&mut self.objects.stale);
-        let now = view.now.wall;
-        if stale.all {
-            self.objects.addresses = crate::net::addresses::addresses();
-            for pod in view.engine.pods() {
-                self.objects.stale.pods.insert(pod.pod.name.clone());
-            }
-            let lease = key(Kind::Lease, "kube-node-lease", &view.config.node_name);
-            self.objects.changed(&lease, "", now);
-        }
-        let mut pods = stale.pods;
-        pods.append(&mut self.objects.stale.pods);
-        for name in &pods {
-            self.follow_pod(view, name);
-        }
-        if stale.manifests || stale.all {
+        let manifests = std::mem::take(&mut self.objects.stale_manifests);
+        if manifests {
             self.follow_data(view);
             self.follow_classes(view);
         }
-        if stale.events || stale.all {
-            self.follow_events(view);
+        if has_clients || self.writes.are_pending() {
+            let resumed = self.resume(view);
+            let pods = self.objects.pods.take();
+            for name in &pods {
+                self.follow_pod(view, name);
+            }
+            // Events expire without a note.
+            if std::mem::take(&mut self.objects.stale_events) || resumed {
+                self.follow_events(view);
+            }
+            if manifests || resumed || !pods.is_empty() {
+                self.follow_namespaces(view);
+            }
+            // The node depends on many things. It is not compared in each turn of a busy loop.
+            let is_due = self.objects.node_read.is_none_or(|at| view.now.boot.since(at) >= NODE_PERIOD);
+            if is_due || resumed {
+                self.objects.node_read = Some(view.now.boot);
+                self.follow_node(view);
+            }
+        } else {
+            self.objects.pods.pause();
+            self.encoded.clear();
+            if manifests {
+                self.follow_namespaces(view);
+            }
         }
-        if stale.manifests || stale.all || !pods.is_empty() {
-            self.follow_namespaces(view);
+        let versions = &self.objects.versions;
+        (versions.current() != before).then_some(move |kind| versions.has_changed(kind, before))
+    }
+
+    /// Begins to follow pods, events and the node again. Returns false if they were followed before.
+    fn resume(&mut self, view: &View<'_>) -> bool {
+        let Objects { pods, versions, .. } = &mut self.objects;
+        let PodNotes::Paused { .. } = pods else { return false };
+        let present = view.engine.pods();
+        let present = present.iter().map(|pod| (pod.pod.name.clone(), ending(pod)));
+        pods.resume(present, versions.keys(Kind::Pod).map(|key| FullName::new(&key.namespace, &key.name)));
+        self.objects.addresses = crate::net::addresses::addresses();
+        let lease = key(Kind::Lease, "kube-node-lease", &view.config.node_name);
+        if self.objects.versions.uid(&lease).is_none() {
+            self.objects.changed(&lease, "", view.now.wall);
         }
-        // The node depends on many things. It is compared only while clients are connected, and not in each turn of a busy loop.
-        let is_due = self.objects.node_read.is_none_or(|at| view.now.boot.since(at) >= NODE_PERIOD);
-        if is_due && (is_used || stale.all) {
-            self.objects.node_read = Some(view.now.boot);
-            self.follow_node(view);
-        }
-        self.objects.versions.current() != before
+        true
     }
 
     fn follow_pod(&mut self, view: &View<'_>, name: &FullName) {
         let key = key(Kind::Pod, &name.namespace, &name.name);
-        let ending = &mut self.objects.ending;
+        let Objects { pods, versions, .. } = &mut self.objects;
         match view.engine.pod_named(name) {
             Some(pod) => {
-                let last = || ending.remove(name).unwrap_or_else(|| bare(&key));
-                self.objects.versions.changed(&key, pod.pod.uid.as_str(), last);
+                let last = || pods.last_state(name).unwrap_or_else(|| bare(&key));
+                versions.changed(&key, pod.pod.uid.as_str(), last);
             }
             None => {
-                let uid = self.objects.versions.uid(&key);
-                let last = ending.remove(name);
-                self.objects.versions.removed(&key, || {
+                let uid = versions.uid(&key);
+                let last = pods.last_state(name);
+                versions.removed(&key, || {
                     let mut object = last.unwrap_or_else(|| bare(&key));
                     object["metadata"]["uid"] = uid.as_deref().unwrap_or_default().into();
                     object
@@ -230,6 +238,11 @@ impl Kube {
             self.objects.node = node;
         }
     }
+}
+
+/// The state of a pod that terminates.
+fn ending(pod: &crate::engine::node::PodView<'_>) -> Option<Value> {
+    pod.deletion.is_some().then(|| pod_object(pod))
 }
 
 pub(super) fn key(kind: Kind, namespace: &str, name: &str) -> Key {

@@ -63,6 +63,11 @@ struct Written {
 }
 
 impl Writes {
+    /// Whether a client waits for the answer to a change.
+    pub(super) fn are_pending(&self) -> bool {
+        self.running.is_some() || !self.waiting.is_empty() || !self.written.is_empty()
+    }
+
     pub(super) fn next_deadline(&self) -> Option<Boot> {
         self.written.iter().map(|w| w.until).min()
     }

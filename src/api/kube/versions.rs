@@ -53,6 +53,14 @@ pub struct Versions {
     objects: BTreeMap<Key, Entry>,
     /// In the order of their removal.
     removed: VecDeque<Removed>,
+    kinds: BTreeMap<Kind, OfKind>,
+}
+
+/// The changes of the objects of a kind.
+#[derive(Clone, Copy, Debug, Default)]
+struct OfKind {
+    /// The version of the last change.
+    last: u64,
     /// Removals up to this version are not known any more.
     forgotten: u64,
 }
@@ -61,7 +69,7 @@ impl Versions {
     /// `run`: the number of this run, higher than that of every run before.
     pub fn new(run: u64) -> Versions {
         let first = run.saturating_mul(OF_A_RUN).max(1);
-        Versions { first, last: first, objects: BTreeMap::new(), removed: VecDeque::new(), forgotten: first - 1 }
+        Versions { first, last: first, objects: BTreeMap::new(), removed: VecDeque::new(), kinds: BTreeMap::new() }
     }
 
     /// The version of the last change.
@@ -83,8 +91,7 @@ impl Versions {
         if self.objects.get(key).is_some_and(|entry| *entry.uid != *uid) {
             self.removed(key, last);
         }
-        self.last += 1;
-        let version = self.last;
+        let version = self.next(key.kind);
         let entry =
             self.objects.entry(key.clone()).or_insert_with(|| Entry { uid: uid.into(), created: version, version });
         entry.version = version;
@@ -93,16 +100,32 @@ impl Versions {
     /// The object does not exist any more. `last` returns its last known state.
     pub fn removed(&mut self, key: &Key, last: impl FnOnce() -> Value) {
         let Some(entry) = self.objects.remove(key) else { return };
-        self.last += 1;
+        let version = self.next(key.kind);
         let mut object = last();
-        object["metadata"]["resourceVersion"] = self.last.to_string().into();
-        let removed = Removed { key: key.clone(), created: entry.created, version: self.last, object: Rc::new(object) };
+        object["metadata"]["resourceVersion"] = version.to_string().into();
+        let removed = Removed { key: key.clone(), created: entry.created, version, object: Rc::new(object) };
         self.removed.push_back(removed);
         if self.removed.len() > REMOVED
             && let Some(oldest) = self.removed.pop_front()
         {
-            self.forgotten = oldest.version;
+            self.kinds.entry(oldest.key.kind).or_default().forgotten = oldest.version;
         }
+    }
+
+    /// The version of the next change.
+    fn next(&mut self, kind: Kind) -> u64 {
+        self.last += 1;
+        self.kinds.entry(kind).or_default().last = self.last;
+        self.last
+    }
+
+    /// Whether an object of this kind has changed after this version.
+    pub fn has_changed(&self, kind: Kind, version: u64) -> bool {
+        self.of_kind(kind).last > version
+    }
+
+    fn of_kind(&self, kind: Kind) -> OfKind {
+        self.kinds.get(&kind).copied().unwrap_or_default()
     }
 
     /// The known objects of a kind.
@@ -111,15 +134,15 @@ impl Versions {
         self.objects.range(from..).map(|(key, _)| key).take_while(move |key| key.kind == kind)
     }
 
-    /// Whether a watch can begin after this version.
+    /// Whether a watch of this kind can begin after this version.
     ///
     /// # Errors
     /// `Expired`, or a version that does not exist yet.
-    pub fn check(&self, version: u64) -> Result<(), Outdated> {
+    pub fn check(&self, kind: Kind, version: u64) -> Result<(), Outdated> {
         if version > self.last {
             return Err(Outdated::Future);
         }
-        if version < self.first || version < self.forgotten { Err(Outdated::Expired) } else { Ok(()) }
+        if version < self.first || version < self.of_kind(kind).forgotten { Err(Outdated::Expired) } else { Ok(()) }
     }
 }
 
@@ -157,7 +180,11 @@ impl Position {
             return Ok(None);
         }
         if version > 0 {
-            versions.check(version)?;
+            versions.check(kind, version)?;
+        }
+        if !versions.has_changed(kind, version) {
+            self.version = versions.last;
+            return Ok(None);
         }
         let present =
             versions.keys(kind).filter(|key| wanted(key)).filter_map(|key| Some((key, versions.objects.get(key)?)));
@@ -274,9 +301,9 @@ mod tests {
     fn versions_of_another_run_or_too_far_behind_are_refused() {
         let mut v = Versions::new(2);
         v.changed(&key("a"), "a", || panic!());
-        assert_eq!(v.check(v.current()), Ok(()));
-        assert_eq!(v.check(v.current() + 1), Err(Outdated::Future));
-        assert_eq!(v.check(1_000_000_007), Err(Outdated::Expired), "an earlier run");
+        assert_eq!(v.check(Kind::Pod, v.current()), Ok(()));
+        assert_eq!(v.check(Kind::Pod, v.current() + 1), Err(Outdated::Future));
+        assert_eq!(v.check(Kind::Pod, 1_000_000_007), Err(Outdated::Expired), "an earlier run");
         let listed = v.current();
         for n in 0..=REMOVED {
             let key = key(&n.to_string());
@@ -284,6 +311,11 @@ mod tests {
             v.removed(&key, || object("x"));
         }
         assert_eq!(Position::after(listed).next(&v, Kind::Pod, |_| true), Err(Outdated::Expired));
-        assert_eq!(Position::after(listed).next(&v, Kind::Node, |_| true), Err(Outdated::Expired));
+        assert_eq!(v.check(Kind::Pod, listed), Err(Outdated::Expired));
+        assert_eq!(Position::after(1_000_000_007).next(&v, Kind::Node, |_| true), Err(Outdated::Expired));
+        // A watch of another kind has missed nothing.
+        assert!(v.has_changed(Kind::Pod, listed) && !v.has_changed(Kind::Node, listed));
+        let mut node = Position::after(listed);
+        assert_eq!((node.next(&v, Kind::Node, |_| true), node.version()), (Ok(None), v.current()));
     }
 }

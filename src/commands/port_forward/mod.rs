@@ -13,7 +13,7 @@ use crate::commands::select::{PodArgs, Target};
 use crate::commands::streams::lookup::Lookup;
 use crate::commands::streams::url;
 use mio::net::TcpListener;
-use ports::Ports;
+use ports::{Local, Ports};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::io::{self, ErrorKind, Write};
@@ -32,8 +32,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub struct Query {
     #[command(flatten)]
     pod: PodArgs,
-    /// [ADDRESS:]LOCAL:REMOTE, REMOTE for the same port on both sides, or :REMOTE for a free local port; ADDRESS is an IP
-    /// address [default: localhost, 127.0.0.1 and ::1]
+    /// [ADDRESS:]LOCAL:REMOTE, REMOTE for the same port on both sides, or :REMOTE for a free local port; REMOTE is a number or
+    /// the name of a container's port, ADDRESS an IP address [default: localhost, 127.0.0.1 and ::1]
     #[arg(required = true, value_name = "PORTS", value_parser = Ports::parse)]
     ports: Vec<Ports>,
 }
@@ -55,12 +55,15 @@ struct Pod<'a> {
 /// Runs until it is interrupted.
 pub fn run(out: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Failure> {
     let target = query.pod.target()?;
-    let uid = text(&url::find_pod(socket, &target)?, "/metadata/uid").to_owned();
+    let pod = url::find_pod(socket, &target)?;
+    let uid = text(&pod, "/metadata/uid").to_owned();
     // A pod that does not run is an error now, not for the first connection.
     let _ = url::request(socket, &StreamRequest { uid: uid.clone(), kind: kind() })??;
     let mut listeners = Vec::new();
     for ports in &query.ports {
-        listen(ports, &mut listeners)?;
+        // A name keeps its number when the pod is replaced.
+        let remote = ports.remote.resolve(&pod).map_err(Failure::message)?;
+        listen(ports, remote, &mut listeners)?;
     }
     for Listener { socket, remote, .. } in &listeners {
         writeln!(out, "Forwarding from {} -> {remote}", socket.local_addr()?)?;
@@ -73,14 +76,19 @@ fn kind() -> StreamKind {
     StreamKind::PortForward { ports: Vec::new() }
 }
 
-fn listen(ports: &Ports, listeners: &mut Vec<Listener>) -> Result<(), Failure> {
-    let mut local = ports.local;
+fn listen(ports: &Ports, remote: u16, listeners: &mut Vec<Listener>) -> Result<(), Failure> {
+    let mut local = match ports.local {
+        Local::Port(port) => port,
+        Local::Same => remote,
+        // The system chooses one.
+        Local::Free => 0,
+    };
     for (n, address) in ports.addresses().into_iter().enumerate() {
         let address = SocketAddr::new(address, local);
         match TcpListener::bind(address) {
             Ok(socket) => {
                 local = socket.local_addr()?.port();
-                listeners.push(Listener { socket, local, remote: ports.remote });
+                listeners.push(Listener { socket, local, remote });
             }
             // The machine may have no IPv6.
             Err(_) if n > 0 => {}

@@ -1,5 +1,6 @@
 //! Connects the standard streams of the command to those of a session, until the session ends.
 
+use super::detach::{DetachKeys, Detector};
 use super::session::{End, Output, Session};
 use super::terminal::{self, RawMode, Signal, Signals};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -16,6 +17,8 @@ const MAX_QUEUED: usize = 256 * 1024;
 #[derive(Debug)]
 pub enum Ended {
     Session(End),
+    /// The user has typed the keys for it.
+    Detached,
     /// A signal with this number.
     Signal(u8),
     /// The connection was lost, for this reason.
@@ -26,18 +29,20 @@ pub enum Ended {
 
 /// What the session has.
 #[derive(Clone, Copy, Debug)]
-pub struct Local {
+pub struct Local<'a> {
     /// stdin is passed on.
     pub stdin: bool,
     /// The terminal of the process follows the size of the user's terminal.
     pub resize: bool,
     /// The user's terminal is in raw mode.
     pub raw: bool,
+    /// The keys that end a session with a terminal in raw mode.
+    pub detach: &'a DetachKeys,
 }
 
 /// # Errors
 /// The terminal or the handlers of signals cannot be set up.
-pub fn run(session: &mut Session, local: Local, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Ended> {
+pub fn run(session: &mut Session, local: Local<'_>, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Ended> {
     // Without raw mode there is nothing to restore, and the signals have their usual effects.
     let mut signals = if local.raw || local.resize { Some(Signals::new()?) } else { None };
     let raw = if local.raw { Some(RawMode::enter()?) } else { None };
@@ -51,13 +56,14 @@ pub fn run(session: &mut Session, local: Local, out: &mut dyn Write, err: &mut d
 
 fn pump(
     session: &mut Session,
-    local: Local,
+    local: Local<'_>,
     mut signals: Option<&mut Signals>,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> Ended {
     let mut stdin_open = local.stdin;
     let mut buffer = vec![0; READ];
+    let mut keys = local.raw.then(|| Detector::new(local.detach));
     let mut again = false;
     loop {
         let reads_stdin = stdin_open && session.queued() < MAX_QUEUED;
@@ -76,11 +82,26 @@ fn pump(
         }
         if stdin_ready {
             match rustix::io::read(io::stdin(), &mut buffer) {
-                Ok(n @ 1..) => session.send_stdin(&buffer[..n]),
+                Ok(n @ 1..) => match &mut keys {
+                    None => session.send_stdin(&buffer[..n]),
+                    Some(keys) => {
+                        let mut passed = Vec::new();
+                        let detached = keys.pass(&buffer[..n], &mut passed);
+                        session.send_stdin(&passed);
+                        if detached {
+                            // What was typed before the keys is sent as far as possible.
+                            let _ = session.drive(&mut |_, _| {});
+                            return Ended::Detached;
+                        }
+                    }
+                },
                 Err(Errno::INTR | Errno::AGAIN) => {}
                 // The end of the input, or of the terminal.
                 Ok(_) | Err(_) => {
                     stdin_open = false;
+                    let mut held = Vec::new();
+                    keys.iter_mut().for_each(|keys| keys.finish(&mut held));
+                    session.send_stdin(&held);
                     session.close_stdin();
                 }
             }

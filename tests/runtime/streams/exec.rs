@@ -163,8 +163,20 @@ fn attach_sees_the_output_of_the_process_and_sends_it_input() {
     writer.wait().expect("wherry");
     assert!(agent.running("web", "reader").is_some());
 
-    let mut pty = Pty::start(&wherry(&agent, "attach", &["-it", "web", "-c", "term"]), 77, 22);
+    // A detached container continues with its terminal.
+    let attach = wherry(&agent, "attach", &["-it", "web", "-c", "term"]);
+    let mut pty = Pty::start(&attach, 80, 24);
+    pty.expect("ctrl-p,ctrl-q detaches");
+    pty.type_in("kept=$((40 + 2)); echo is $kept\r");
+    pty.expect("is 42");
+    pty.type_in("\x10\x11");
+    assert_eq!(pty.end(), Some(0), "{:?}", pty.shown());
+    assert!(pty.is_cooked());
+    pty.expect("detached; the container continues");
+    let mut pty = Pty::start(&attach, 77, 22);
     pty.expect("press Enter");
+    pty.type_in("echo still $kept\r");
+    pty.expect("still 42");
     pty.type_in("until stty size | grep '22 77'; do sleep 0.1; done\r");
     pty.expect("\r\n22 77");
     pty.type_in("exit 3\r");

@@ -18,6 +18,7 @@ fn servers(version: u32) -> String {
           image: localhost/busybox:1.35
           command: [sh, -c, 'nc -ll -p 9 -e yes & exec nc -ll -p 7 -e cat']
           env: [{{name: VERSION, value: \"{version}\"}}]
+          ports: [{{name: echo, containerPort: 7}}]
         "
     )
 }
@@ -88,7 +89,7 @@ fn echo(mut stream: TcpStream, bytes: &[u8]) -> Vec<u8> {
 
 /// The echo server has been started and listens.
 fn wait_listening(agent: &Agent) {
-    let mut forward = Forward::start(agent, &["web", ":7"]);
+    let mut forward = Forward::start(agent, &["web", ":echo"]);
     let port = forward.port(7);
     agent.wait("the server listens", |_| echo(connect("127.0.0.1", port), b"?") == b"?");
 }
@@ -172,6 +173,7 @@ fn a_pod_or_a_port_that_is_not_there_is_an_error_at_once() {
     for (arguments, code, why) in [
         (["nobody", "80"], 1, "pod nobody was not found"),
         (["job", ":80"], 1, "has no running sandbox"),
+        (["web", ":nope"], 1, "has no port named nope; it has echo (7)"),
         (["web", "x:80"], 2, "expected [ADDRESS:]LOCAL:REMOTE"),
         (["web", &format!("{port}:80")], 1, &format!("cannot listen on 127.0.0.1:{port}")),
     ] {

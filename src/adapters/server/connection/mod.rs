@@ -8,9 +8,10 @@
 mod pipe;
 
 use crate::adapters::server::Content;
-use crate::adapters::server::api::{ApiCursor, ApiRequest, Client, Part};
+use crate::adapters::server::api::{self, ApiCursor, ApiRequest, Client, Part};
 use crate::adapters::server::connection_limit::{Activity, Held};
 use crate::adapters::server::http::{self, Body, Cursor, ListenerKind, Request, Response, Route, Ticket};
+use crate::api::kube::resources::Kind;
 use crate::api::kube::status::Failure;
 use crate::api::time::Boot;
 use crate::net::buffered::{Buffered, Input, Written};
@@ -36,6 +37,8 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to read and discard the rest of a refused request. A close with unread data sends a reset, and the client would
 /// lose the answer.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+/// The same for the Kubernetes API, which refuses a large body before it arrives.
+const API_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 const DRAIN_BYTES: usize = 64 * 1024;
 /// Pieces of a body are combined up to this size, in bytes.
 const GATHER: usize = 16 * 1024;
@@ -129,6 +132,8 @@ pub struct Connection {
     source: bool,
     /// The request has a large body, and more time for it.
     large: bool,
+    /// The content has accepted the head of the request, so its body is read.
+    accepts_body: bool,
 }
 
 impl Connection {
@@ -149,6 +154,7 @@ impl Connection {
             client: None,
             source: false,
             large: false,
+            accepts_body: false,
         }
     }
 
@@ -169,9 +175,14 @@ impl Connection {
         self.due = true;
     }
 
-    /// Continues a body that waits for more data.
-    pub fn wake(&mut self) {
-        self.due |= matches!(self.state, State::Following { .. });
+    /// Continues a body that waits for changes of these kinds of objects.
+    pub fn wake(&mut self, has_changed: &dyn Fn(Kind) -> bool) {
+        self.due |= match &self.state {
+            State::Following { cursor: ApiCursor::Watch(watch), .. } => has_changed(watch.selection.resource.kind),
+            // A log ends with its container.
+            State::Following { cursor: ApiCursor::Log(_), .. } => has_changed(Kind::Pod),
+            _ => false,
+        };
     }
 
     /// The last `drive` has stopped at its budget.
@@ -181,7 +192,7 @@ impl Connection {
 
     /// Whether `drive` has something to do.
     pub fn is_due(&self, now: Boot) -> bool {
-        self.due || self.overrun || self.deadline.is_some_and(|at| at <= now)
+        self.due || self.overrun || self.deadline().is_some_and(|at| at <= now)
     }
 
     /// Registers the second source if there is one. Call it after `drive` and `respond`.
@@ -208,7 +219,7 @@ impl Connection {
     }
 
     pub fn deadline(&self) -> Option<Boot> {
-        self.deadline
+        self.deadline.into_iter().chain(self.expiry()).min()
     }
 
     /// The route that this connection watches or will watch.
@@ -318,7 +329,11 @@ impl Connection {
         last_ticket: &mut u64,
     ) -> Outcome {
         self.due = false;
-        if self.overrun || (self.deadline.is_some_and(|at| at <= now) && !self.ends_by_itself(now)) {
+        if self.overrun || (self.deadline.is_some_and(|at| at <= now) && !self.continues_by_itself(now)) {
+            return Outcome::Close;
+        }
+        if self.expiry().is_some_and(|at| at <= now) {
+            log::info!("closing a connection for kubectl: the certificate of its client has expired");
             return Outcome::Close;
         }
         let (mut written, mut answered) = (0, 0);
@@ -339,6 +354,13 @@ impl Connection {
                                 return Outcome::Again;
                             }
                         }
+                        Step::Body(mut head) => match self.refusal(&head, content) {
+                            None => self.accepts_body = true,
+                            Some(response) => {
+                                head.keep_alive = false;
+                                self.begin_answer(response, &head, None, now);
+                            }
+                        },
                         Step::Refused(status, why) => self.refuse(status, why, &[], now),
                         Step::WrongMethod(allow) => {
                             let why = format!("only {}", allow.join(" and "));
@@ -384,10 +406,11 @@ impl Connection {
                 },
                 State::Draining { bytes } => {
                     let before = *bytes;
+                    let (most, _) = drain_limits(self.listener_kind);
                     return match self.stream.discard(DRAIN_BYTES) {
-                        Some(n) if before + n < DRAIN_BYTES => {
+                        Some(n) if before + n < most => {
                             self.state = State::Draining { bytes: before + n };
-                            Outcome::Wait
+                            if n < DRAIN_BYTES { Outcome::Wait } else { Outcome::Again }
                         }
                         _ => Outcome::Close,
                     };
@@ -396,10 +419,24 @@ impl Connection {
         }
     }
 
-    /// A body that follows changes can have a deadline of its own, at which it ends properly.
-    fn ends_by_itself(&self, now: Boot) -> bool {
-        matches!(&self.state, State::Following { cursor: ApiCursor::Watch(watch), .. }
-            if self.stream.queued() == 0 && watch.until.is_some_and(|at| at <= now))
+    /// A body that follows changes can have a deadline of its own, at which it continues, or ends properly.
+    fn continues_by_itself(&self, now: Boot) -> bool {
+        matches!(&self.state, State::Following { cursor, .. }
+            if self.stream.queued() == 0 && next_deadline(cursor).is_some_and(|at| at <= now))
+    }
+
+    /// The end of the client's certificate, if it ends the answer or session. Short answers are completed.
+    fn expiry(&self) -> Option<Boot> {
+        match &self.state {
+            State::Answering { rest: Some(Rest { body: RestBody::Api(_), .. }), .. }
+            | State::Following { .. }
+            | State::Piping(_) => self.client.as_ref().map(|client| client.expires),
+            State::Answering { .. }
+            | State::Reading
+            | State::Pending { .. }
+            | State::Watching { .. }
+            | State::Draining { .. } => None,
+        }
     }
 
     /// Writes the new data of a body that waits for changes.
@@ -425,7 +462,7 @@ impl Connection {
             if part == Part::End && *chunked {
                 out.extend_from_slice(http1::LAST_CHUNK);
             }
-            let (until, keep) = (until(cursor), *keep);
+            let (next, keep) = (next_deadline(cursor), *keep);
             let idle = out.is_empty();
             self.stream.push(out);
             if part == Part::End {
@@ -436,7 +473,7 @@ impl Connection {
             match (idle, part) {
                 (true, Part::More) => return Outcome::Again,
                 (true, _) => {
-                    self.deadline = until;
+                    self.deadline = next;
                     break;
                 }
                 (false, _) => {}
@@ -501,6 +538,9 @@ impl Connection {
                             self.input.drain(..end);
                         }
                         return Step::Head(head, body);
+                    }
+                    Parsed::Head(head) if self.listener_kind == ListenerKind::Kubectl && !self.accepts_body => {
+                        return Step::Body(head);
                     }
                     Parsed::Head(head) => {
                         most = head.length + head.body;
@@ -582,13 +622,19 @@ impl Connection {
                 }
             }
         };
-        self.large = false;
+        (self.large, self.accepts_body) = (false, false);
         if matches!(response.body, Body::Later) {
             self.deadline = None;
             self.state = State::Pending { ticket, head };
             return;
         }
         self.begin_answer(response, &head, route, now);
+    }
+
+    /// The response to a request whose body is not needed, because its head is refused.
+    fn refusal(&mut self, head: &Head, content: &mut dyn Content) -> Option<Response> {
+        let request = self.identify(head, content);
+        content.refusal(&request)
     }
 
     /// The API's part of a request.
@@ -729,7 +775,7 @@ impl Connection {
             return Then::Close;
         }
         self.input = Vec::new();
-        self.deadline = Some(now + DRAIN_TIMEOUT);
+        self.deadline = Some(now + drain_limits(self.listener_kind).1);
         self.state = State::Draining { bytes: 0 };
         Then::GoOn
     }
@@ -741,6 +787,14 @@ enum Then {
     /// The body needs more work before there is something to write.
     Yield,
     Close,
+}
+
+/// How much input of a refused request is discarded, and for how long.
+fn drain_limits(listener_kind: ListenerKind) -> (usize, Duration) {
+    match listener_kind {
+        ListenerKind::Kubectl => (api::MAX_BODY, API_DRAIN_TIMEOUT),
+        _ => (DRAIN_BYTES, DRAIN_TIMEOUT),
+    }
 }
 
 /// Appends pieces of a body, about `GATHER` bytes.
@@ -760,10 +814,10 @@ fn pieces(cursor: &mut ApiCursor, chunked: bool, content: &mut dyn Content, out:
     part
 }
 
-/// When the body ends, whatever changes.
-fn until(cursor: &ApiCursor) -> Option<Boot> {
+/// When the body continues or ends, whatever changes.
+fn next_deadline(cursor: &ApiCursor) -> Option<Boot> {
     match cursor {
-        ApiCursor::Watch(watch) => watch.until,
+        ApiCursor::Watch(watch) => watch.next_deadline(),
         ApiCursor::List(_) | ApiCursor::Log(_) => None,
     }
 }
@@ -772,6 +826,8 @@ enum Step {
     Wait,
     Close,
     Head(Head, Bytes),
+    /// The body is not complete, and the content has not accepted the head yet.
+    Body(Head),
     Refused(u16, &'static str),
     WrongMethod(&'static [&'static str]),
 }

@@ -2,12 +2,21 @@
 
 use super::tls::Tls;
 use super::{Node, count};
-use crate::adapters::server::api::{self, ApiCursor, Client, Log, Part, Upstream};
+use crate::adapters::server::api::{self, ApiCursor, ApiRequest, Client, Log, Part, Upstream, Watch};
 use crate::adapters::server::http::{Body, JSON, Request, Response};
 use crate::adapters::server::{API_BUDGET, MAX_API_CONNECTIONS};
+use crate::api::kube::accept::Format;
 use crate::api::kube::access::Role;
+use crate::api::kube::bookmarks::{self, Bookmarks};
+use crate::api::kube::path::ObjectPath;
+use crate::api::kube::query::Query;
+use crate::api::kube::resources::{Kind, Resource};
+use crate::api::kube::selection::Selection;
 use crate::api::kube::status::Failure;
+use crate::api::kube::table::Include;
+use crate::api::kube::versions::Position;
 use crate::api::names::Uid;
+use crate::api::time::Boot;
 use crate::net::tls::server::Acceptor;
 use std::cell::Cell;
 use std::io::Write;
@@ -15,8 +24,8 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// `/small` is `{}`, `/long` is 300 kB in pieces, `/watch` is the newest state after each change, `/exec` goes to `upstream`. Other
-/// paths return the length of the request's body.
+/// `/small` is `{}`, `/long` is 300 kB in pieces, `/watch` is the newest state after each change, `/pods` a watch of objects that never
+/// change, `/exec` goes to `upstream`. Other paths return the length of the request's body, and `/refused` is refused at its head.
 #[derive(Default)]
 pub(super) struct Api {
     pub(super) acceptor: Option<Acceptor>,
@@ -24,6 +33,9 @@ pub(super) struct Api {
     pub(super) upstream: Option<Upstream>,
     /// Clients whose certificates are revoked.
     revoked: bool,
+    /// The end of the certificates. None: they never end.
+    expires: Option<Boot>,
+    now: Boot,
     /// The number of pieces that were written.
     pieces: usize,
 }
@@ -39,6 +51,7 @@ impl Api {
             ("/small", _) => Response::json(b"{}".to_vec()),
             ("/long", _) => streamed(Box::new(Long { uid: Uid::from("u"), left: 300 })),
             ("/watch", _) => streamed(Box::new(Newest { uid: Uid::from("u"), state: self.state.clone(), sent: None })),
+            ("/pods", _) => Response::new(200, JSON, Body::Api(ApiCursor::Watch(Box::new(watch(self.now))))),
             ("/exec", Some(upstream)) => Response::new(200, JSON, Body::Upgrade(upstream)),
             _ => Response::json(format!("{{\"body\":{}}}", request.body.len()).into_bytes()),
         }
@@ -47,7 +60,13 @@ impl Api {
     pub(super) fn part(&mut self, cursor: &mut ApiCursor, out: &mut Vec<u8>) -> Part {
         let part = match cursor {
             ApiCursor::Log(log) => log.read(true, out),
-            ApiCursor::List(_) | ApiCursor::Watch(_) => Part::End,
+            ApiCursor::Watch(watch) => {
+                if watch.bookmarks.as_mut().is_some_and(|bookmarks| bookmarks.take_due(self.now)) {
+                    out.extend_from_slice(b"bookmark\n");
+                }
+                Part::Wait
+            }
+            ApiCursor::List(_) => Part::End,
         };
         self.pieces += usize::from(part != Part::Wait);
         part
@@ -57,7 +76,34 @@ impl Api {
         if self.revoked || certificate.is_empty() {
             return Err(Failure::unauthorized("the certificate is revoked"));
         }
-        Ok(Rc::new(Client { name: "ann".to_owned(), role: Role::Edit, serial: "1".to_owned() }))
+        let expires = self.expires.unwrap_or(Boot(u64::MAX));
+        Ok(Rc::new(Client { name: "ann".to_owned(), role: Role::Edit, serial: "1".to_owned(), expires }))
+    }
+
+    pub(super) fn refusal(&mut self, request: &ApiRequest) -> Option<Response> {
+        let refused = match &request.client {
+            Err(failure) => failure.clone(),
+            Ok(_) if request.head.path == "/refused" => Failure::forbidden_request("no"),
+            Ok(_) => return None,
+        };
+        Some(api::failure(&refused))
+    }
+}
+
+/// A watch that sends only bookmarks.
+fn watch(now: Boot) -> Watch {
+    let resource = Resource::of(Kind::Pod);
+    let path = ObjectPath { resource, namespace: None, name: None, subresource: None };
+    Watch {
+        selection: Selection::new(&path, &Query::default()).unwrap(),
+        format: Format::Object,
+        include: Include::None,
+        position: Position::after(0),
+        columns: false,
+        initial: false,
+        bookmarks: Some(Bookmarks::new(now)),
+        selected: None,
+        until: None,
     }
 }
 
@@ -227,6 +273,87 @@ fn heads_and_bodies_that_stop_end_at_their_deadlines() {
 }
 
 #[test]
+fn a_body_is_not_read_if_its_head_is_refused() {
+    let (mut node, connect) = secure();
+    node.stop_clock();
+    for (path, is_revoked, code) in [("/refused", false, 403), ("/x", true, 401)] {
+        node.pages.api.revoked = is_revoked;
+        let mut client = connect(&mut node);
+        let head = format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", api::MAX_BODY);
+        client.write_all(head.as_bytes()).unwrap();
+        let (all, _) = node.read(&mut client, |all| all.ends_with(b"}"));
+        assert_eq!(status_of(&all), code);
+        // The client sends its body nevertheless. It is discarded.
+        for _ in 0..100 {
+            let _ = client.write(&[b'b'; 16_000]);
+            node.turn(Duration::ZERO);
+            assert!(node.server.connections().iter().all(|(_, _, queued, _)| *queued == 0));
+        }
+        node.skip(Duration::from_secs(6));
+        assert_eq!((node.connections(), node.pages.asked.len()), (0, 0));
+    }
+    // A body that is accepted is read to its end, and the next request is checked again.
+    node.pages.api.revoked = false;
+    let mut client = connect(&mut node);
+    for part in ["POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 6\r\n\r\nab", "cd", "ef"] {
+        client.write_all(part.as_bytes()).unwrap();
+        node.settle();
+    }
+    let (all, _) = node.read(&mut client, |all| all.ends_with(b"}"));
+    assert!(all.ends_with(b"{\"body\":6}"), "{}", String::from_utf8_lossy(&all));
+    let answer = node.ask(&mut client, "POST /refused HTTP/1.1\r\nHost: localhost\r\nContent-Length: 6\r\n\r\nab");
+    assert_eq!(status_of(answer.as_bytes()), 403);
+}
+
+#[test]
+fn a_watch_ends_with_the_certificate_of_its_client() {
+    let (mut node, connect) = secure();
+    node.stop_clock();
+    let now = node.now();
+    node.pages.api.expires = Some(now + Duration::from_secs(100));
+    let mut watch = connect(&mut node);
+    watch.write_all(b"GET /watch HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    node.settle();
+    node.pages.api.expires = None;
+    let mut other = connect(&mut node);
+    other.write_all(b"GET /watch HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    node.settle();
+    assert_eq!(node.server.next_deadline(), Some(now + Duration::from_secs(100)));
+    node.skip(Duration::from_secs(99));
+    assert_eq!(node.connections(), 2);
+    node.skip(Duration::from_secs(1));
+    assert_eq!((node.connections(), node.server.next_deadline()), (1, Some(Boot(u64::MAX))));
+}
+
+#[test]
+fn an_idle_watch_gets_a_bookmark_in_each_period() {
+    let (mut node, connect) = secure();
+    node.stop_clock();
+    node.pages.api.now = node.now();
+    let mut clients: Vec<Tls> = (0..API_BUDGET + 3).map(|_| connect(&mut node)).collect();
+    for client in &mut clients {
+        client.write_all(b"GET /pods?watch=true HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    }
+    node.settle();
+    let deadline = node.server.next_deadline().expect("a deadline");
+    assert_eq!(deadline, Bookmarks::new(node.now()).next());
+    for n in 1..=3 {
+        let later = bookmarks::PERIOD * n * 2;
+        node.pages.api.now = node.now() + later;
+        node.skip(later);
+        for client in &mut clients {
+            let (all, _) = node.read(client, |all| count(all, "bookmark") == 1);
+            assert_eq!(count(&all, "bookmark"), 1);
+        }
+        let next = node.server.next_deadline().expect("a deadline");
+        assert!(next > node.now() && next <= node.now() + bookmarks::PERIOD);
+    }
+    drop(clients);
+    node.settle();
+    assert_eq!(node.server.next_deadline(), None, "no deadline without a watch");
+}
+
+#[test]
 fn a_watch_with_a_slow_reader_gets_newer_states_and_nothing_queues() {
     let (mut node, connect) = secure();
     let mut client = connect(&mut node);
@@ -236,7 +363,7 @@ fn a_watch_with_a_slow_reader_gets_newer_states_and_nothing_queues() {
     const CHANGES: u64 = 3000;
     for state in 1..=CHANGES {
         node.pages.api.state.set(state);
-        node.server.wake();
+        node.server.wake(|_| true);
         node.turn(Duration::ZERO);
         // One piece at a time: about 16 KiB.
         assert!(node.server.connections().iter().all(|(_, _, queued, _)| *queued <= 32 << 10));
@@ -250,7 +377,7 @@ fn a_watch_with_a_slow_reader_gets_newer_states_and_nothing_queues() {
     // A client that reads nothing at all is closed.
     for state in CHANGES..2 * CHANGES {
         node.pages.api.state.set(state);
-        node.server.wake();
+        node.server.wake(|_| true);
         node.turn(Duration::ZERO);
     }
     node.skip(Duration::from_secs(601));
@@ -266,7 +393,7 @@ fn a_turn_serves_a_bounded_number_of_watches_and_all_of_them_in_the_end() {
     }
     node.settle();
     node.pages.api.state.set(7);
-    node.server.wake();
+    node.server.wake(|_| true);
     let mut pieces = Vec::new();
     loop {
         let before = node.pages.api.pieces;

@@ -194,7 +194,7 @@ fn ten_thousand_connections_leave_nothing_and_a_watch_survives_them() {
     node.settle();
     assert_eq!(node.connections(), 1);
     node.pages.api.state.set(1);
-    node.server.wake();
+    node.server.wake(|_| true);
     let (all, _) = node.read(&mut watch, |all| all.windows(8).any(|w| w == b"state 1;"));
     assert!(!all.is_empty(), "the watch goes on");
     drop(watch);
