@@ -64,6 +64,8 @@ pub struct Checks {
     ending: BTreeSet<Uid>,
     /// W6: the causes that must end before the pods start again.
     waits_for: BTreeMap<Uid, BTreeSet<TerminationSource>>,
+    /// A10: pods that are new to a cordoned node.
+    held: BTreeSet<Uid>,
     /// Sandboxes of an earlier engine.
     known_since: BTreeSet<String>,
     /// A false answer was given. Its consequences are no fault of the engine.
@@ -112,6 +114,13 @@ impl Checks {
     /// Called before the desired pods change.
     pub fn desired(&mut self, engine: &Engine, new: &BTreeMap<String, Rc<Pod>>, now: u64, runtime: &Runtime) {
         self.waits_for.retain(|uid, _| new.values().any(|p| p.uid == *uid));
+        self.held.retain(|uid| new.values().any(|p| p.uid == *uid));
+        if engine.is_cordoned() {
+            // A new version of a pod continues in its place.
+            let known = |p: &Pod| engine.pods().iter().any(|v| v.pod.uid == p.uid || v.pod.name == p.name);
+            let is_new = |p: &&Rc<Pod>| !known(p) && runtime.of(&p.uid).next().is_none();
+            self.held.extend(new.values().filter(is_new).filter(|p| !p.has_own_uid()).map(|p| p.uid.clone()));
+        }
         for (pod, desired) in engine.pods().iter().map(|v| (v.pod, v.desired)) {
             let stays = new.values().any(|p| p.uid == pod.uid && p.digest == pod.digest);
             self.outdated.remove(&pod.uid);
@@ -182,6 +191,12 @@ impl Checks {
             waits.remove(&by);
             !waits.is_empty()
         });
+    }
+
+    /// A10, A11: the node is not cordoned.
+    pub fn uncordoned(&mut self) {
+        self.held.clear();
+        self.released(TerminationSource::ApiEviction);
     }
 
     /// W27: these pods may run again.
