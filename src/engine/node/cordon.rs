@@ -68,6 +68,8 @@ impl Engine {
         if !self.workers.get(uid).is_some_and(|worker| worker.is_held_by_cordon()) {
             let kill = Kill { by: TerminationSource::ApiEviction, message: None, grace };
             self.kill(KillId::ApiEviction(pod.clone()), uid.clone(), kill);
+            // W8: if the pod has been edited, it has no successor under its own UID.
+            self.settle_all();
             self.release_evicted();
             self.outbox.push(Effect::Publish { uid: uid.clone(), name: pod.clone() });
             self.settle_all();

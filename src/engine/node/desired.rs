@@ -194,7 +194,9 @@ impl Engine {
         let nothing = self.pleg.knows_nothing_of(&uid) && !pod.has_own_uid();
         let entry = if nothing { Entry::empty(self.generation) } else { Entry::default() };
         let (start, first_attempt) = (self.now.wall, self.pleg.without_worker.first_attempt(&uid));
-        self.insert_worker(&uid, entry, Worker::new(pod, start, self.now));
+        let mut worker = Worker::new(pod, start, self.now);
+        worker.bound = self.follows_bound(&worker);
+        self.insert_worker(&uid, entry, worker);
         let refused = !self.may_begin(&uid);
         if let Some(worker) = self.workers.get_mut(&uid) {
             worker.sandbox.first_attempt = first_attempt;
@@ -262,7 +264,6 @@ impl Engine {
             leftover.hand_over(&mut worker);
         }
         worker.place = self.admission.place_of(&worker, self.desired.names(), &self.workers);
-        worker.bound |= self.follows_bound(&worker);
         self.workers.insert(uid.clone(), Box::new(worker));
         self.pleg.add(uid.clone(), entry);
     }
