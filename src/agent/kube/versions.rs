@@ -2,7 +2,7 @@
 //! server compares it.
 
 use super::Kube;
-use super::objects::{NAMESPACES, pod_object};
+use super::objects::{NAMESPACES, pod_object, shown_uid};
 use crate::agent::content::View;
 use crate::api::data_object::{DataKey, DataKind, DataObjects};
 use crate::api::kube::resources::Kind;
@@ -138,17 +138,14 @@ impl Kube {
         let ending = &mut self.objects.ending;
         match view.engine.pod_named(name) {
             Some(pod) => {
-                let last = || ending.remove(name).unwrap_or_else(|| bare(&key));
-                self.objects.versions.changed(&key, pod.pod.uid.as_str(), last);
+                let uid = self.objects.versions.uid(&key);
+                let last = || last_state(&key, ending.remove(name), uid.as_deref());
+                self.objects.versions.changed(&key, &shown_uid(&pod), last);
             }
             None => {
                 let uid = self.objects.versions.uid(&key);
                 let last = ending.remove(name);
-                self.objects.versions.removed(&key, || {
-                    let mut object = last.unwrap_or_else(|| bare(&key));
-                    object["metadata"]["uid"] = uid.as_deref().unwrap_or_default().into();
-                    object
-                });
+                self.objects.versions.removed(&key, || last_state(&key, last, uid.as_deref()));
             }
         }
     }
@@ -222,6 +219,12 @@ impl Kube {
         }
     }
 
+    /// The node has changed by a request.
+    pub(super) fn follow_changed_node(&mut self, view: &View<'_>) {
+        self.objects.node_read = Some(view.now.boot);
+        self.follow_node(view);
+    }
+
     fn follow_node(&mut self, view: &View<'_>) {
         let node = super::node::object(view, &self.machine, &self.objects.addresses);
         if node != self.objects.node {
@@ -234,6 +237,13 @@ impl Kube {
 
 pub(super) fn key(kind: Kind, namespace: &str, name: &str) -> Key {
     Key { kind, namespace: namespace.into(), name: name.into() }
+}
+
+/// The last state of a pod that is gone.
+fn last_state(key: &Key, last: Option<Value>, uid: Option<&str>) -> Value {
+    let mut object = last.unwrap_or_else(|| bare(key));
+    object["metadata"]["uid"] = uid.unwrap_or_default().into();
+    object
 }
 
 /// An object of which only the name is known.

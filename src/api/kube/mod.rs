@@ -6,14 +6,17 @@
 //! - `access`: which role may do what; `reviews`: the answers for a client that asks;
 //! - `selection`: which objects a list or watch contains; `versions`: resource versions, and the changes since one of them;
 //! - `table`: objects as rows of a table; `pod_row`: the row of a pod;
+//! - `eviction`: evictions, and pods that are not on the node; `node_change`: cordons;
 //! - `write`: from a manifest and a request to the new manifest; `strategic`, `json_patch`: the formats of patches;
 //! - `status`: errors.
 
 pub mod accept;
 pub mod access;
 pub mod discovery;
+pub mod eviction;
 pub mod json_patch;
 pub mod kubelet;
+pub mod node_change;
 pub mod openapi;
 pub mod path;
 pub mod pod_row;

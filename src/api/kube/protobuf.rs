@@ -109,6 +109,11 @@ fn unknown(body: &[u8]) -> Option<(String, &[u8])> {
     Some((text(message(body, 1)?, 2), message(body, 2).unwrap_or_default()))
 }
 
+fn api_version(body: &[u8]) -> String {
+    let kind = body.strip_prefix(MAGIC).and_then(|body| message(body, 1));
+    kind.map(|kind| text(kind, 1)).unwrap_or_default()
+}
+
 /// The body as JSON, for the kinds that kubectl sends: only their fields that the server uses. None: not one of them.
 pub fn to_json(body: &[u8]) -> Option<Value> {
     let (kind, of) = unknown(body)?;
@@ -134,6 +139,14 @@ pub fn to_json(body: &[u8]) -> Option<Value> {
             Some(json!({ "kind": kind, "spec": { "namespace": text(spec, 1) } }))
         }
         "SelfSubjectReview" => Some(json!({ "kind": kind })),
+        "DeleteOptions" => Some(delete_options(of)),
+        "Eviction" => {
+            let mut eviction = json!({ "kind": kind, "apiVersion": api_version(body), "metadata": metadata(of) });
+            if let Some(options) = message(of, 2) {
+                eviction["deleteOptions"] = delete_options(options);
+            }
+            Some(eviction)
+        }
         "ConfigMap" => {
             let fields = [("data", map(of, 2, string)), ("binaryData", map(of, 3, base64))];
             Some(with_data(&kind, of, fields, number(of, 4)))
@@ -164,6 +177,21 @@ pub fn to_json(body: &[u8]) -> Option<Value> {
         }
         _ => None,
     }
+}
+
+fn delete_options(of: &[u8]) -> Value {
+    let mut options = json!({});
+    if let Some(seconds) = number(of, 1) {
+        options["gracePeriodSeconds"] = seconds.cast_signed().into();
+    }
+    if let Some(preconditions) = message(of, 2) {
+        options["preconditions"] = json!({ "uid": text(preconditions, 1), "resourceVersion": text(preconditions, 2) });
+    }
+    let dry_run: Vec<Value> = messages(of, 5).map(string).collect();
+    if !dry_run.is_empty() {
+        options["dryRun"] = dry_run.into();
+    }
+    options
 }
 
 /// A ConfigMap or a Secret.
@@ -220,6 +248,23 @@ mod tests {
         );
         let class = [&meta[..], &[2 << 3, 0x9c, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]].concat();
         assert_eq!(to_json(&body("PriorityClass", &class)).unwrap()["value"], -100);
+    }
+
+    #[test]
+    fn a11_an_eviction_is_read() {
+        let meta = field(1, &[field(1, b"web"), field(3, b"shop")].concat());
+        let options = [vec![1 << 3, 5], field(2, &field(1, b"u")), field(5, b"All")].concat();
+        assert_eq!(
+            to_json(&body("Eviction", &[meta, field(2, &options)].concat())).unwrap(),
+            json!({
+                "kind": "Eviction", "apiVersion": "authorization.k8s.io/v1",
+                "metadata": { "name": "web", "namespace": "shop" },
+                "deleteOptions": {
+                    "gracePeriodSeconds": 5, "preconditions": { "uid": "u", "resourceVersion": "" }, "dryRun": ["All"],
+                },
+            })
+        );
+        assert_eq!(to_json(&body("DeleteOptions", &[1 << 3, 7])).unwrap(), json!({ "gracePeriodSeconds": 7 }));
     }
 
     #[test]
