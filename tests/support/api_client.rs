@@ -69,11 +69,20 @@ impl ApiClient {
 
     /// A request without a body.
     pub fn send(&self, method: &str, path: &str) -> io::Result<Response> {
+        self.exchange(method, path, None)
+    }
+
+    /// POST with this body. Returns the HTTP status.
+    pub fn post(&self, path: &str, media_type: &str, body: &[u8]) -> u16 {
+        self.exchange("POST", path, Some((media_type, body))).expect("an answer").status
+    }
+
+    fn exchange(&self, method: &str, path: &str, body: Option<(&str, &[u8])>) -> io::Result<Response> {
         let stream = TcpStream::connect(("127.0.0.1", self.port))?;
         stream.set_read_timeout(Some(Duration::from_secs(120)))?;
         let name = ServerName::try_from("localhost").expect("a name");
         let connection = ClientConnection::new(self.config.clone(), name).map_err(io::Error::other)?;
-        http::exchange(Closing(StreamOwned::new(connection, stream)), method, path)
+        http::exchange_body(Closing(StreamOwned::new(connection, stream)), method, path, body)
     }
 }
 

@@ -43,8 +43,24 @@ pub fn get_tcp(address: &str, path: &str) -> io::Result<Response> {
     exchange(stream, "GET", path)
 }
 
-pub fn exchange(mut stream: impl Read + Write, method: &str, path: &str) -> io::Result<Response> {
-    write!(stream, "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+pub fn exchange(stream: impl Read + Write, method: &str, path: &str) -> io::Result<Response> {
+    exchange_body(stream, method, path, None)
+}
+
+/// `body`: its media type and content.
+pub fn exchange_body(
+    mut stream: impl Read + Write,
+    method: &str,
+    path: &str,
+    body: Option<(&str, &[u8])>,
+) -> io::Result<Response> {
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n")?;
+    if let Some((media_type, body)) = body {
+        write!(stream, "Content-Type: {media_type}\r\nContent-Length: {}\r\n\r\n", body.len())?;
+        stream.write_all(body)?;
+    } else {
+        stream.write_all(b"\r\n")?;
+    }
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes)?;
     let bad = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_string());
