@@ -113,7 +113,10 @@ fn a11_each_kubectl_drains_and_uncordons_the_node() {
         for (pod, before) in ["steady", "slow"].into_iter().zip(&before) {
             agent.wait_running(pod);
             let shown = object(&k, &format!("pod/{pod}"));
-            assert_eq!((&shown["metadata"]["uid"], &shown["spec"]["nodeName"]), (&before["metadata"]["uid"], &json!(node)));
+            assert_eq!(
+                (&shown["metadata"]["uid"], &shown["spec"]["nodeName"]),
+                (&before["metadata"]["uid"], &json!(node))
+            );
         }
         agent.wait_running(&new);
         assert!(!ok(&k, "get nodes").contains("SchedulingDisabled"));
@@ -134,9 +137,7 @@ fn a11_a_kill_in_the_middle_of_a_drain_loses_nothing() {
     agent.wait_running("steady");
     let mut draining = k.start(&drain(&node));
     draining.wait(&["evicting pod", "slow"]);
-    agent.wait("the eviction is recorded", |a| {
-        a.pod("slow").is_some_and(|pod| pod["status"]["reason"] == "Evicted")
-    });
+    agent.wait("the eviction is recorded", |a| a.pod("slow").is_some_and(|pod| pod["status"]["reason"] == "Evicted"));
     agent.kill();
     draining.ended();
     agent.run_with_kubectl();

@@ -83,7 +83,12 @@ impl World {
                     self.checks.bounds.end_requested(&uid, Some(*grace), self.clock.now, &self.runtime);
                 }
             }
-            Request::Cordon { .. } | Request::Retry { .. } | Request::Exec(_) | Request::Stream(_) | Request::Usage | Request::Images => {}
+            Request::Cordon { .. }
+            | Request::Retry { .. }
+            | Request::Exec(_)
+            | Request::Stream(_)
+            | Request::Usage
+            | Request::Images => {}
         }
     }
 

@@ -434,9 +434,13 @@ pub(super) fn object(body: &[u8], media_type: &str) -> Result<Value> {
     match media_type {
         "application/json" | "" => json_body(body),
         "application/yaml" => yaml_body(body),
-        "application/vnd.kubernetes.protobuf" => {
-            protobuf::to_json(body).ok_or_else(|| Failure::unsupported_media_type("application/json, application/yaml"))
-        }
+        "application/vnd.kubernetes.protobuf" => match protobuf::pod(body) {
+            Some(pod) => pod.map_err(|e| Failure::bad_request(format!("the body is no Pod in protobuf: {e}"))),
+            None => {
+                let unsupported = || Failure::unsupported_media_type("application/json, application/yaml");
+                protobuf::to_json(body).ok_or_else(unsupported)
+            }
+        },
         _ => Err(Failure::unsupported_media_type("application/json, application/yaml")),
     }
 }

@@ -71,7 +71,9 @@ impl Kube {
     ) -> Result<Response, Failure> {
         match (evicted, answer) {
             (Some(name), Err(RequestError::UnknownPod(_))) => Err(Failure::not_found(Resource::of(Kind::Pod), &name)),
-            (Some(_), Err(RequestError::GraceTooLong)) => Err(Failure::bad_request(RequestError::GraceTooLong.to_string())),
+            (Some(_), Err(RequestError::GraceTooLong)) => {
+                Err(Failure::bad_request(RequestError::GraceTooLong.to_string()))
+            }
             (_, Err(error @ RequestError::ManifestsNotRead)) => Err(Failure::service_unavailable(error.to_string())),
             (_, Err(error)) => Err(Failure::internal(error)),
             (Some(_), Ok(_)) => Ok(success()),

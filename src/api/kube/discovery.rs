@@ -190,7 +190,8 @@ mod tests {
         let new = aggregated("v2", true);
         let pods = new["items"][0]["versions"][0]["resources"].as_array().unwrap();
         let pods = pods.iter().find(|r| r["resource"] == "pods").unwrap();
-        let eviction = pods["subresources"].as_array().unwrap().iter().find(|s| s["subresource"] == "eviction").unwrap();
+        let eviction =
+            pods["subresources"].as_array().unwrap().iter().find(|s| s["subresource"] == "eviction").unwrap();
         assert_eq!(eviction["responseKind"], json!({ "group": "policy", "version": "v1", "kind": "Eviction" }));
     }
 

@@ -44,7 +44,9 @@ pub fn read(object: &Value, namespace: &str, name: &str) -> Result<Eviction, Fai
     let grace_seconds = match options.get("gracePeriodSeconds") {
         None | Some(Value::Null) => None,
         Some(seconds) => Some(seconds.as_u64().ok_or_else(|| {
-            Failure::bad_request(format!("deleteOptions.gracePeriodSeconds is {seconds}; it must be a number of seconds"))
+            Failure::bad_request(format!(
+                "deleteOptions.gracePeriodSeconds is {seconds}; it must be a number of seconds"
+            ))
         })?),
     };
     let dry_run = options.get("dryRun").and_then(Value::as_array).is_some_and(|all| all.iter().any(|v| v == "All"));
@@ -108,12 +110,8 @@ mod tests {
 
     #[test]
     fn a11_an_eviction_has_options_and_preconditions() {
-        let expected = Eviction {
-            grace_seconds: Some(5),
-            uid: "u".to_owned(),
-            resource_version: String::new(),
-            dry_run: true,
-        };
+        let expected =
+            Eviction { grace_seconds: Some(5), uid: "u".to_owned(), resource_version: String::new(), dry_run: true };
         assert_eq!(read(&eviction(), "shop", "web"), Ok(expected.clone()));
         assert_eq!(read(&with("/apiVersion", "policy/v1beta1".into()), "shop", "web"), Ok(expected));
         let none = read(&with("/deleteOptions", Value::Null), "shop", "web").unwrap();

@@ -23,9 +23,8 @@ pub fn show(node: &mut Value, cordoned: bool) {
 /// The patch cannot be applied, or it changes anything else.
 pub fn cordons(path: &ObjectPath, current: &Value, change: &Change) -> Result<bool, Failure> {
     let name = path.name.as_deref().unwrap_or_default();
-    let patched = |result: Result<Value, String>| {
-        result.map_err(|why| Failure::invalid_patch(path.resource, name, why))
-    };
+    let patched =
+        |result: Result<Value, String>| result.map_err(|why| Failure::invalid_patch(path.resource, name, why));
     let new = match change {
         Change::Replace(object) => object.clone(),
         Change::Merge(patch) => {

@@ -1,5 +1,6 @@
 //! Reads the few protobuf bodies that kubectl sends although the server offers only JSON.
 
+use super::pod_protobuf::{self, PodError};
 use k8s_openapi::ByteString;
 use serde_json::{Map, Value, json};
 
@@ -8,7 +9,7 @@ const MAGIC: &[u8] = b"k8s\0";
 
 /// The value of a field. Fields with a fixed length are skipped: none of these kinds has one.
 #[derive(Clone, Copy)]
-enum Field<'a> {
+pub(super) enum Field<'a> {
     Number(u64),
     Bytes(&'a [u8]),
 }
@@ -32,6 +33,38 @@ fn fields(mut rest: &[u8]) -> impl Iterator<Item = (u64, Field<'_>)> {
             }
         }
     })
+}
+
+/// A message is cut off, or has a field of an invalid type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+/// The fields of a message, in their order. An error is the last item.
+pub(super) fn read_fields(mut rest: &[u8]) -> impl Iterator<Item = Result<(u64, Field<'_>), Malformed>> {
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let field = read_field(&mut rest).ok_or(Malformed);
+        if field.is_err() {
+            rest = &[];
+        }
+        Some(field)
+    })
+}
+
+fn read_field<'a>(rest: &mut &'a [u8]) -> Option<(u64, Field<'a>)> {
+    let tag = varint(rest)?;
+    match tag & 7 {
+        0 => Some((tag >> 3, Field::Number(varint(rest)?))),
+        2 => {
+            let length = usize::try_from(varint(rest)?).ok()?;
+            let (bytes, after) = rest.split_at_checked(length)?;
+            *rest = after;
+            Some((tag >> 3, Field::Bytes(bytes)))
+        }
+        _ => None,
+    }
 }
 
 fn varint(rest: &mut &[u8]) -> Option<u64> {
@@ -107,6 +140,17 @@ fn text(of: &[u8], number: u64) -> String {
 fn unknown(body: &[u8]) -> Option<(String, &[u8])> {
     let body = body.strip_prefix(MAGIC)?;
     Some((text(message(body, 1)?, 2), message(body, 2).unwrap_or_default()))
+}
+
+/// The Pod in a body. None: it has another kind.
+pub fn pod(body: &[u8]) -> Option<Result<Value, PodError>> {
+    let (kind, of) = unknown(body)?;
+    (kind == "Pod").then(|| {
+        let mut pod = pod_protobuf::pod(of)?;
+        pod["kind"] = kind.into();
+        pod["apiVersion"] = api_version(body).into();
+        Ok(pod)
+    })
 }
 
 fn api_version(body: &[u8]) -> String {

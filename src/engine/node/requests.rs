@@ -153,7 +153,10 @@ impl Engine {
         };
         let pods = drained.pods.iter().filter(depends);
         let keys = pods.map(|pod| record::key(&Uid::from(pod.uid.as_str()))).collect();
-        self.requests.durable.answer_when_durable(id, Reply::Drained(drained), &self.outbox.effects[before..], keys).transpose()
+        self.requests
+            .durable
+            .answer_when_durable(id, Reply::Drained(drained), &self.outbox.effects[before..], keys)
+            .transpose()
     }
 
     fn drain_outcome(&self, uid: &Uid) -> DrainOutcome {

@@ -115,12 +115,14 @@ impl Checks {
     pub fn desired(&mut self, engine: &Engine, new: &BTreeMap<String, Rc<Pod>>, now: u64, runtime: &Runtime) {
         self.waits_for.retain(|uid, _| new.values().any(|p| p.uid == *uid));
         self.held.retain(|uid| new.values().any(|p| p.uid == *uid));
-        let read = engine.checks(Default::default()).iter().any(|check| check.name == "manifests" && check.result.is_ok());
+        let read =
+            engine.checks(Default::default()).iter().any(|check| check.name == "manifests" && check.result.is_ok());
         if engine.is_cordoned() && self.bounds.has_list() && read {
             // A new version of a pod continues in its place.
             let pods = engine.pods();
             let known = |p: &Pod| pods.iter().any(|v| v.pod.uid == p.uid || v.pod.name == p.name);
-            let is_new = |p: &&Rc<Pod>| !known(p) && !self.tried.contains(&p.uid) && runtime.of(&p.uid).next().is_none();
+            let is_new =
+                |p: &&Rc<Pod>| !known(p) && !self.tried.contains(&p.uid) && runtime.of(&p.uid).next().is_none();
             self.held.extend(new.values().filter(is_new).filter(|p| !p.has_own_uid()).map(|p| p.uid.clone()));
         }
         for (pod, desired) in engine.pods().iter().map(|v| (v.pod, v.desired)) {
