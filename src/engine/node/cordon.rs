@@ -39,8 +39,8 @@ impl Engine {
 
     /// A11: evicted pods start again unless the node is cordoned.
     pub(super) fn release_evicted(&mut self) {
-        let evicted = |w: &&Box<Worker>| w.is_evicted_through_api() && !self.cordon.is_on();
-        let evicted: Vec<Uid> = self.workers.values().filter(evicted).map(|w| w.uid.clone()).collect();
+        let evicted = |w: &Worker| w.is_evicted_through_api() && !self.cordon.is_on();
+        let evicted: Vec<Uid> = self.workers.values().filter(|w| evicted(w)).map(|w| w.uid.clone()).collect();
         if !evicted.is_empty() {
             self.release(TerminationSource::ApiEviction, Some(evicted));
         }
