@@ -231,6 +231,8 @@ impl View<'_> {
             Route::Retry
             | Route::Drain
             | Route::Undrain
+            | Route::Cordon
+            | Route::Uncordon
             | Route::Exec
             | Route::Stream
             | Route::Usage
@@ -380,6 +382,7 @@ impl View<'_> {
         let (node, requested) = self.engine.node();
         m.set_node_requested(&node, &requested);
         m.drained_pods.set(s.drained as i64);
+        m.node_cordoned.set(i64::from(s.cordoned));
         m.manifest_errors.set((in_files + self.engine.conflicts().len()) as i64);
         m.log_lines_dropped.set(super::logging::dropped());
     }
@@ -425,7 +428,7 @@ impl View<'_> {
                 not_ready: views::runtime_not_ready(&s),
                 network_not_ready: runtime.network_not_ready,
             },
-            node: NodeRoom::of(&node, &requested, pressure),
+            node: NodeRoom { cordoned: s.cordoned, ..NodeRoom::of(&node, &requested, pressure) },
             pleg: PlegStatus {
                 healthy: self.engine.pleg_healthy(self.now.boot),
                 age_seconds: s.pleg_age.map(|d| d.as_secs_f64()),
@@ -441,6 +444,7 @@ impl View<'_> {
                 rejected: s.rejected as u64,
                 waiting_for_room: s.waiting_for_room as u64,
                 drained: s.drained as u64,
+                waiting_for_uncordon: s.waiting_for_uncordon as u64,
                 terminating: terminating as u64,
                 containers: of("running"),
             },

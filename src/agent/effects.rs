@@ -215,6 +215,9 @@ impl Agent {
             Effect::Killed { id: KillId::Drain(pod) } => {
                 log::info!("pod={pod} reason=Drained the drained pod has stopped");
             }
+            Effect::Killed { id: KillId::ApiEviction(pod) } => {
+                log::info!("pod={pod} reason=Evicted the evicted pod has stopped");
+            }
             Effect::Killed { id: KillId::Event(_) } => {}
             Effect::Answer { id, answer } => self.answer(id, answer, now),
             Effect::Timer { key, at: Some(at) } => self.sources.timers.set(key, at),

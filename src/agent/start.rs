@@ -35,6 +35,7 @@ use crate::api::time::Wall;
 use crate::config::Config;
 use crate::config::problem::Problem;
 use crate::engine::config::EngineConfig;
+use crate::engine::cordon;
 use crate::engine::event::{Event, LogindEvent};
 use crate::engine::images::seen;
 use crate::engine::node::Engine;
@@ -89,7 +90,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let engine = Engine::new(engine_config(&config, node, &root.id, started.wall));
     let files = pod_files(&config, &cgroups);
     let found = Event::Directories(files.found());
-    let kept = Event::Records(records.load(&[record::KIND, shutdown::record::KIND, seen::KIND]));
+    let kept = Event::Records(records.load(&[record::KIND, shutdown::record::KIND, seen::KIND, cordon::KIND]));
     let mut events = VecDeque::from([kept, found]);
     if lock.is_held() {
         events.push_back(Event::Logind(LogindEvent::Inherited));

@@ -40,18 +40,18 @@ reasons! {
     DNSConfigForming MissingClusterDNS
     // Events of the node.
     BadManifest BadRecord Conflict DevicePlugin EvictionThresholdMet FailedCgroup FailedStore FreeDiskSpaceFailed ImageGCFailed InvalidDiskCapacity LeftoverDirectory LogindConnected LogindDisconnected NetworkNotReady
-    NodeHasDiskPressure NodeHasInsufficientMemory NodeHasInsufficientPID NodeHasNoDiskPressure NodeHasSufficientMemory NodeHasSufficientPID
+    NodeHasDiskPressure NodeHasInsufficientMemory NodeHasInsufficientPID NodeHasNoDiskPressure NodeHasSufficientMemory NodeHasSufficientPID NodeNotSchedulable NodeSchedulable
     RuntimeConnected RuntimeDisconnected RuntimeNotReady RuntimeReady ShutdownArmed ShutdownNotArmed Starting
     // Why a pod ends or is killed.
     DeadlineExceeded Drained Evicted NodeShutdown Preempting Terminated
     // Why a pod waits or is rejected. All extended resources share one metric label.
-    AppArmor NodeAffinity NodeName NodePorts OutOfExtendedResources PodOSNotSupported SysctlForbidden UIDInUse WaitingForRoom
+    AppArmor NodeAffinity NodeName NodePorts OutOfExtendedResources PodOSNotSupported SysctlForbidden UIDInUse Unschedulable WaitingForRoom
     // Why a container waits.
     ContainerCreating CrashLoopBackOff CreateContainerConfigError CreateContainerError ErrImageNeverPull ErrImagePull
     ImageInspectError ImagePullBackOff InvalidImageName PodInitializing PostStartHookError RegistryUnavailable RunContainerError
     SignatureValidationFailed
     // Conditions and terminated containers.
-    ContainerStatusUnknown ContainersNotInitialized ContainersNotReady Deferred Error Infeasible PodCompleted PodFailed TerminationByKubelet
+    ContainerStatusUnknown ContainersNotInitialized ContainersNotReady Deferred Error EvictionByEvictionAPI Infeasible PodCompleted PodFailed TerminationByKubelet
 }
 
 impl Reason {

@@ -7,6 +7,7 @@ pub mod check;
 mod check_system;
 mod client;
 mod complete;
+mod cordon;
 mod cp;
 mod debug;
 mod describe;
@@ -165,6 +166,23 @@ enum Command {
     /// Exit code: 0 the pods have stopped, 1 not within the timeout, or a pod does not exist, 130 after Ctrl-C.
     #[command(after_help = DRAIN_EXAMPLES)]
     Drain(DrainArgs),
+    /// Start no new pods on this node until `wherry uncordon`
+    ///
+    /// Pods that have started on this node continue, and their containers restart as usual, also after a restart of
+    /// wherry and a reboot. A new pod, whose manifest appears meanwhile, waits. The same as `kubectl cordon`; with
+    /// `kubectl drain`, the pods of the node are evicted too, and wait for `wherry uncordon` or `kubectl uncordon`.
+    Cordon {
+        #[command(flatten)]
+        socket: SocketArgs,
+    },
+    /// Let new and evicted pods start again
+    ///
+    /// Ends `wherry cordon`, `kubectl cordon` and `kubectl drain`. Pods that were drained with `wherry drain` wait for
+    /// `wherry undrain`.
+    Uncordon {
+        #[command(flatten)]
+        socket: SocketArgs,
+    },
     /// Run a command in a container
     ///
     /// Runs the command in the container's own namespaces, without a shell. Without -i and -t it has no input, and its
@@ -626,6 +644,8 @@ fn show(out: &mut dyn Write, command: Command) -> Result<u8, Failure> {
         Command::PortForward { query, socket } => port_forward::run(out, &socket.path(), &query),
         Command::Images { output, socket } => images::run(out, &socket.path(), output),
         Command::Kubeconfig(arguments) => kubeconfig::run(out, arguments),
+        Command::Cordon { socket } => cordon::run(out, &socket.path(), true),
+        Command::Uncordon { socket } => cordon::run(out, &socket.path(), false),
         Command::Undrain { which, socket } => drain::undrain(out, &socket.path(), &which.which()?),
         Command::Debug(DebugCommand::Dump { socket }) => debug::dump(out, &socket.path()),
         Command::Debug(DebugCommand::Fds { output, socket }) => debug::fds(out, &socket.path(), output.is_some()),

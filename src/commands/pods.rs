@@ -167,8 +167,8 @@ fn paint(header: &str, cell: &str) -> Option<Colour> {
     }
     match cell {
         "Running" | "Completed" | "Succeeded" | "Deleted" => None,
-        "Pending" | "ContainerCreating" | "PodInitializing" | "Terminating" | "Drained" | "WaitingForRoom"
-        | "NotReady" => Some(Colour::Yellow),
+        "Pending" | "ContainerCreating" | "PodInitializing" | "Terminating" | "Drained" | "Unschedulable"
+        | "WaitingForRoom" | "NotReady" => Some(Colour::Yellow),
         pull if pull.starts_with("Pulling (") || pull.starts_with("PullQueued (") => Some(Colour::Yellow),
         init if init.starts_with("Init:") && !init.contains("Err") && !init.contains("BackOff") => Some(Colour::Yellow),
         _ => Some(Colour::Red),

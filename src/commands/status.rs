@@ -52,6 +52,10 @@ fn show(out: &mut dyn Write, s: &NodeStatus) -> std::io::Result<()> {
     for error in &m.errors {
         writeln!(out, "  {error}")?;
     }
+    if s.node.cordoned {
+        let waiting = count(s.pods.waiting_for_uncordon, "pod");
+        writeln!(out, "Cordoned:   yes, {waiting} waiting; `wherry uncordon` ends it")?;
+    }
     shutdown(out, &s.shutdown)?;
     if !s.waiting_for.is_empty() {
         writeln!(out, "Waiting for:")?;

@@ -26,6 +26,8 @@ fn w27_all_commands_select_pods_in_the_same_way() {
         "wherry drain --all",
         "wherry undrain --all -n shop",
         "wherry undrain web db",
+        "wherry cordon",
+        "wherry uncordon",
         "wherry exec web -- ls -l",
         "wherry exec web -c main --timeout 5m -- sh -c exit",
         "wherry top",

@@ -47,6 +47,8 @@ pub enum Owner {
     Logind,
     LockStore,
     ShutdownRecord,
+    /// The record of the cordon.
+    Cordon,
     /// A user's command in a container.
     Exec,
     /// A request for the URL of a stream.

@@ -16,6 +16,7 @@ pub mod config;
 pub mod container_ends;
 pub mod context;
 pub mod control;
+pub mod cordon;
 pub mod desired;
 pub mod devices;
 pub mod effect;

@@ -108,6 +108,7 @@ pub struct Metrics {
     cgroup_duration: Histograms,
     pub manifest_errors: Gauge,
     pub drained_pods: Gauge,
+    pub node_cordoned: Gauge,
     node: node_resources::Node,
     pub log_lines_dropped: PlainCounter,
     kubectl_requests: Counters,
@@ -140,6 +141,7 @@ impl Metrics {
             ),
             desired_pods: r.gauges("kubelet_desired_pods", "Number of pods in the manifests"),
             drained_pods: r.gauge("wherry_drained_pods", "Pods that are drained"),
+            node_cordoned: r.gauge("wherry_node_cordoned", "1 while the node is cordoned"),
             manifest_errors: r.gauge("wherry_manifest_errors", "Current number of errors in the manifest directory"),
             node: node_resources::Node::new(&mut r),
             admission_rejections: r

@@ -28,6 +28,8 @@ mod init;
 mod kube_requests;
 mod kubectl;
 mod kubectl_changes;
+mod kubectl_debug;
+mod kubectl_drain;
 mod kubelet_endpoints;
 mod lab;
 mod life;

@@ -66,6 +66,12 @@ impl World {
                     self.checks.bounds.end_requested(uid, *grace, self.clock.now, &self.runtime);
                 }
             }
+            Request::Evict { uid, grace } => {
+                if known(self, &uid) {
+                    self.checks.killed(uid, TerminationSource::ApiEviction, &self.engine, &self.runtime);
+                    self.checks.bounds.end_requested(uid, *grace, self.clock.now, &self.runtime);
+                }
+            }
             Request::Undrain { uids } => {
                 let uids: BTreeSet<Uid> = uids.iter().filter(|uid| known(self, uid)).cloned().collect();
                 self.checks.undrained(&uids);
@@ -77,7 +83,12 @@ impl World {
                     self.checks.bounds.end_requested(&uid, Some(*grace), self.clock.now, &self.runtime);
                 }
             }
-            Request::Retry { .. } | Request::Exec(_) | Request::Stream(_) | Request::Usage | Request::Images => {}
+            Request::Cordon { .. }
+            | Request::Retry { .. }
+            | Request::Exec(_)
+            | Request::Stream(_)
+            | Request::Usage
+            | Request::Images => {}
         }
     }
 
@@ -113,7 +124,8 @@ impl World {
             return;
         }
         let record = self.disk.records.get(&format!("pods/{uid}")).map(String::as_str).unwrap_or_default();
-        let recorded = record.contains("\"waitsFor\":[\"drain\"");
+        let record: serde_json::Value = serde_json::from_str(record).unwrap_or_default();
+        let recorded = record["waitsFor"].as_array().is_some_and(|all| all.iter().any(|by| by == "drain"));
         let wrong = match outcome {
             DrainOutcome::Ending | DrainOutcome::Down => !recorded,
             DrainOutcome::Starts | DrainOutcome::Waits | DrainOutcome::NotDrained => recorded,
@@ -267,7 +279,7 @@ impl World {
             let pick = |dice: &mut Rng| uids[below(dice, uids.len() as u64) as usize].clone();
             (0..1 + below(dice, 3)).map(|_| pick(dice)).collect::<Vec<Uid>>()
         };
-        let request = match below(dice, 19) {
+        let request = match below(dice, 23) {
             0 | 1 => {
                 let grace = [None, Some(1), Some(4)][below(dice, 3) as usize].map(Duration::from_secs);
                 Request::Drain { uids: some(dice), grace }
@@ -290,6 +302,11 @@ impl World {
             }
             16 => Request::Stream(stream_of_command(some(dice).remove(0), None)),
             17 => Request::Stream(attach(some(dice).remove(0), below(dice, 2) == 0)),
+            19 | 20 => Request::Cordon { on: below(dice, 2) == 0 },
+            21 | 22 => {
+                let grace = [None, Some(1), Some(4)][below(dice, 3) as usize].map(Duration::from_secs);
+                Request::Evict { uid: some(dice).remove(0), grace }
+            }
             18 => Request::Stream(forward(some(dice).remove(0), &[80])),
             _ => {
                 let open: Vec<RequestId> = self.users.open.keys().copied().collect();

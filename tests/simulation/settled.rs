@@ -10,6 +10,7 @@ use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
 use wherry::api::names::Uid;
 use wherry::api::pod::{RestartPolicy, is_sidecar};
+use wherry::engine::control::Request;
 use wherry::engine::effect::TimerKey;
 use wherry::engine::node::PodView;
 
@@ -32,6 +33,7 @@ pub fn settle(w: &mut World, pool: &Pool) -> Judged {
     // Deadlines are 40 s, and the clock may have been set. Pods with a deadline end by then.
     w.run(20);
     KILLERS.into_iter().for_each(|by| w.release(by));
+    w.ask(Request::Cordon { on: false });
     w.run(150);
     if !w.config.eviction.thresholds.is_empty() {
         // E5: the longest delay of an evicted pod, and one pod after another.

@@ -72,6 +72,16 @@ impl ApiClient {
         http::exchange(self.dial()?, method, path)
     }
 
+    /// POST with this body, on a connection of its own. Returns the HTTP status.
+    pub fn post(&self, path: &str, media_type: &str, body: &[u8]) -> u16 {
+        let length = body.len();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {media_type}\r\nContent-Length: {length}\r\n\r\n"
+        );
+        let request = [head.as_bytes(), body].concat();
+        self.connect().and_then(|mut connection| connection.exchange(&request)).expect("an answer").status
+    }
+
     fn dial(&self) -> io::Result<TlsStream> {
         let stream = TcpStream::connect(("127.0.0.1", self.port))?;
         stream.set_read_timeout(Some(Duration::from_secs(120)))?;

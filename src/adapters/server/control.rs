@@ -22,6 +22,8 @@ pub fn parse(request: &Request) -> Option<Result<control::Request, RequestError>
         Route::Undrain => drain(&request.body).map(|DrainRequest { uids, .. }| control::Request::Undrain {
             uids: uids.into_iter().map(Uid::from).collect(),
         }),
+        Route::Cordon => Ok(control::Request::Cordon { on: true }),
+        Route::Uncordon => Ok(control::Request::Cordon { on: false }),
         Route::Exec => exec(&request.body).map(control::Request::Exec),
         Route::Stream => stream(&request.body).map(control::Request::Stream),
         Route::Usage => Ok(control::Request::Usage),
@@ -74,7 +76,9 @@ pub fn response(answer: Result<Reply, RequestError>) -> Response {
     match answer {
         Ok(Reply::Drained(drained)) => Response::json(serde_json::to_vec(&drained).unwrap_or_default()),
         // (No route of the control socket requests it.)
-        Ok(Reply::Shortened) => Response::text(200, ""),
+        Ok(Reply::Shortened | Reply::Evicted { .. }) => Response::text(200, ""),
+        Ok(Reply::Cordoned { on: true }) => Response::text(200, "the node is cordoned\n"),
+        Ok(Reply::Cordoned { on: false }) => Response::text(200, "the node is not cordoned\n"),
         Ok(Reply::Retried { pod, outcome }) => Response::text(200, format!("pod {pod} was retried: {outcome}\n")),
         Ok(Reply::Executed(output)) => executed(output),
         Ok(Reply::StreamUrl(url)) => Response::json(serde_json::to_vec(&StreamUrl { url }).unwrap_or_default()),

@@ -69,6 +69,10 @@ pub enum Route {
     Drain,
     /// W27: ends a drain. Has the same request and answer as `Drain`.
     Undrain,
+    /// A10: cordons the node. The answer is a sentence, sent when the cordon is durable.
+    Cordon,
+    /// A10: ends the cordon.
+    Uncordon,
     /// Takes a `control::ExecRequest`: runs a command in a container. The answer is sent when the command has ended.
     Exec,
     /// Takes a `control::StreamRequest`: requests the URL of a stream from the runtime. The answer is a `control::StreamUrl`.
@@ -104,6 +108,8 @@ impl Route {
             "/retry" => Route::Retry,
             "/drain" => Route::Drain,
             "/undrain" => Route::Undrain,
+            "/cordon" => Route::Cordon,
+            "/uncordon" => Route::Uncordon,
             "/exec" => Route::Exec,
             "/stream" => Route::Stream,
             "/usage" => Route::Usage,
@@ -126,7 +132,9 @@ impl Route {
     /// they get a 404.
     pub fn accepts(listener_kind: ListenerKind, path: &str) -> Accepts {
         match Route::find(listener_kind, path) {
-            Some(Route::Retry | Route::KubectlReload) => Accepts { methods: &["POST"], body: 0, fields: false },
+            Some(Route::Retry | Route::Cordon | Route::Uncordon | Route::KubectlReload) => {
+                Accepts { methods: &["POST"], body: 0, fields: false }
+            }
             Some(Route::Drain | Route::Undrain | Route::Exec | Route::Stream) => {
                 Accepts { methods: &["POST"], body: MAX_BODY, fields: false }
             }
@@ -275,7 +283,7 @@ mod tests {
         assert_eq!(Route::find(ListenerKind::Control, "/retry"), Some(Route::Retry));
         assert_eq!(Route::find(ListenerKind::ReadOnly, "/retry"), None);
         assert_eq!(Route::find(ListenerKind::Health, "/retry"), None);
-        for path in ["/drain", "/undrain", "/exec", "/stream", "/usage", "/images"] {
+        for path in ["/drain", "/undrain", "/cordon", "/uncordon", "/exec", "/stream", "/usage", "/images"] {
             assert!(Route::find(ListenerKind::Control, path).is_some(), "{path}");
             assert_eq!(Route::find(ListenerKind::ReadOnly, path), None, "{path}");
             assert_eq!(Route::find(ListenerKind::Health, path), None, "{path}");

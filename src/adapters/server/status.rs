@@ -75,6 +75,8 @@ pub struct PodCounts {
     pub terminating: u64,
     /// Drained pods, not started until `wherry undrain` (W27).
     pub drained: u64,
+    /// Pods that wait for `wherry uncordon` (A10, A11).
+    pub waiting_for_uncordon: u64,
     /// Running containers.
     pub containers: u64,
 }
@@ -85,6 +87,9 @@ pub struct PodCounts {
 pub struct NodeRoom {
     /// By resource name: the resources that every node has, and all others with a capacity or a request.
     pub resources: BTreeMap<String, ResourceRoom>,
+    /// The node is cordoned (A10).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub cordoned: bool,
     /// The conditions that are true (E2), for example `MemoryPressure`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pressure: Vec<String>,
@@ -111,7 +116,7 @@ impl NodeRoom {
             (name.to_owned(), ResourceRoom { capacity, allocatable, requested })
         };
         let resources = names.chain([CPU, MEMORY, EPHEMERAL_STORAGE, PODS]).map(one).collect();
-        NodeRoom { resources, pressure }
+        NodeRoom { resources, cordoned: false, pressure }
     }
 }
 

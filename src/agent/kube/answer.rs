@@ -95,6 +95,7 @@ impl Kube {
         match (verb, asked.path.subresource) {
             ("get", None | Some("status")) => self.get(asked, orders),
             ("get" | "create", Some(sub @ ("exec" | "attach" | "portforward"))) => self.session(asked, sub, orders),
+            ("create", Some("eviction")) => self.evict(asked, body, orders),
             ("get", Some("log")) => self.log(asked, orders),
             ("list", None) => self.list(asked, orders),
             ("watch", None) => self.watch(asked),
@@ -210,8 +211,7 @@ impl Kube {
         if !resource.verbs.contains(&verb) {
             return Err(Failure::method_not_allowed());
         }
-        let media_type = asked.api.head.values("content-type").next().unwrap_or_default();
-        let media_type = media_type.split(';').next().unwrap_or_default().trim();
+        let media_type = asked.media_type();
         let mut path = asked.path.clone();
         let mut options = Value::Null;
         let change = match (verb, media_type) {
@@ -235,6 +235,9 @@ impl Kube {
                 None
             }
         };
+        if let (Kind::Node, Some(change)) = (resource.kind, &change) {
+            return self.change_node(asked, change, orders);
+        }
         if resource.namespaced && path.namespace.is_none() {
             return Err(Failure::bad_request("an object of this resource needs a namespace in the path"));
         }
@@ -270,7 +273,7 @@ impl Kube {
         }
         let seconds = options.get("gracePeriodSeconds").and_then(Value::as_u64);
         let seconds = seconds.or(asked.query.number("gracePeriodSeconds").map_err(Failure::bad_request)?);
-        let dry_run = asked.query.all("dryRun").any(|v| v == "All")
+        let dry_run = asked.is_dry_run()
             || options.get("dryRun").and_then(Value::as_array).is_some_and(|all| all.iter().any(|v| v == "All"));
         let Some(directory) = asked.view.manifests.writable_directory() else {
             let why = "the manifest directory is not readable, or not the one of the running pods; see wherry status";
@@ -317,14 +320,26 @@ impl Kube {
 }
 
 /// A request for objects.
-struct Asked<'a> {
-    view: &'a View<'a>,
-    api: &'a ApiRequest,
-    client: &'a Client,
-    path: &'a ObjectPath,
-    query: &'a Query,
+pub(super) struct Asked<'a> {
+    pub view: &'a View<'a>,
+    pub api: &'a ApiRequest,
+    pub client: &'a Client,
+    pub path: &'a ObjectPath,
+    pub query: &'a Query,
     accept: &'a str,
-    ticket: Ticket,
+    pub ticket: Ticket,
+}
+
+impl Asked<'_> {
+    /// The media type of the body, without parameters.
+    pub fn media_type(&self) -> &str {
+        let field = self.api.head.values("content-type").next().unwrap_or_default();
+        field.split(';').next().unwrap_or_default().trim()
+    }
+
+    pub fn is_dry_run(&self) -> bool {
+        self.query.all("dryRun").any(|v| v == "All")
+    }
 }
 
 fn json(value: &Value) -> Response {
@@ -375,13 +390,17 @@ fn document(view: &View<'_>, target: &Target, accept: &str, verbose: bool) -> Re
 }
 
 /// The object in a body. kubectl sends some objects as protobuf.
-fn object(body: &[u8], media_type: &str) -> Result<Value> {
+pub(super) fn object(body: &[u8], media_type: &str) -> Result<Value> {
     match media_type {
         "application/json" | "" => json_body(body),
         "application/yaml" => yaml_body(body),
-        "application/vnd.kubernetes.protobuf" => {
-            protobuf::to_json(body).ok_or_else(|| Failure::unsupported_media_type("application/json, application/yaml"))
-        }
+        "application/vnd.kubernetes.protobuf" => match protobuf::pod(body) {
+            Some(pod) => pod.map_err(|e| Failure::bad_request(format!("the body is no Pod in protobuf: {e}"))),
+            None => {
+                let unsupported = || Failure::unsupported_media_type("application/json, application/yaml");
+                protobuf::to_json(body).ok_or_else(unsupported)
+            }
+        },
         _ => Err(Failure::unsupported_media_type("application/json, application/yaml")),
     }
 }
@@ -398,15 +417,14 @@ fn yaml_body(body: &[u8]) -> Result<Value> {
 /// A review, the only object that is created without being stored.
 fn review(asked: &Asked<'_>, body: &[u8]) -> Result<Response> {
     let kind = asked.path.resource.kind;
-    let content_type = asked.api.head.values("content-type").next().unwrap_or_default();
-    let object = object(body, content_type.split(';').next().unwrap_or_default().trim())?;
+    let object = object(body, asked.media_type())?;
     let mut response = json(&reviews::answer(kind, object, &asked.client.name, asked.client.role));
     response.status = 201;
     Ok(response)
 }
 
 /// The pod that the path names.
-fn pod_of<'a>(asked: &Asked<'a>) -> Result<&'a Rc<Pod>> {
+pub(super) fn pod_of<'a>(asked: &Asked<'a>) -> Result<&'a Rc<Pod>> {
     let part = |text: &'a Option<String>| text.as_deref().unwrap_or_default();
     let (namespace, name) = (part(&asked.path.namespace), part(&asked.path.name));
     let pod = asked.view.engine.pod_named(&FullName::new(namespace, name));

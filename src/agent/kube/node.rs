@@ -3,6 +3,7 @@
 use crate::agent::content::View;
 use crate::agent::views;
 use crate::api::kube::discovery::kubernetes_version;
+use crate::api::kube::node_change;
 use crate::api::resources::{CPU, PODS, Resources};
 use serde_json::{Map, Value, json};
 use std::fs;
@@ -76,7 +77,7 @@ pub(super) fn object(view: &View<'_>, machine: &Machine, addresses: &[String]) -
     let architecture = facts.labels.get("kubernetes.io/arch").cloned().unwrap_or_default();
     let internal = addresses.iter().map(|a| json!({ "type": "InternalIP", "address": a }));
     let host = std::iter::once(json!({ "type": "Hostname", "address": facts.name }));
-    json!({
+    let mut node = json!({
         "kind": "Node",
         "apiVersion": "v1",
         "metadata": {
@@ -105,7 +106,9 @@ pub(super) fn object(view: &View<'_>, machine: &Machine, addresses: &[String]) -
                 "architecture": architecture,
             },
         },
-    })
+    });
+    node_change::show(&mut node, summary.cordoned);
+    node
 }
 
 /// As a kubelet writes them: cpu in cores if it is a whole number, memory in Ki.

@@ -5,11 +5,14 @@ use super::node;
 use crate::agent::content::View;
 use crate::agent::views;
 use crate::api::data_object::{DataKey, DataKind, DataObject, DataValue};
+use crate::api::kube::eviction;
 use crate::api::kube::resources::{Kind, Resource};
 use crate::api::kube::versions::Key;
 use crate::api::names::FullName;
 use crate::api::priority::{self, PriorityClass};
 use crate::api::uid::digest_of_bytes;
+use crate::engine::node::PodView;
+use crate::engine::pod::placement::Placement;
 use k8s_openapi::ByteString;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -93,7 +96,7 @@ impl Kube {
 }
 
 /// A pod with the fields that an API server would have filled in.
-pub(super) fn pod_object(view: &crate::engine::node::PodView<'_>) -> Value {
+pub(super) fn pod_object(view: &PodView<'_>) -> Value {
     let mut object = views::pod_value(view);
     let first_seen = object.pointer("/metadata/annotations/kubernetes.io~1config.seen").cloned();
     let metadata = &mut object["metadata"];
@@ -115,7 +118,27 @@ pub(super) fn pod_object(view: &crate::engine::node::PodView<'_>) -> Value {
     }
     object["kind"] = "Pod".into();
     object["apiVersion"] = "v1".into();
+    match view.placement {
+        Placement::Bound => {}
+        Placement::Gone => eviction::leave(&mut object),
+        Placement::Unscheduled => eviction::unschedule(&mut object, UNCORDON),
+        Placement::Successor { drained } => {
+            object["metadata"]["uid"] = shown_uid(view).into();
+            eviction::unschedule(&mut object, if drained { UNDRAIN } else { UNCORDON });
+        }
+    }
     object
+}
+
+const UNCORDON: &str = "the node is cordoned; kubectl uncordon lets the pod start";
+const UNDRAIN: &str = "the pod is drained; wherry undrain lets it start";
+
+/// The UID of the object that the API shows: a pod that has ended and waits to start again is shown as its successor.
+pub(super) fn shown_uid(view: &PodView<'_>) -> String {
+    match view.placement {
+        Placement::Successor { .. } => eviction::successor_uid(view.pod.uid.as_str()),
+        Placement::Bound | Placement::Gone | Placement::Unscheduled => view.pod.uid.to_string(),
+    }
 }
 
 fn data_object(object: &DataObject) -> Value {

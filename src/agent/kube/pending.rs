@@ -27,6 +27,12 @@ pub(super) struct PendingRequests {
 #[derive(Debug)]
 pub(super) enum Pending {
     Session(Session),
+    /// The eviction of this pod.
+    Evict {
+        name: String,
+    },
+    /// A change of the node.
+    Cordon,
     /// One measurement is requested.
     Read(UsagePage),
     /// The first measurement is requested.
@@ -79,6 +85,8 @@ impl Kube {
         let Some(pending) = self.pending.requests.remove(&ticket) else { return Err(answer) };
         let response = match (pending, answer) {
             (Pending::Read(page), answer) => Ok(Some(kubelet::usage_page(view, &self.machine, page, answer))),
+            (Pending::Evict { name }, answer) => self.node_answered(view, Some(name), answer).map(Some),
+            (Pending::Cordon, answer) => self.node_answered(view, None, answer).map(Some),
             (_, Err(error)) => Err(Failure::http(error.status(), &error.to_string())),
             (Pending::Session(session), Ok(Reply::StreamUrl(url))) => {
                 session.upstream(&url).map(|upstream| Some(Response::new(200, TEXT, Body::Upgrade(upstream))))

@@ -3,7 +3,7 @@
 //! Manifests change rarely, and the first comparison of an object is its `creationTimestamp`, so they are always compared.
 
 use super::Kube;
-use super::objects::{NAMESPACES, pod_object};
+use super::objects::{NAMESPACES, pod_object, shown_uid};
 use crate::agent::content::View;
 use crate::api::data_object::{DataKey, DataKind, DataObjects};
 use crate::api::kube::pod_notes::PodNotes;
@@ -146,17 +146,14 @@ impl Kube {
         let Objects { pods, versions, .. } = &mut self.objects;
         match view.engine.pod_named(name) {
             Some(pod) => {
-                let last = || pods.last_state(name).unwrap_or_else(|| bare(&key));
-                versions.changed(&key, pod.pod.uid.as_str(), last);
+                let uid = versions.uid(&key);
+                let last = || last_state(&key, pods.last_state(name), uid.as_deref());
+                versions.changed(&key, &shown_uid(&pod), last);
             }
             None => {
                 let uid = versions.uid(&key);
                 let last = pods.last_state(name);
-                versions.removed(&key, || {
-                    let mut object = last.unwrap_or_else(|| bare(&key));
-                    object["metadata"]["uid"] = uid.as_deref().unwrap_or_default().into();
-                    object
-                });
+                versions.removed(&key, || last_state(&key, last, uid.as_deref()));
             }
         }
     }
@@ -230,6 +227,12 @@ impl Kube {
         }
     }
 
+    /// The node has changed by a request.
+    pub(super) fn follow_changed_node(&mut self, view: &View<'_>) {
+        self.objects.node_read = Some(view.now.boot);
+        self.follow_node(view);
+    }
+
     fn follow_node(&mut self, view: &View<'_>) {
         let node = super::node::object(view, &self.machine, &self.objects.addresses);
         if node != self.objects.node {
@@ -247,6 +250,13 @@ fn ending(pod: &crate::engine::node::PodView<'_>) -> Option<Value> {
 
 pub(super) fn key(kind: Kind, namespace: &str, name: &str) -> Key {
     Key { kind, namespace: namespace.into(), name: name.into() }
+}
+
+/// The last state of a pod that is gone.
+fn last_state(key: &Key, last: Option<Value>, uid: Option<&str>) -> Value {
+    let mut object = last.unwrap_or_else(|| bare(key));
+    object["metadata"]["uid"] = uid.unwrap_or_default().into();
+    object
 }
 
 /// An object of which only the name is known.

@@ -47,13 +47,18 @@ pub fn resource_list(group: &str, version: &str) -> Value {
         }
         all.push(entry);
         for sub in resource.subresources {
-            all.push(json!({
+            let mut entry = json!({
                 "name": format!("{}/{}", resource.plural, sub.name),
                 "singularName": "",
                 "namespaced": resource.namespaced,
                 "kind": sub.kind_name,
                 "verbs": sub.verbs,
-            }));
+            });
+            if let Some((group, version)) = sub.own_group() {
+                entry["group"] = group.into();
+                entry["version"] = version.into();
+            }
+            all.push(entry);
         }
     }
     let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
@@ -97,7 +102,11 @@ fn aggregated_resource(resource: &Resource, group: &str, version: &str) -> Value
     let subs: Vec<Value> = resource
         .subresources
         .iter()
-        .map(|s| json!({ "subresource": s.name, "responseKind": kind(s.kind_name), "verbs": s.verbs }))
+        .map(|s| {
+            let (group, version) = s.own_group().unwrap_or((group, version));
+            let kind = json!({ "group": group, "version": version, "kind": s.kind_name });
+            json!({ "subresource": s.name, "responseKind": kind, "verbs": s.verbs })
+        })
         .collect();
     if !subs.is_empty() {
         entry["subresources"] = subs.into();
@@ -165,6 +174,25 @@ mod tests {
         assert_eq!(new, legacy);
         assert_eq!(names(&group_list()["groups"]).len(), groups().len());
         assert_eq!(group("metrics.k8s.io", "v1beta1")["preferredVersion"]["groupVersion"], "metrics.k8s.io/v1beta1");
+    }
+
+    #[test]
+    fn a11_kubectl_finds_that_evictions_are_supported() {
+        assert!(names(&group_list()["groups"]).contains(&"policy"));
+        assert_eq!(group("policy", "v1")["preferredVersion"]["groupVersion"], "policy/v1");
+        assert_eq!(resource_list("policy", "v1")["resources"], json!([]));
+        let legacy = resource_list("", "v1");
+        let eviction = legacy["resources"].as_array().unwrap().iter().find(|r| r["name"] == "pods/eviction").unwrap();
+        assert_eq!(
+            (&eviction["kind"], &eviction["group"], &eviction["version"]),
+            (&"Eviction".into(), &"policy".into(), &"v1".into())
+        );
+        let new = aggregated("v2", true);
+        let pods = new["items"][0]["versions"][0]["resources"].as_array().unwrap();
+        let pods = pods.iter().find(|r| r["resource"] == "pods").unwrap();
+        let eviction =
+            pods["subresources"].as_array().unwrap().iter().find(|s| s["subresource"] == "eviction").unwrap();
+        assert_eq!(eviction["responseKind"], json!({ "group": "policy", "version": "v1", "kind": "Eviction" }));
     }
 
     #[test]

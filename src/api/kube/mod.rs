@@ -2,11 +2,12 @@
 //!
 //! - `resources`: the resources that Wherry serves; `discovery`: the documents that describe them; `openapi`: the document that
 //!   tells kubectl that the server validates;
-//! - `path`: the target of a request; `kubelet`: the paths of a kubelet; `query`: its options; `accept`: the requested format; `protobuf`: bodies that are not JSON;
+//! - `path`: the target of a request; `kubelet`: the paths of a kubelet; `query`: its options; `accept`: the requested format; `protobuf`: bodies that are not JSON, `pod_protobuf`: pods;
 //! - `access`: which role may do what; `reviews`: the answers for a client that asks;
 //! - `selection`: which objects a list or watch contains; `versions`: resource versions, and the changes since one of them;
 //!   `pod_notes`: the pods that may have changed; `bookmarks`: when a watch gets one;
 //! - `table`: objects as rows of a table; `pod_row`: the row of a pod;
+//! - `eviction`: evictions, and pods that are not on the node; `node_change`: cordons;
 //! - `write`: from a manifest and a request to the new manifest; `strategic`, `json_patch`: the formats of patches;
 //! - `status`: errors.
 
@@ -14,11 +15,14 @@ pub mod accept;
 pub mod access;
 pub mod bookmarks;
 pub mod discovery;
+pub mod eviction;
 pub mod json_patch;
 pub mod kubelet;
+pub mod node_change;
 pub mod openapi;
 pub mod path;
 pub mod pod_notes;
+pub mod pod_protobuf;
 pub mod pod_row;
 pub mod protobuf;
 pub mod query;

@@ -2,7 +2,7 @@
 
 use super::kubelet::KubeletPath;
 use super::query::decode;
-use super::resources::{RESOURCES, Resource, groups};
+use super::resources::{Resource, groups};
 use super::status::Failure;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +45,8 @@ pub fn parse(path: &str) -> Result<Target, Failure> {
     let parts: Vec<String> = path.trim_matches('/').split('/').map(|part| decode(part, false)).collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     let known = |group: &str, version: &str| {
-        RESOURCES.iter().find(|r| r.group == group && r.version == version).map(|r| (r.group, r.version))
+        let core = std::iter::once(("", "v1"));
+        core.chain(groups()).find(|(g, v)| *g == group && *v == version)
     };
     let target = match parts[..] {
         ["api"] => Some(Target::Core),

@@ -1,5 +1,6 @@
 //! Reads the few protobuf bodies that kubectl sends although the server offers only JSON.
 
+use super::pod_protobuf::{self, PodError};
 use k8s_openapi::ByteString;
 use serde_json::{Map, Value, json};
 
@@ -8,7 +9,7 @@ const MAGIC: &[u8] = b"k8s\0";
 
 /// The value of a field. Fields with a fixed length are skipped: none of these kinds has one.
 #[derive(Clone, Copy)]
-enum Field<'a> {
+pub(super) enum Field<'a> {
     Number(u64),
     Bytes(&'a [u8]),
 }
@@ -32,6 +33,38 @@ fn fields(mut rest: &[u8]) -> impl Iterator<Item = (u64, Field<'_>)> {
             }
         }
     })
+}
+
+/// A message is cut off, or has a field of an invalid type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+/// The fields of a message, in their order. An error is the last item.
+pub(super) fn read_fields(mut rest: &[u8]) -> impl Iterator<Item = Result<(u64, Field<'_>), Malformed>> {
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let field = read_field(&mut rest).ok_or(Malformed);
+        if field.is_err() {
+            rest = &[];
+        }
+        Some(field)
+    })
+}
+
+fn read_field<'a>(rest: &mut &'a [u8]) -> Option<(u64, Field<'a>)> {
+    let tag = varint(rest)?;
+    match tag & 7 {
+        0 => Some((tag >> 3, Field::Number(varint(rest)?))),
+        2 => {
+            let length = usize::try_from(varint(rest)?).ok()?;
+            let (bytes, after) = rest.split_at_checked(length)?;
+            *rest = after;
+            Some((tag >> 3, Field::Bytes(bytes)))
+        }
+        _ => None,
+    }
 }
 
 fn varint(rest: &mut &[u8]) -> Option<u64> {
@@ -109,6 +142,22 @@ fn unknown(body: &[u8]) -> Option<(String, &[u8])> {
     Some((text(message(body, 1)?, 2), message(body, 2).unwrap_or_default()))
 }
 
+/// The Pod in a body. None: it has another kind.
+pub fn pod(body: &[u8]) -> Option<Result<Value, PodError>> {
+    let (kind, of) = unknown(body)?;
+    (kind == "Pod").then(|| {
+        let mut pod = pod_protobuf::pod(of)?;
+        pod["kind"] = kind.into();
+        pod["apiVersion"] = api_version(body).into();
+        Ok(pod)
+    })
+}
+
+fn api_version(body: &[u8]) -> String {
+    let kind = body.strip_prefix(MAGIC).and_then(|body| message(body, 1));
+    kind.map(|kind| text(kind, 1)).unwrap_or_default()
+}
+
 /// The body as JSON, for the kinds that kubectl sends: only their fields that the server uses. None: not one of them.
 pub fn to_json(body: &[u8]) -> Option<Value> {
     let (kind, of) = unknown(body)?;
@@ -134,6 +183,14 @@ pub fn to_json(body: &[u8]) -> Option<Value> {
             Some(json!({ "kind": kind, "spec": { "namespace": text(spec, 1) } }))
         }
         "SelfSubjectReview" => Some(json!({ "kind": kind })),
+        "DeleteOptions" => Some(delete_options(of)),
+        "Eviction" => {
+            let mut eviction = json!({ "kind": kind, "apiVersion": api_version(body), "metadata": metadata(of) });
+            if let Some(options) = message(of, 2) {
+                eviction["deleteOptions"] = delete_options(options);
+            }
+            Some(eviction)
+        }
         "ConfigMap" => {
             let fields = [("data", map(of, 2, string)), ("binaryData", map(of, 3, base64))];
             Some(with_data(&kind, of, fields, number(of, 4)))
@@ -164,6 +221,21 @@ pub fn to_json(body: &[u8]) -> Option<Value> {
         }
         _ => None,
     }
+}
+
+fn delete_options(of: &[u8]) -> Value {
+    let mut options = json!({});
+    if let Some(seconds) = number(of, 1) {
+        options["gracePeriodSeconds"] = seconds.cast_signed().into();
+    }
+    if let Some(preconditions) = message(of, 2) {
+        options["preconditions"] = json!({ "uid": text(preconditions, 1), "resourceVersion": text(preconditions, 2) });
+    }
+    let dry_run: Vec<Value> = messages(of, 5).map(string).collect();
+    if !dry_run.is_empty() {
+        options["dryRun"] = dry_run.into();
+    }
+    options
 }
 
 /// A ConfigMap or a Secret.
@@ -220,6 +292,23 @@ mod tests {
         );
         let class = [&meta[..], &[2 << 3, 0x9c, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]].concat();
         assert_eq!(to_json(&body("PriorityClass", &class)).unwrap()["value"], -100);
+    }
+
+    #[test]
+    fn a11_an_eviction_is_read() {
+        let meta = field(1, &[field(1, b"web"), field(3, b"shop")].concat());
+        let options = [vec![1 << 3, 5], field(2, &field(1, b"u")), field(5, b"All")].concat();
+        assert_eq!(
+            to_json(&body("Eviction", &[meta, field(2, &options)].concat())).unwrap(),
+            json!({
+                "kind": "Eviction", "apiVersion": "authorization.k8s.io/v1",
+                "metadata": { "name": "web", "namespace": "shop" },
+                "deleteOptions": {
+                    "gracePeriodSeconds": 5, "preconditions": { "uid": "u", "resourceVersion": "" }, "dryRun": ["All"],
+                },
+            })
+        );
+        assert_eq!(to_json(&body("DeleteOptions", &[1 << 3, 7])).unwrap(), json!({ "gracePeriodSeconds": 7 }));
     }
 
     #[test]

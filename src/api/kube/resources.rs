@@ -47,6 +47,9 @@ const READ: &[&str] = &["get", "list", "watch"];
 const READ_AND_WRITE: &[&str] = &["create", "delete", "get", "list", "patch", "update", "watch"];
 const CREATE: &[&str] = &["create"];
 
+/// The group of the kind Eviction, with its version. It has no resources. (kubectl drain evicts pods only if it exists.)
+const POLICY: (&str, &str) = ("policy", "v1");
+
 /// All resources. Those of a group are adjacent.
 pub static RESOURCES: &[Resource] = &[
     Resource {
@@ -98,7 +101,7 @@ pub static RESOURCES: &[Resource] = &[
         namespaced: false,
         short_names: &["no"],
         categories: &[],
-        verbs: READ,
+        verbs: &["get", "list", "patch", "update", "watch"],
         subresources: &[],
     },
     Resource {
@@ -114,6 +117,7 @@ pub static RESOURCES: &[Resource] = &[
         verbs: READ_AND_WRITE,
         subresources: &[
             Subresource { name: "attach", kind_name: "PodAttachOptions", verbs: &["create", "get"] },
+            Subresource { name: "eviction", kind_name: "Eviction", verbs: CREATE },
             Subresource { name: "exec", kind_name: "PodExecOptions", verbs: &["create", "get"] },
             Subresource { name: "log", kind_name: "Pod", verbs: &["get"] },
             Subresource { name: "portforward", kind_name: "PodPortForwardOptions", verbs: &["create", "get"] },
@@ -265,9 +269,18 @@ impl Resource {
     }
 }
 
+impl Subresource {
+    /// The group and version of its kind, if they are not those of the resource.
+    pub fn own_group(&self) -> Option<(&'static str, &'static str)> {
+        (self.kind_name == "Eviction").then_some(POLICY)
+    }
+}
+
 /// The groups in order, each with its only version. The core group is not one of them.
 pub fn groups() -> Vec<(&'static str, &'static str)> {
     let mut groups: Vec<_> = RESOURCES.iter().map(|r| (r.group, r.version)).filter(|(g, _)| !g.is_empty()).collect();
+    groups.push(POLICY);
+    groups.sort_unstable();
     groups.dedup();
     groups
 }
@@ -285,7 +298,7 @@ mod tests {
             let before = RESOURCES[..at].iter().rposition(|r| r.group == resource.group);
             assert!(before.is_none_or(|b| b + 1 == at), "{}", resource.plural);
         }
-        assert_eq!(groups().len(), 6);
+        assert_eq!(groups().len(), 7);
         assert_eq!(Resource::of(Kind::Lease).qualified(), "leases.coordination.k8s.io");
         assert_eq!(Resource::of(Kind::NodeMetrics).api_version(), "metrics.k8s.io/v1beta1");
     }

@@ -137,6 +137,7 @@ impl Content for Hostile {
                 let one = |outcome| json!({"uid": HOSTILE, "namespace": HOSTILE, "name": HOSTILE, "outcome": outcome});
                 json!({"pods": outcomes.map(one)}).to_string()
             }
+            Route::Cordon => HOSTILE.to_owned(),
             Route::Retry if request.uid.as_deref() == Some("uid-1") => HOSTILE.to_owned(),
             Route::Stream if request.body.starts_with(b"{\"uid\":\"uid-1\",\"exec\"") => {
                 json!({"url": HOSTILE}).to_string()
@@ -175,6 +176,8 @@ fn command_lines(command: &str) -> &'static [&'static str] {
         "logs" => &["logs nobody\x1b[2J", "logs uid-1 -c nobody\x1b[2J"],
         "retry" => &["retry uid-1", "retry nobody"],
         "drain" => &["drain uid-1 --no-wait", "drain uid-1 --timeout 0s", "drain nobody"],
+        "cordon" => &["cordon"],
+        "uncordon" => &["uncordon"],
         "undrain" => &["undrain uid-1", "undrain nobody"],
         "exec" => &["exec uid-1 -- x", "exec nobody\x1b[2J -- x", "exec -i uid-1 -- x"],
         "cp" => &["cp uid-1:/x\x1b[2J @/copy", "cp @/config.yaml uid-1:/x", "cp nobody\x1b[2J:/x @/copy"],

@@ -75,7 +75,7 @@ impl NodeAdmission {
                     victims.iter().for_each(|uid| self.victims.killed(uid, signal, input.now));
                 }
                 Decision::Restart(uid) => self.victims.restarted(uid, input.now),
-                Decision::Admit(_) | Decision::Wait(..) | Decision::Reject(..) => {}
+                Decision::Admit(_) | Decision::Wait(..) | Decision::Hold(_) | Decision::Reject(..) => {}
                 Decision::Resize(_) | Decision::PostponeResize(..) => {}
             }
         }

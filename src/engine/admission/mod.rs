@@ -31,6 +31,8 @@ pub enum Admission {
     Open,
     /// A4: it fits once other pods are gone. The text names those pods and the missing resources.
     Waits(String),
+    /// A10: the node is cordoned, and the pod has never started on it.
+    Cordoned,
     Admitted,
     /// A3: the reason of the rejection.
     Rejected(Cause),

@@ -5,6 +5,7 @@
 //! starts again under its UID, or a pod of a previous run that does not request room yet. In each case a pod with a
 //! share may be preempted for it, and starts again by A9 (`Victims::to_restart`).
 
+use super::Admission;
 use super::fit::{self, Insufficient};
 use super::node_snapshot::{NodeSnapshot, Verdict};
 use super::pod_requests::PodRequests;
@@ -44,6 +45,8 @@ pub struct Input<'a> {
     pub cache: &'a Cache,
     pub pressure: &'a Pressure,
     pub devices: &'a Devices,
+    /// A10: pods that have never started on the node do not start.
+    pub cordoned: bool,
     /// Without the devices of plugins.
     pub configured: &'a Resources,
 }
@@ -54,6 +57,8 @@ pub enum Decision {
     Admit(Uid),
     /// A4: the text is the message of the status.
     Wait(Uid, String),
+    /// A10: the pod waits for `uncordon`.
+    Hold(Uid),
     Reject(Uid, Cause),
     /// A8: the victims, and the first resource that is short.
     Preempt(Vec<Uid>, Rc<str>),
@@ -228,6 +233,14 @@ impl<'a> Pass<'a> {
     /// pods.
     fn evaluate(&mut self, request: &'a RoomRequest<'a>) -> bool {
         let worker = request.worker;
+        if self.input.cordoned && !worker.bound {
+            // It takes no room before `uncordon`.
+            let is_shown = self.input.has_its_name(worker) && request.after_end.is_none();
+            if is_shown && worker.admission != Admission::Cordoned {
+                self.decisions.push(Decision::Hold(worker.uid.clone()));
+            }
+            return true;
+        }
         let share = Share { worker, requests: request.requests() };
         // A pod that starts after the end of another one: the same worker started again, or the successor of an edited
         // pod that still runs (W8).

@@ -65,6 +65,7 @@ impl Node {
             cache: &self.cache,
             pressure: &Pressure::default(),
             devices: &Devices::default(),
+            cordoned: false,
             configured: &facts.allocatable,
         };
         self.admission.step(input, shutting_down, &mut self.outbox)
@@ -76,6 +77,7 @@ impl Node {
         let short = decisions.map(|decision| match decision {
             Decision::Admit(uid) => format!("admit {uid}"),
             Decision::Wait(uid, _) => format!("wait {uid}"),
+            Decision::Hold(uid) => format!("hold {uid}"),
             Decision::Reject(uid, cause) => format!("reject {uid} {}", cause.reason),
             Decision::Preempt(uids, signal) => format!("preempt {uids:?} {signal}"),
             Decision::Restart(uid) => format!("restart {uid}"),
@@ -152,6 +154,7 @@ fn a2_only_pods_beyond_max_pods_are_rejected_before_the_first_list() {
         cache: &node.cache,
         pressure: &Pressure::default(),
         devices: &Devices::default(),
+        cordoned: false,
         configured: &facts.allocatable,
     };
     let decisions = node.admission.reject_before_first_list(input, false);

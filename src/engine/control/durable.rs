@@ -1,8 +1,7 @@
-//! Answers that must stay true after a kill of Wherry (W27): each is sent when the records that it depends on are
+//! Answers that must stay true after a kill of Wherry (W27, A11): each is sent when the records that it depends on are
 //! durable.
 
 use super::{Reply, RequestError, RequestId};
-use crate::api::control::Drained;
 use crate::engine::effect::{Effect, RecordChange};
 use crate::engine::op::OpId;
 use serde::Serialize;
@@ -27,7 +26,8 @@ enum Change {
 
 #[derive(Debug, Serialize)]
 struct Waiting {
-    drained: Drained,
+    #[serde(skip)]
+    reply: Reply,
     /// The changes that have to be complete first.
     changes: BTreeSet<OpId>,
     /// Why one of the changes could not be written.
@@ -37,7 +37,7 @@ struct Waiting {
 impl Waiting {
     fn answer(self) -> Result<Reply, RequestError> {
         match self.failure {
-            None => Ok(Reply::Drained(self.drained)),
+            None => Ok(self.reply),
             Some(why) => Err(RequestError::NotDurable { why }),
         }
     }
@@ -61,7 +61,7 @@ impl DurableAnswers {
     pub fn answer_when_durable(
         &mut self,
         request: RequestId,
-        drained: Drained,
+        reply: Reply,
         effects: &[Effect],
         mut keys: BTreeSet<String>,
     ) -> Option<Result<Reply, RequestError>> {
@@ -82,7 +82,7 @@ impl DurableAnswers {
         }
         keys.retain(|key| !written.contains(key));
         let failure = keys.iter().find_map(|key| self.unwritten.get(key)).cloned();
-        let waiting = Waiting { drained, changes, failure };
+        let waiting = Waiting { reply, changes, failure };
         if waiting.changes.is_empty() {
             return Some(waiting.answer());
         }
@@ -137,7 +137,7 @@ mod tests {
     /// A request that writes `new` and concerns the records `keys`. Returns the status of an answer without a wait.
     fn change(answers: &mut DurableAnswers, request: u64, new: std::ops::Range<u64>, keys: &[&str]) -> Option<u16> {
         let (new, keys) = (writes(new), keys.iter().map(|key| (*key).to_owned()).collect());
-        let now = answers.answer_when_durable(RequestId(request), Drained::default(), &new, keys);
+        let now = answers.answer_when_durable(RequestId(request), Reply::Shortened, &new, keys);
         now.map(|answer| answer.map_or_else(|e| e.status(), |_| 200))
     }
 

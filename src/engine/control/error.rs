@@ -79,6 +79,10 @@ pub enum RequestError {
     NotDurable {
         why: String,
     },
+    /// A10: the record of the cordon could not be written, so nothing has changed.
+    NotCordoned {
+        why: String,
+    },
     /// The command was not sent.
     NotConnected {
         why: String,
@@ -135,7 +139,7 @@ impl RequestError {
             | RequestError::OnlyTerminal { .. }
             | RequestError::NoStdin { .. }
             | RequestError::NoSandbox { .. } => 409,
-            RequestError::NotDurable { .. } => 500,
+            RequestError::NotDurable { .. } | RequestError::NotCordoned { .. } => 500,
             RequestError::OutputTooLarge
             | RequestError::ExecFailed { .. }
             | RequestError::StreamFailed { .. }
@@ -210,6 +214,9 @@ impl fmt::Display for RequestError {
             ),
             RequestError::NotDurable { why } => {
                 write!(f, "done, but a restart would undo it: {why}; Wherry writes the record again")
+            }
+            RequestError::NotCordoned { why } => {
+                write!(f, "the node's record could not be written, so nothing has changed: {why}")
             }
             RequestError::NotConnected { why } => {
                 write!(f, "there is no connection to the container runtime: {why}")

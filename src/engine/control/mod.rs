@@ -1,4 +1,5 @@
-//! Requests of users over the control socket: drain, undrain, retry, exec, streams, resource usage and images.
+//! Requests of users over the control socket and the API for kubectl: drain, undrain, cordon, evictions, retry, exec, streams,
+//! resource usage and images.
 //!
 //! A request arrives as `Event::Request` and ends in exactly one `Effect::Answer`, at once or later. If its client
 //! disconnects first (`Event::RequestGone`), it ends without an answer. `node::requests` carries the requests out. This
@@ -44,6 +45,10 @@ pub enum Request {
     Drain { uids: Vec<Uid>, grace: Option<Duration> },
     /// W27: allow these pods to run again.
     Undrain { uids: Vec<Uid> },
+    /// A10: cordon the node, or end the cordon.
+    Cordon { on: bool },
+    /// A11: evict this pod. `grace` as for `Drain`.
+    Evict { uid: Uid, grace: Option<Duration> },
     /// W4: shorten the grace period of the pods of this name that terminate because they are not desired any more. A longer one has
     /// no effect.
     Shorten { pod: FullName, grace: Duration },
@@ -64,6 +69,14 @@ pub enum Request {
 pub enum Reply {
     /// To `Drain` and `Undrain`: the outcome for each pod, in the order of the request. The records are durable.
     Drained(Drained),
+    /// To `Cordon`. The record of the node is durable.
+    Cordoned {
+        on: bool,
+    },
+    /// To `Evict`. The record of the pod is durable.
+    Evicted {
+        pod: FullName,
+    },
     Shortened,
     Retried {
         pod: FullName,

@@ -73,6 +73,7 @@ impl Engine {
             cache: &self.pleg.cache,
             pressure: self.eviction.pressure(),
             devices: &self.devices,
+            cordoned: self.cordon.is_on(),
             configured: &self.config.node.allocatable,
         };
         let shutting_down = self.shutdown.is_on();
@@ -107,6 +108,12 @@ impl Engine {
             Decision::Wait(uid, why) => {
                 if let Some(worker) = self.workers.get_mut(&uid) {
                     worker.wait_for_room(why);
+                }
+                self.dirty.insert(uid);
+            }
+            Decision::Hold(uid) => {
+                if let Some(worker) = self.workers.get_mut(&uid) {
+                    worker.hold();
                 }
                 self.dirty.insert(uid);
             }

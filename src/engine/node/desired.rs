@@ -6,6 +6,7 @@ use crate::api::names::{FullName, Uid};
 use crate::api::objects::Objects;
 use crate::api::pod::Pod;
 use crate::api::resize;
+use crate::engine::cordon;
 use crate::engine::desired::precedence;
 use crate::engine::effect::Effect;
 use crate::engine::images::seen;
@@ -24,6 +25,9 @@ impl Engine {
         let of_shutdown = records.iter().find(|(key, _)| key == shutdown::record::KEY);
         let text = of_shutdown.map(|(_, value)| value.as_str());
         self.with_shutdown(|shutdown, _, ctx| shutdown.record_found(text, ctx));
+        if records.iter().any(|(key, _)| key == cordon::KEY) {
+            self.cordon.record_found();
+        }
         if let Some((_, text)) = records.iter().find(|(key, _)| key == seen::KEY) {
             self.images.record_found(text, &mut self.outbox);
         }
@@ -50,6 +54,8 @@ impl Engine {
         self.revive(recorded);
         self.claim(&chosen);
         self.compare_with_workers(chosen);
+        // The last run may have ended between the end of the cordon and the writes of the pods' records.
+        self.release_evicted();
         self.pleg.without_worker.all_claimed();
         self.data_changed();
         self.handle_early(early);
@@ -124,7 +130,7 @@ impl Engine {
             let (uid, holds) = (pod.uid.clone(), drained.contains(&pod.name));
             self.add_worker(pod, None);
             if holds {
-                self.drain_successor(&uid);
+                self.hold_successor(&uid, TerminationSource::Drain);
             }
         }
     }
@@ -188,7 +194,9 @@ impl Engine {
         let nothing = self.pleg.knows_nothing_of(&uid) && !pod.has_own_uid();
         let entry = if nothing { Entry::empty(self.generation) } else { Entry::default() };
         let (start, first_attempt) = (self.now.wall, self.pleg.without_worker.first_attempt(&uid));
-        self.insert_worker(&uid, entry, Worker::new(pod, start, self.now));
+        let mut worker = Worker::new(pod, start, self.now);
+        worker.bound = self.follows_bound(&worker);
+        self.insert_worker(&uid, entry, worker);
         let refused = !self.may_begin(&uid);
         if let Some(worker) = self.workers.get_mut(&uid) {
             worker.sandbox.first_attempt = first_attempt;
@@ -258,6 +266,13 @@ impl Engine {
         worker.place = self.admission.place_of(&worker, self.desired.names(), &self.workers);
         self.workers.insert(uid.clone(), Box::new(worker));
         self.pleg.add(uid.clone(), entry);
+    }
+
+    /// A10: a new version is bound to the node like the version before it.
+    fn follows_bound(&self, worker: &Worker) -> bool {
+        let before = self.desired.names().pods(&worker.name).filter_map(|uid| self.workers.get(uid));
+        let mut before = before.filter(|w| w.pod.is_some() && w.bound);
+        before.any(|w| !w.is_drained() && !w.is_evicted_through_api())
     }
 
     /// W8: the next pod with this name may start.

@@ -21,18 +21,18 @@ impl Engine {
             return self.outbox.push(Effect::Killed { id });
         }
         self.with_worker(&uid, |worker, entry, ctx| worker.kill_for(Some(id), &kill, entry, ctx));
-        if kill.by == TerminationSource::Drain {
-            self.drain_those_behind(&uid);
+        if let TerminationSource::Drain | TerminationSource::ApiEviction = kill.by {
+            self.hold_those_behind(&uid, kill.by);
         }
         self.dirty.insert(uid);
     }
 
-    /// W27: drains the pods that wait for the name of a drained pod.
-    fn drain_those_behind(&mut self, uid: &Uid) {
-        let Some(worker) = self.workers.get(uid).filter(|w| w.is_drained()) else { return };
+    /// W27, A11: holds back the pods that wait for the name of a drained or evicted pod.
+    fn hold_those_behind(&mut self, uid: &Uid, by: TerminationSource) {
+        let Some(worker) = self.workers.get(uid).filter(|w| w.demand.waits_for.contains(&by)) else { return };
         let behind: Vec<Uid> = self.desired.names().behind(&worker.name, uid).cloned().collect();
         for uid in behind {
-            self.drain_successor(&uid);
+            self.hold_successor(&uid, by);
         }
     }
 
@@ -63,9 +63,9 @@ impl Engine {
         self.workers.values().filter(|w| w.is_drained()).map(|w| w.name.clone()).collect()
     }
 
-    /// W27: drains a pod that follows a drained pod.
-    pub(super) fn drain_successor(&mut self, uid: &Uid) {
-        let kill = Kill { by: TerminationSource::Drain, message: None, grace: None };
+    /// W27, A11: holds back a pod that follows a drained or evicted pod.
+    pub(super) fn hold_successor(&mut self, uid: &Uid, by: TerminationSource) {
+        let kill = Kill { by, message: None, grace: None };
         self.with_worker(uid, |worker, entry, ctx| worker.kill_for(None, &kill, entry, ctx));
         self.dirty.insert(uid.clone());
     }

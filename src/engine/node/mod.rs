@@ -5,11 +5,12 @@
 //! desired pods with the workers, `replace` replaces edited pods, `kills` handles kills by other parts, `requests`
 //! carries out the requests of users, `host_cleanup` removes what earlier runs left on the host, `images`
 //! connects the garbage collection of images with the pods, `eviction` does so for node-pressure eviction, `logs` for
-//! the rotation of logs, `devices` for device plugins, `pleg` adopts the pods
+//! the rotation of logs, `devices` for device plugins, `cordon` for cordons of the node, `pleg` adopts the pods
 //! that a list shows, `admission` and `shutdown` carry out the decisions of admission and the orders of the node
 //! shutdown, `view` and `worker_status` provide the data for the API, and `dump` shows the whole state.
 
 mod admission;
+mod cordon;
 mod desired;
 mod devices;
 mod dump;
@@ -38,6 +39,7 @@ use crate::engine::config::EngineConfig;
 use crate::engine::container_ends::{ContainerEnds, Published};
 use crate::engine::context::{Context, Owner};
 use crate::engine::control::Requests;
+use crate::engine::cordon::Cordon;
 use crate::engine::desired::Desired;
 use crate::engine::devices::Devices;
 use crate::engine::effect::{Effect, Measure, TimerKey};
@@ -82,6 +84,7 @@ pub struct Engine {
     eviction: Eviction,
     logs: LogRotation,
     shutdown: Shutdown,
+    cordon: Cordon,
     admission: NodeAdmission,
     /// Boxed, because a node of the map has room for 11 values.
     workers: BTreeMap<Uid, Box<Worker>>,
@@ -111,6 +114,7 @@ impl Engine {
             eviction: Eviction::default(),
             logs: LogRotation::default(),
             shutdown: Shutdown::new(config.shutdown.clone()),
+            cordon: Cordon::default(),
             admission: NodeAdmission::default(),
             workers: BTreeMap::new(),
             container_ends: ContainerEnds::default(),
@@ -257,6 +261,7 @@ impl Engine {
             // Without the record, images only stay for longer. A later run writes it again.
             Some(Owner::ImageRecord) => {}
             Some(Owner::RuntimeStatus) => self.runtime_status(result),
+            Some(Owner::Cordon) => self.cordon_recorded(op, result),
             Some(Owner::Cgroups) => self.admission.cpu_weight.answered(result, &mut self.outbox),
             Some(Owner::Logind) => {
                 self.with_shutdown(|shutdown, _, ctx| shutdown.logind_answered(op, result, ctx));
@@ -362,6 +367,10 @@ impl Engine {
         if let Some(at) = worker.timer.take_change() {
             self.outbox.push(Effect::Timer { key: TimerKey::Pod(uid.clone()), at });
         }
+        let placement = worker.placement(self.cordon.is_on());
+        if std::mem::replace(&mut worker.shown_placement, placement) != placement {
+            self.outbox.push(Effect::Publish { uid: uid.clone(), name: worker.name.clone() });
+        }
         let (finished, worker_is_over, name) = (worker.is_finished(), worker.is_over(), worker.name.clone());
         if worker_is_over {
             self.admission.room_changed();
@@ -401,6 +410,7 @@ impl Engine {
             self.add_worker(pod, Some(worker.place));
             // E5: the number of evictions counts across restarts of the pod.
             if let Some(next) = self.workers.get_mut(&uid) {
+                next.bound |= worker.bound;
                 next.evicted = worker.evicted;
             }
         }

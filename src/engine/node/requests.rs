@@ -30,6 +30,8 @@ impl Engine {
         let answer = match request {
             Request::Drain { uids, grace } => self.drain(id, &uids, grace),
             Request::Undrain { uids } => self.undrain(id, &uids),
+            Request::Cordon { on } => self.cordon(id, on).transpose(),
+            Request::Evict { uid, grace } => self.evict(id, &uid, grace),
             Request::Shorten { pod, grace } => Ok(Some(self.shorten(&pod, grace))),
             Request::Retry { uid } => self.retry_rejected(&uid).map(Some),
             Request::Exec(request) => self.exec(id, request).map(|()| None),
@@ -51,12 +53,13 @@ impl Engine {
     /// W27: the change remains. A command is ended.
     pub(super) fn request_gone(&mut self, id: RequestId) {
         self.requests.durable.gone(id);
+        self.cordon.gone(id);
         let call = self.requests.execs.gone(id).or_else(|| self.requests.usages.gone(id));
         let call = call.or_else(|| self.requests.streams.gone(id)).or_else(|| self.requests.images.gone(id));
         self.outbox.effects.extend(call.map(|op| Effect::Cancel { op }));
     }
 
-    fn answer(&mut self, id: RequestId, answer: Result<Reply, RequestError>) {
+    pub(super) fn answer(&mut self, id: RequestId, answer: Result<Reply, RequestError>) {
         self.outbox.push(Effect::Answer { id, answer });
     }
 
@@ -84,6 +87,11 @@ impl Engine {
             if !engine.is_drained(uid) {
                 return DrainOutcome::NotDrained;
             }
+            if engine.cordon.is_on()
+                && let Some(worker) = engine.workers.get_mut(uid)
+            {
+                worker.wait_for_uncordon();
+            }
             engine.release(TerminationSource::Drain, Some(vec![uid.clone()]));
             engine.settle_all();
             let held = engine.shutting_down() || engine.is_held_back(uid);
@@ -103,7 +111,7 @@ impl Engine {
         Reply::Shortened
     }
 
-    fn check_pods(&self, uids: &[Uid]) -> Result<(), RequestError> {
+    pub(super) fn check_pods(&self, uids: &[Uid]) -> Result<(), RequestError> {
         // D1: until then the set of pods is unknown.
         match (self.desired.is_known(), uids.is_empty()) {
             (false, _) => Err(RequestError::ManifestsNotRead),
@@ -145,7 +153,10 @@ impl Engine {
         };
         let pods = drained.pods.iter().filter(depends);
         let keys = pods.map(|pod| record::key(&Uid::from(pod.uid.as_str()))).collect();
-        self.requests.durable.answer_when_durable(id, drained, &self.outbox.effects[before..], keys).transpose()
+        self.requests
+            .durable
+            .answer_when_durable(id, Reply::Drained(drained), &self.outbox.effects[before..], keys)
+            .transpose()
     }
 
     fn drain_outcome(&self, uid: &Uid) -> DrainOutcome {
@@ -197,7 +208,7 @@ impl Engine {
             Some(Admission::Waits(why)) => RetryOutcome::Waits(why.clone()),
             Some(Admission::Rejected(cause)) => RetryOutcome::RejectedAgain(cause.clone()),
             Some(Admission::Open) if self.shutting_down() => RetryOutcome::AfterShutdown,
-            Some(Admission::Open) | None => {
+            Some(Admission::Open | Admission::Cordoned) | None => {
                 let worker_status = self.worker_status(uid, self.now.boot);
                 RetryOutcome::InItsTurn(worker_status.map(|status| status.waits_for).unwrap_or_default())
             }

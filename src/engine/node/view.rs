@@ -10,6 +10,7 @@ use crate::api::runtime_class::RuntimeClasses;
 use crate::api::time::{Boot, Wall};
 use crate::engine::admission::Admission;
 use crate::engine::desired::conflict::Conflict;
+use crate::engine::pod::placement::Placement;
 use crate::engine::pod::worker::{State, Worker};
 use k8s_openapi::api::core::v1 as core;
 use std::collections::BTreeMap;
@@ -23,8 +24,10 @@ pub struct PodView<'a> {
     pub desired: bool,
     /// A3, A4: the state of its admission.
     pub admission: &'a Admission,
-    /// For an undesired pod that terminates: the time of the request, and the grace period in seconds.
+    /// For a pod that terminates because it is not desired or was evicted through the API: the time of the request, and the grace
+    /// period in seconds.
     pub deletion: Option<(Wall, i64)>,
+    pub placement: Placement,
 }
 
 /// One line of `/readyz?verbose`.
@@ -51,6 +54,10 @@ pub struct Summary {
     pub rejected: usize,
     /// A4: pods that wait for room.
     pub waiting_for_room: usize,
+    /// A10: the node is cordoned.
+    pub cordoned: bool,
+    /// A10, A11: pods that wait for `uncordon`.
+    pub waiting_for_uncordon: usize,
     /// W27: drained pods that are desired.
     pub drained: usize,
     /// By (lifecycle, config) as in `kubelet_working_pods`. Rejected pods are not included: a kubelet has no worker for
@@ -80,7 +87,7 @@ impl Engine {
             return None;
         }
         let deletion = match &worker.state {
-            State::Terminating(t) if !worker.demand.desired => {
+            State::Terminating(t) if !worker.demand.desired || worker.is_evicted_through_api() => {
                 let ago = self.now.boot.since(t.began);
                 let at = Wall(self.now.wall.0.saturating_sub(i64::try_from(ago.as_nanos()).unwrap_or(0)));
                 Some((at, i64::try_from(t.grace_deadline.since(t.began).as_secs()).unwrap_or(i64::MAX)))
@@ -93,6 +100,7 @@ impl Engine {
             desired: worker.demand.desired,
             admission: &worker.admission,
             deletion,
+            placement: worker.placement(self.cordon.is_on()),
         })
     }
 
@@ -164,6 +172,7 @@ impl Engine {
             runtime_up: self.runtime.is_up(),
             runtime_answered: self.runtime.has_answered(),
             runtime_error: self.runtime.error().map(str::to_owned),
+            cordoned: self.cordon.is_on(),
             pleg_age: self.pleg.schedule.last_ok.map(|at| now.since(at)),
             ..Summary::default()
         };
@@ -171,6 +180,8 @@ impl Engine {
             s.desired += usize::from(w.demand.desired);
             s.active += usize::from(self.is_active(w));
             s.drained += usize::from(w.demand.desired && w.is_drained());
+            let waits = w.is_held_by_cordon() || w.is_evicted_through_api();
+            s.waiting_for_uncordon += usize::from(w.demand.desired && waits);
             match (&w.state, &w.admission) {
                 (State::Waiting | State::Sync(_), Admission::Rejected(_)) => {
                     s.rejected += 1;

@@ -23,6 +23,7 @@ impl Engine {
                 }
                 match &worker.admission {
                     Admission::Waits(why) => worker_status.waits_for.push(format!("room: {why}")),
+                    Admission::Cordoned => worker_status.waits_for.push("`wherry uncordon`, to start".into()),
                     Admission::Rejected(_) if worker.is_rejected_for_now() => {
                         worker_status.waits_for.push("the end of the node's shutdown".into());
                     }

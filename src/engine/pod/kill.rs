@@ -1,4 +1,4 @@
-//! Kills of desired pods: the source, the status text, and the condition for a restart (W4 to W6, W27, S5, A8).
+//! Kills of desired pods: the source, the status text, and the condition for a restart (W4 to W6, W27, S5, A8, A11).
 
 use crate::api::names::FullName;
 use crate::api::reason::Reason;
@@ -11,6 +11,8 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TerminationSource {
+    /// A11: a client evicted the pod through the API; the pod waits while the node is cordoned.
+    ApiEviction,
     /// W27: the pod waits for `undrain`.
     Drain,
     /// A9: the pod waits for the end of the pressure.
@@ -26,7 +28,7 @@ impl TerminationSource {
     fn reason(self) -> Reason {
         match self {
             TerminationSource::Drain => Reason::Drained,
-            TerminationSource::Eviction => Reason::Evicted,
+            TerminationSource::ApiEviction | TerminationSource::Eviction => Reason::Evicted,
             TerminationSource::Preemption => Reason::Preempting,
             TerminationSource::Shutdown => Reason::Terminated,
         }
@@ -34,6 +36,7 @@ impl TerminationSource {
 
     fn message(self) -> &'static str {
         match self {
+            TerminationSource::ApiEviction => "Pod was evicted through the API.",
             TerminationSource::Drain => "Pod was drained from the node.",
             TerminationSource::Eviction => "Pod was evicted.",
             TerminationSource::Preemption => "Preempted in order to admit critical pod",
@@ -45,7 +48,7 @@ impl TerminationSource {
     pub fn notice(self) -> (Severity, Reason) {
         let severity = match self {
             TerminationSource::Eviction | TerminationSource::Preemption => Severity::Warning,
-            TerminationSource::Drain | TerminationSource::Shutdown => Severity::Normal,
+            TerminationSource::ApiEviction | TerminationSource::Drain | TerminationSource::Shutdown => Severity::Normal,
         };
         (severity, self.reason())
     }
@@ -55,9 +58,23 @@ impl TerminationSource {
         matches!(self, TerminationSource::Eviction | TerminationSource::Preemption)
     }
 
-    /// The pod gets the condition `DisruptionTarget` (S5, A8).
-    pub fn disrupts(self) -> bool {
-        !matches!(self, TerminationSource::Drain)
+    /// The reason of the condition `DisruptionTarget` (S5, A8, A11), if the pod gets it.
+    pub fn disruption(self) -> Option<Reason> {
+        match self {
+            TerminationSource::ApiEviction => Some(Reason::EvictionByEvictionAPI),
+            TerminationSource::Drain => None,
+            TerminationSource::Eviction | TerminationSource::Preemption | TerminationSource::Shutdown => {
+                Some(Reason::TerminationByKubelet)
+            }
+        }
+    }
+
+    /// A pod that has ended and would run again is held back too (W27, A8, A11). The other sources concern only pods that run.
+    pub fn holds_back_ended(self) -> bool {
+        match self {
+            TerminationSource::ApiEviction | TerminationSource::Drain | TerminationSource::Preemption => true,
+            TerminationSource::Eviction | TerminationSource::Shutdown => false,
+        }
     }
 }
 
@@ -88,4 +105,6 @@ pub enum KillId {
     Event(u64),
     /// W27: a drain of the pod with this name.
     Drain(FullName),
+    /// A11: an eviction through the API.
+    ApiEviction(FullName),
 }

@@ -2,6 +2,7 @@
 
 pub mod backoff;
 pub mod kill;
+pub mod placement;
 pub mod plan;
 pub mod process;
 pub mod record;

@@ -34,6 +34,8 @@ pub struct Record {
     pub active: Duration,
     /// The pod waited for its name (W8) and nothing of it was ever started.
     pub waiting: bool,
+    /// A10: the pod, or the version before it, has started on this node.
+    pub bound: bool,
     /// A3: why the pod was rejected.
     pub rejected: Option<Cause>,
     /// W6: the pod starts again after its end if it is still desired.
@@ -127,7 +129,9 @@ pub fn write(record: &Record) -> String {
         "startTime": record.start_time.0,
         "pod": object,
     });
-    for (name, is_so) in [("waiting", record.waiting), ("again", record.again)] {
+    // A pod that does not wait is bound.
+    let bound = record.bound && record.waiting;
+    for (name, is_so) in [("waiting", record.waiting), ("bound", bound), ("again", record.again)] {
         if is_so {
             value[name] = json!(true);
         }
@@ -204,6 +208,7 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
     });
     let is_so = |name| value.get(name).and_then(Value::as_bool) == Some(true);
     let (waiting, again) = (is_so("waiting"), is_so("again"));
+    let bound = !waiting || is_so("bound");
     let waits_for = value.get("waitsFor").and_then(Value::as_array).into_iter().flatten();
     let unknown = |k: &Value| Invalid { field: "waitsFor", why: k.to_string() };
     let waits_for = waits_for.map(|k| TerminationSource::deserialize(k).map_err(|_| unknown(k)));
@@ -240,6 +245,7 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
         kept,
         active,
         waiting,
+        bound,
         rejected,
         again,
         waits_for,
@@ -275,6 +281,7 @@ mod tests {
             kept: None,
             active: Duration::ZERO,
             waiting: false,
+            bound: true,
             rejected: None,
             again: false,
             waits_for: BTreeSet::new(),
@@ -316,6 +323,8 @@ mod tests {
             ..plain
         };
         assert_eq!(read("pods/u1", &write(&full)).unwrap(), full);
+        let new = Record { bound: false, ..full };
+        assert_eq!(read("pods/u1", &write(&new)).unwrap(), new);
     }
 
     #[test]

@@ -78,6 +78,12 @@ pub fn waits_for_room(why: &str) -> core::PodStatus {
     core::PodStatus { reason: Some(Reason::WaitingForRoom.to_string()), message: Some(why.into()), ..waiting() }
 }
 
+/// The status of a pod that does not start because the node is cordoned (A10).
+pub fn waits_for_uncordon() -> core::PodStatus {
+    let message = "the node is cordoned; `wherry uncordon` or `kubectl uncordon` lets the pod start";
+    core::PodStatus { reason: Some(Reason::Unschedulable.to_string()), message: Some(message.into()), ..waiting() }
+}
+
 /// The status of a rejected pod (A3).
 pub fn rejected(why: &Cause) -> core::PodStatus {
     core::PodStatus {
@@ -406,9 +412,9 @@ fn conditions(
         condition(view, "ContainersReady", ok, reason, message),
         condition(view, "PodScheduled", true, None, None),
     ];
-    if let Some(cause) = view.cause.filter(|c| c.by.is_some_and(TerminationSource::disrupts)) {
-        let (reason, message) = (Some(Reason::TerminationByKubelet), Some(cause.message.clone()));
-        conditions.push(condition(view, "DisruptionTarget", true, reason, message));
+    let disruption = |cause: &Cause| Some((cause.by?.disruption()?, cause.message.clone()));
+    if let Some((reason, message)) = view.cause.and_then(disruption) {
+        conditions.push(condition(view, "DisruptionTarget", true, Some(reason), Some(message)));
     }
     for (kind, reason, message) in view.resize.conditions().filter(|_| !view.over) {
         conditions.push(condition(view, kind, true, reason, message));

@@ -137,6 +137,9 @@ impl Checks {
             {
                 self.fail("P5", format!("{kind} of {uid}: {why}"));
             }
+            if self.held.contains(&uid) {
+                self.fail("A10", format!("{kind} of {uid}, which is new to the cordoned node"));
+            }
             if let Some(waits) = self.waits_for.get(&uid) {
                 self.fail("W6", format!("{kind} of {uid}, which waits for the end of {waits:?}"));
             }

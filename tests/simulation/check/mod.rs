@@ -64,6 +64,8 @@ pub struct Checks {
     ending: BTreeSet<Uid>,
     /// W6: the causes that must end before the pods start again.
     waits_for: BTreeMap<Uid, BTreeSet<TerminationSource>>,
+    /// A10: pods that are new to a cordoned node.
+    held: BTreeSet<Uid>,
     /// Sandboxes of an earlier engine.
     known_since: BTreeSet<String>,
     /// A false answer was given. Its consequences are no fault of the engine.
@@ -112,6 +114,17 @@ impl Checks {
     /// Called before the desired pods change.
     pub fn desired(&mut self, engine: &Engine, new: &BTreeMap<String, Rc<Pod>>, now: u64, runtime: &Runtime) {
         self.waits_for.retain(|uid, _| new.values().any(|p| p.uid == *uid));
+        self.held.retain(|uid| new.values().any(|p| p.uid == *uid));
+        let read =
+            engine.checks(Default::default()).iter().any(|check| check.name == "manifests" && check.result.is_ok());
+        if engine.is_cordoned() && self.bounds.has_list() && read {
+            // A new version of a pod continues in its place.
+            let pods = engine.pods();
+            let known = |p: &Pod| pods.iter().any(|v| v.pod.uid == p.uid || v.pod.name == p.name);
+            let is_new =
+                |p: &&Rc<Pod>| !known(p) && !self.tried.contains(&p.uid) && runtime.of(&p.uid).next().is_none();
+            self.held.extend(new.values().filter(is_new).filter(|p| !p.has_own_uid()).map(|p| p.uid.clone()));
+        }
         for (pod, desired) in engine.pods().iter().map(|v| (v.pod, v.desired)) {
             let stays = new.values().any(|p| p.uid == pod.uid && p.digest == pod.digest);
             self.outdated.remove(&pod.uid);
@@ -184,6 +197,12 @@ impl Checks {
         });
     }
 
+    /// A10, A11: the node is not cordoned.
+    pub fn uncordoned(&mut self) {
+        self.held.clear();
+        self.released(TerminationSource::ApiEviction);
+    }
+
     /// W27: these pods may run again.
     pub fn undrained(&mut self, uids: &BTreeSet<Uid>) {
         self.waits_for.retain(|uid, waits| {
@@ -211,6 +230,8 @@ impl Checks {
             waits.retain(|k| record.contains("waitsFor") && record.contains(&json!(k).to_string()));
             !waits.is_empty()
         });
+        // Without its record, the engine may take it for a new version of a pod of which something is left.
+        self.held.retain(|uid| records.contains_key(&format!("pods/{uid}")));
         self.list = None;
         self.reads.clear();
         self.due.clear();

@@ -57,6 +57,9 @@ impl World {
             self.checks.hinted(uid);
         }
         let effects = self.engine.step(event, now);
+        if !self.engine.is_cordoned() {
+            self.checks.uncordoned();
+        }
         if !self.process.unread {
             self.checks.replaced(&self.engine, self.clock.now, &self.runtime);
         }

@@ -16,7 +16,7 @@ impl Worker {
 
     /// The pod is not admitted yet and may be: it waits, or it started in a previous run.
     pub fn may_be_admitted(&self) -> bool {
-        matches!(self.admission, Admission::Open | Admission::Waits(_))
+        matches!(self.admission, Admission::Open | Admission::Waits(_) | Admission::Cordoned)
             && matches!(self.state, State::Waiting | State::Sync(_))
     }
 
@@ -43,6 +43,17 @@ impl Worker {
     pub fn wait_for_room(&mut self, why: String) {
         self.go_back();
         self.admission = Admission::Waits(why);
+    }
+
+    /// A10: the pod waits for `uncordon`.
+    pub fn hold(&mut self) {
+        self.go_back();
+        self.admission = Admission::Cordoned;
+    }
+
+    /// A10: the pod has never started, and waits for `uncordon`.
+    pub fn is_held_by_cordon(&self) -> bool {
+        self.admission == Admission::Cordoned && matches!(self.state, State::Waiting)
     }
 
     pub fn waits_because(&self, why: &str) -> bool {
@@ -110,6 +121,7 @@ impl Worker {
         match &self.admission {
             Admission::Rejected(cause) => status::rejected(cause),
             Admission::Waits(why) => status::waits_for_room(why),
+            Admission::Cordoned => status::waits_for_uncordon(),
             Admission::Open | Admission::Admitted => status::waiting(),
         }
     }

@@ -10,6 +10,7 @@ use crate::engine::context::Context;
 use crate::engine::effect::{Effect, RecordChange};
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
+use crate::engine::pod::placement::Placement;
 use crate::engine::pod::record::{self, Kept, Termination};
 use crate::engine::pod::status::Cause;
 use k8s_openapi::api::core::v1 as core;
@@ -37,9 +38,8 @@ impl Worker {
         if let Some(grace) = kill.grace {
             self.kill(grace, None, entry, ctx);
         }
-        // W27, A8: a pod that has ended and would run again is held back too. It keeps the reason of its end (W5).
-        let holds_back = matches!(kill.by, TerminationSource::Drain | TerminationSource::Preemption);
-        if holds_back && self.demand.runs_again() && self.demand.waits_for.insert(kill.by) {
+        // The pod keeps the reason of its end (W5).
+        if kill.by.holds_back_ended() && self.demand.runs_again() && self.demand.waits_for.insert(kill.by) {
             ctx.outbox.emit_event(self.pod.as_ref(), None, severity, reason, cause.message);
             match self.record.exists() {
                 // The record was already removed together with the other files.
@@ -59,6 +59,26 @@ impl Worker {
     /// W27: the pod is not started until `undrain`.
     pub fn is_drained(&self) -> bool {
         self.demand.waits_for.contains(&TerminationSource::Drain)
+    }
+
+    /// A11: the pod is not started while the node is cordoned.
+    pub fn is_evicted_through_api(&self) -> bool {
+        self.demand.waits_for.contains(&TerminationSource::ApiEviction)
+    }
+
+    pub fn placement(&self, cordoned: bool) -> Placement {
+        let drained = self.is_drained();
+        match self.state {
+            State::Waiting if self.is_held_by_cordon() => Placement::Unscheduled,
+            State::Finished(_) if drained || self.is_evicted_through_api() => Placement::Successor { drained },
+            State::Finished(_) if cordoned && !self.demand.runs_again() => Placement::Gone,
+            _ => Placement::Bound,
+        }
+    }
+
+    /// A10: a drained pod of a cordoned node waits for `uncordon` after `undrain`.
+    pub fn wait_for_uncordon(&mut self) {
+        self.demand.waits_for.insert(TerminationSource::ApiEviction);
     }
 
     /// W6: at least one cause of its kills is not over yet.
@@ -232,6 +252,7 @@ impl Worker {
             kept: Some(kept),
             active,
             waiting: !self.begun,
+            bound: self.bound,
             rejected: self.rejection().filter(|_| !self.is_rejected_for_now()).cloned(),
             again: self.demand.replaced,
             waits_for: self.demand.waits_for.clone(),

@@ -53,6 +53,7 @@ use crate::engine::admission::pod_requests::PodRequests;
 use crate::engine::context::Context;
 use crate::engine::effect::{Effect, Measure};
 use crate::engine::pleg::cache::Entry;
+use crate::engine::pod::placement::Placement;
 use crate::engine::pod::record::{self, Evicted, Preempted};
 use crate::engine::pod::status::{self, Cause};
 use crate::engine::probe::Probes;
@@ -125,6 +126,10 @@ pub struct Worker {
     pub evicted: Option<Evicted>,
     /// The full name was free once, so something of the pod may have been started.
     begun: bool,
+    /// A10: the pod, or the version before it, has started on this node. A cordon does not hold it back.
+    pub bound: bool,
+    /// The placement that was published last.
+    pub shown_placement: Placement,
     end: End,
     pub start_time: Wall,
     deadline: Option<ActiveDeadline>,
@@ -171,6 +176,7 @@ impl Worker {
         worker.deadline = whole.map(|whole| ActiveDeadline::after(whole, passed, now.boot));
         worker.record = PodRecord::read(record.again);
         worker.begun = !record.waiting;
+        worker.bound = record.bound;
         if worker.begun {
             worker.measured.started_before();
         }
@@ -244,6 +250,8 @@ impl Worker {
             preempted: None,
             evicted: None,
             begun: false,
+            bound: false,
+            shown_placement: Placement::default(),
             end: End::Open,
             start_time: now.wall,
             deadline: None,
@@ -286,6 +294,7 @@ impl Worker {
                 self.record.outdate();
             }
             self.begun = true;
+            self.bound = true;
         }
         waited
     }

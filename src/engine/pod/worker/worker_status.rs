@@ -121,6 +121,7 @@ impl Worker {
             worker_status.waits_for.push(match source {
                 // A9: the victim waits for room.
                 TerminationSource::Preemption => "room, to start again".to_owned(),
+                TerminationSource::ApiEviction => "`wherry uncordon`, to start again".to_owned(),
                 TerminationSource::Drain => "`wherry undrain`, to start again".to_owned(),
                 TerminationSource::Eviction => "the end of the eviction, to start again".to_owned(),
                 TerminationSource::Shutdown => "the end of the shutdown, to start again".to_owned(),

@@ -1,0 +1,81 @@
+//! Cordons of the node and evictions through the API (A10, A11).
+
+use super::Engine;
+use crate::api::names::Uid;
+use crate::engine::control::{LONGEST_GRACE, Reply, RequestError, RequestId};
+use crate::engine::effect::Effect;
+use crate::engine::event::Answer;
+use crate::engine::op::{OpError, OpId};
+use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
+use crate::engine::pod::record;
+use crate::engine::pod::worker::Worker;
+use std::time::Duration;
+
+impl Engine {
+    /// A10: the node is cordoned.
+    pub fn is_cordoned(&self) -> bool {
+        self.cordon.is_on()
+    }
+
+    pub(super) fn cordon(&mut self, id: RequestId, on: bool) -> Option<Result<Reply, RequestError>> {
+        self.cordon.request(id, on, &mut self.outbox).map(|(_, answer)| answer.map(|on| Reply::Cordoned { on }))
+    }
+
+    pub(super) fn cordon_recorded(&mut self, op: OpId, result: Result<Answer, OpError>) {
+        let (answers, changed) = self.cordon.answered(op, result.map(drop), &mut self.outbox);
+        for (id, answer) in answers {
+            self.answer(id, answer.map(|on| Reply::Cordoned { on }));
+        }
+        if changed {
+            self.cordon_changed();
+        }
+    }
+
+    fn cordon_changed(&mut self) {
+        self.release_evicted();
+        self.touch_all();
+        self.admission.room_changed();
+    }
+
+    /// A11: evicted pods start again unless the node is cordoned.
+    pub(super) fn release_evicted(&mut self) {
+        let evicted = |w: &Worker| w.is_evicted_through_api() && !self.cordon.is_on();
+        let evicted: Vec<Uid> = self.workers.values().filter(|w| evicted(w)).map(|w| w.uid.clone()).collect();
+        if !evicted.is_empty() {
+            self.release(TerminationSource::ApiEviction, Some(evicted));
+        }
+    }
+
+    /// A11: kills the pod. It starts again after its end, or after the end of the cordon.
+    ///
+    /// # Errors
+    /// There is no such pod, or the grace period is too long.
+    pub(super) fn evict(
+        &mut self,
+        id: RequestId,
+        uid: &Uid,
+        grace: Option<Duration>,
+    ) -> Result<Option<Reply>, RequestError> {
+        self.check_pods(std::slice::from_ref(uid))?;
+        if grace.is_some_and(|grace| grace > LONGEST_GRACE) {
+            return Err(RequestError::GraceTooLong);
+        }
+        let Some(pod) = self.pod(uid).map(|view| view.pod.name.clone()) else {
+            return Err(RequestError::UnknownPod(uid.clone()));
+        };
+        let before = self.outbox.effects.len();
+        // A pod that waits for `uncordon` runs nothing, and an eviction would change nothing.
+        if !self.workers.get(uid).is_some_and(|worker| worker.is_held_by_cordon()) {
+            let kill = Kill { by: TerminationSource::ApiEviction, message: None, grace };
+            self.kill(KillId::ApiEviction(pod.clone()), uid.clone(), kill);
+            // W8: if the pod has been edited, it has no successor under its own UID.
+            self.settle_all();
+            self.release_evicted();
+            self.outbox.push(Effect::Publish { uid: uid.clone(), name: pod.clone() });
+            self.settle_all();
+        }
+        let reply = Reply::Evicted { pod };
+        let keys = [record::key(uid)].into();
+        self.requests.durable.answer_when_durable(id, reply, &self.outbox.effects[before..], keys).transpose()
+    }
+}
