@@ -225,6 +225,7 @@ impl View<'_> {
             Route::Retry
             | Route::Drain
             | Route::Undrain
+            | Route::Ephemeral
             | Route::Exec
             | Route::Stream
             | Route::Usage

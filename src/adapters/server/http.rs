@@ -69,6 +69,8 @@ pub enum Route {
     Drain,
     /// W27: ends a drain. Has the same request and answer as `Drain`.
     Undrain,
+    /// W29: takes a `control::EphemeralRequest`. The answer, a `control::EphemeralNames`, is sent when the containers are durable.
+    Ephemeral,
     /// Takes a `control::ExecRequest`: runs a command in a container. The answer is sent when the command has ended.
     Exec,
     /// Takes a `control::StreamRequest`: requests the URL of a stream from the runtime. The answer is a `control::StreamUrl`.
@@ -104,6 +106,7 @@ impl Route {
             "/retry" => Route::Retry,
             "/drain" => Route::Drain,
             "/undrain" => Route::Undrain,
+            "/ephemeral" => Route::Ephemeral,
             "/exec" => Route::Exec,
             "/stream" => Route::Stream,
             "/usage" => Route::Usage,
@@ -127,7 +130,7 @@ impl Route {
     pub fn accepts(listener_kind: ListenerKind, path: &str) -> Accepts {
         match Route::find(listener_kind, path) {
             Some(Route::Retry | Route::KubectlReload) => Accepts { methods: &["POST"], body: 0, fields: false },
-            Some(Route::Drain | Route::Undrain | Route::Exec | Route::Stream) => {
+            Some(Route::Drain | Route::Undrain | Route::Ephemeral | Route::Exec | Route::Stream) => {
                 Accepts { methods: &["POST"], body: MAX_BODY, fields: false }
             }
             Some(Route::Api) => {
@@ -275,7 +278,7 @@ mod tests {
         assert_eq!(Route::find(ListenerKind::Control, "/retry"), Some(Route::Retry));
         assert_eq!(Route::find(ListenerKind::ReadOnly, "/retry"), None);
         assert_eq!(Route::find(ListenerKind::Health, "/retry"), None);
-        for path in ["/drain", "/undrain", "/exec", "/stream", "/usage", "/images"] {
+        for path in ["/drain", "/undrain", "/ephemeral", "/exec", "/stream", "/usage", "/images"] {
             assert!(Route::find(ListenerKind::Control, path).is_some(), "{path}");
             assert_eq!(Route::find(ListenerKind::ReadOnly, path), None, "{path}");
             assert_eq!(Route::find(ListenerKind::Health, path), None, "{path}");

@@ -25,9 +25,26 @@ enum Change {
     Removal,
 }
 
+/// The replies that depend on records.
+#[derive(Debug, PartialEq, Serialize)]
+pub enum DurableReply {
+    Drained(Drained),
+    /// The names of the pod's ephemeral containers.
+    Ephemeral(Vec<String>),
+}
+
+impl From<DurableReply> for Reply {
+    fn from(reply: DurableReply) -> Reply {
+        match reply {
+            DurableReply::Drained(drained) => Reply::Drained(drained),
+            DurableReply::Ephemeral(names) => Reply::Ephemeral(names),
+        }
+    }
+}
+
 #[derive(Debug, Serialize)]
 struct Waiting {
-    drained: Drained,
+    reply: DurableReply,
     /// The changes that have to be complete first.
     changes: BTreeSet<OpId>,
     /// Why one of the changes could not be written.
@@ -37,7 +54,7 @@ struct Waiting {
 impl Waiting {
     fn answer(self) -> Result<Reply, RequestError> {
         match self.failure {
-            None => Ok(Reply::Drained(self.drained)),
+            None => Ok(self.reply.into()),
             Some(why) => Err(RequestError::NotDurable { why }),
         }
     }
@@ -61,7 +78,7 @@ impl DurableAnswers {
     pub fn answer_when_durable(
         &mut self,
         request: RequestId,
-        drained: Drained,
+        reply: DurableReply,
         effects: &[Effect],
         mut keys: BTreeSet<String>,
     ) -> Option<Result<Reply, RequestError>> {
@@ -82,7 +99,7 @@ impl DurableAnswers {
         }
         keys.retain(|key| !written.contains(key));
         let failure = keys.iter().find_map(|key| self.unwritten.get(key)).cloned();
-        let waiting = Waiting { drained, changes, failure };
+        let waiting = Waiting { reply, changes, failure };
         if waiting.changes.is_empty() {
             return Some(waiting.answer());
         }
@@ -137,7 +154,8 @@ mod tests {
     /// A request that writes `new` and concerns the records `keys`. Returns the status of an answer without a wait.
     fn change(answers: &mut DurableAnswers, request: u64, new: std::ops::Range<u64>, keys: &[&str]) -> Option<u16> {
         let (new, keys) = (writes(new), keys.iter().map(|key| (*key).to_owned()).collect());
-        let now = answers.answer_when_durable(RequestId(request), Drained::default(), &new, keys);
+        let now =
+            answers.answer_when_durable(RequestId(request), DurableReply::Drained(Drained::default()), &new, keys);
         now.map(|answer| answer.map_or_else(|e| e.status(), |_| 200))
     }
 

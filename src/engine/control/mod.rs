@@ -1,4 +1,4 @@
-//! Requests of users over the control socket: drain, undrain, retry, exec, streams, resource usage and images.
+//! Requests of users over the control socket: drain, undrain, retry, ephemeral containers, exec, streams, resource usage and images.
 //!
 //! A request arrives as `Event::Request` and ends in exactly one `Effect::Answer`, at once or later. If its client
 //! disconnects first (`Event::RequestGone`), it ends without an answer. `node::requests` carries the requests out. This
@@ -7,6 +7,7 @@
 //! images. `error` has the text and the HTTP status of each error.
 
 pub mod durable;
+pub mod ephemeral;
 pub mod error;
 pub mod exec;
 pub mod images;
@@ -14,6 +15,7 @@ pub mod retry;
 pub mod stream;
 pub mod usage;
 
+pub use ephemeral::EphemeralRequest;
 pub use error::RequestError;
 pub use exec::{Command, ExecCall, ExecRequest};
 pub use retry::RetryOutcome;
@@ -49,6 +51,8 @@ pub enum Request {
     Shorten { pod: FullName, grace: Duration },
     /// A3: repeat the admission of a rejected pod.
     Retry { uid: Uid },
+    /// W29: give a running pod ephemeral containers.
+    Ephemeral(EphemeralRequest),
     /// Run a command in a running container.
     Exec(ExecRequest),
     /// Request the URL of a stream from the runtime.
@@ -69,6 +73,8 @@ pub enum Reply {
         pod: FullName,
         outcome: RetryOutcome,
     },
+    /// To `Ephemeral`: the names of the ephemeral containers that the pod has now, in their order. The record is durable.
+    Ephemeral(Vec<String>),
     Executed(ExecOutput),
     /// A URL of the runtime's streaming server. It can be used once, within a minute.
     StreamUrl(String),

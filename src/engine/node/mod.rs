@@ -13,6 +13,7 @@ mod admission;
 mod desired;
 mod devices;
 mod dump;
+mod ephemeral;
 mod eviction;
 mod host_cleanup;
 mod images;

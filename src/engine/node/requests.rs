@@ -9,6 +9,7 @@ use crate::api::names::{FullName, Uid};
 use crate::api::pod::Pod;
 use crate::engine::admission::Admission;
 use crate::engine::context::Owner;
+use crate::engine::control::durable::DurableReply;
 use crate::engine::control::stream::{Channels, StreamKind};
 use crate::engine::control::{
     ExecCall, ExecRequest, LONGEST_GRACE, Reply, Request, RequestError, RequestId, RetryOutcome, StreamCall,
@@ -32,6 +33,7 @@ impl Engine {
             Request::Undrain { uids } => self.undrain(id, &uids),
             Request::Shorten { pod, grace } => Ok(Some(self.shorten(&pod, grace))),
             Request::Retry { uid } => self.retry_rejected(&uid).map(Some),
+            Request::Ephemeral(request) => self.add_ephemeral(id, request),
             Request::Exec(request) => self.exec(id, request).map(|()| None),
             Request::Stream(request) => self.stream(id, request).map(|()| None),
             Request::Usage => {
@@ -145,7 +147,10 @@ impl Engine {
         };
         let pods = drained.pods.iter().filter(depends);
         let keys = pods.map(|pod| record::key(&Uid::from(pod.uid.as_str()))).collect();
-        self.requests.durable.answer_when_durable(id, drained, &self.outbox.effects[before..], keys).transpose()
+        self.requests
+            .durable
+            .answer_when_durable(id, DurableReply::Drained(drained), &self.outbox.effects[before..], keys)
+            .transpose()
     }
 
     fn drain_outcome(&self, uid: &Uid) -> DrainOutcome {
