@@ -3,13 +3,14 @@
 //! `access` has the certificates and `prepare` reads them on a helper. `versions` follows the objects and gives each change a
 //! resource version; `objects` shows them in the form of the API, `node` this machine; `body` writes lists and watches; `logs`
 //! sends container logs; `answer` finds the answer of a request; `pending` has the requests that the engine answers, for `sessions`
-//! (exec, attach, port-forward) and `metrics` (top). `kubelet` answers the paths of a kubelet: `reading` has the usage of the node and
+//! (exec, attach, port-forward), `ephemeral` (debug) and `metrics` (top). `kubelet` answers the paths of a kubelet: `reading` has the usage of the node and
 //! its pods, which `resource_metrics`, `cadvisor` and `summary` write. Nothing here exists while the listener is off.
 
 mod access;
 mod answer;
 mod body;
 mod cadvisor;
+mod ephemeral;
 mod kubelet;
 mod logs;
 mod metrics;

@@ -2,6 +2,7 @@
 
 use super::Kube;
 use super::body::{now, single, whole_list};
+use super::ephemeral::Debugging;
 use super::kubelet::{self, UsagePage};
 use super::metrics::{self, Measurement, PAUSE, Sample, Wanted};
 use super::reading::Reading;
@@ -27,6 +28,7 @@ pub(super) struct PendingRequests {
 #[derive(Debug)]
 pub(super) enum Pending {
     Session(Session),
+    Ephemeral(Debugging),
     /// One measurement is requested.
     Read(UsagePage),
     /// The first measurement is requested.
@@ -79,6 +81,7 @@ impl Kube {
         let Some(pending) = self.pending.requests.remove(&ticket) else { return Err(answer) };
         let response = match (pending, answer) {
             (Pending::Read(page), answer) => Ok(Some(kubelet::usage_page(view, &self.machine, page, answer))),
+            (Pending::Ephemeral(of), answer) => self.ephemeral_added(view, of, answer).map(Some),
             (_, Err(error)) => Err(Failure::http(error.status(), &error.to_string())),
             (Pending::Session(session), Ok(Reply::StreamUrl(url))) => {
                 session.upstream(&url).map(|upstream| Some(Response::new(200, TEXT, Body::Upgrade(upstream))))

@@ -12,6 +12,7 @@
 pub mod accept;
 pub mod access;
 pub mod discovery;
+pub mod ephemeral;
 pub mod json_patch;
 pub mod kubelet;
 pub mod openapi;
