@@ -35,12 +35,23 @@ pub fn run(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, query: Query
     let channels = StreamChannels { stdin: query.stdin, stdout: true, stderr: !tty, tty };
     let kind = StreamKind::Attach { container: query.container, channels };
     let url = url::request(socket, &StreamRequest { uid, kind })??;
-    let mut session = Session::start(&url, channels).map_err(Failure::message)?;
-    let raw = query.tty && query.stdin && std::io::stdin().is_terminal();
-    if raw {
+    connect(out, err, &url, channels, Local { stdin: query.stdin, resize: query.tty, raw: query.tty && query.stdin })
+}
+
+/// Connects the standard streams of the command to those of the container, until its process ends. With `raw`, a terminal passes
+/// all keys on.
+pub fn connect(
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+    url: &str,
+    channels: StreamChannels,
+    local: Local,
+) -> Result<u8, Failure> {
+    let mut session = Session::start(url, channels).map_err(Failure::message)?;
+    let local = Local { raw: local.raw && std::io::stdin().is_terminal(), ..local };
+    if local.raw {
         print_message("attached; if there is no prompt, press Enter");
     }
-    let local = Local { stdin: query.stdin, resize: query.tty, raw };
     let ended = interactive::run(&mut session, local, out, err);
     match ended.map_err(|e| Failure::message(format!("cannot set up the terminal: {e}")))? {
         Ended::Session(End::Exited(code)) => Ok(u8::try_from(code).unwrap_or(1)),
@@ -54,7 +65,8 @@ pub fn run(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, query: Query
 fn has_terminal(pod: &Value, named: Option<&str>) -> bool {
     let of = |list: &str| pod["spec"][list].as_array().cloned().unwrap_or_default();
     let containers = of("containers");
-    let all: Vec<Value> = containers.iter().cloned().chain(of("initContainers")).collect();
+    let all: Vec<Value> =
+        containers.iter().cloned().chain(of("initContainers")).chain(of("ephemeralContainers")).collect();
     let find = |name: &str| all.iter().find(|container| container["name"] == name);
     let annotated = pod["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"].as_str();
     let chosen = match named {

@@ -26,6 +26,7 @@ mod images;
 mod init;
 mod kubectl;
 mod kubectl_changes;
+mod kubectl_debug;
 mod kubelet_endpoints;
 mod lab;
 mod life;

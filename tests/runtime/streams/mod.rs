@@ -2,7 +2,7 @@
 
 mod exec;
 mod forward;
-mod pty;
+pub mod pty;
 
 use crate::support::agent::Agent;
 use std::process::{Child, Command, Output, Stdio};
