@@ -233,6 +233,7 @@ impl View<'_> {
             | Route::Undrain
             | Route::Cordon
             | Route::Uncordon
+            | Route::Ephemeral
             | Route::Exec
             | Route::Stream
             | Route::Usage

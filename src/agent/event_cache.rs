@@ -29,7 +29,8 @@ const MAX_MESSAGE: usize = 1024;
 pub struct Occurrence<'a> {
     /// None: an event of the node.
     pub pod: Option<(&'a Uid, &'a FullName)>,
-    pub container: Option<&'a str>,
+    /// The place of a container in the pod: `spec.containers{main}`.
+    pub field_path: Option<&'a str>,
     pub severity: Severity,
     pub reason: &'a Reason,
     pub message: &'a str,
@@ -63,7 +64,7 @@ struct Kept {
     order: u64,
     reason: Reason,
     message: Rc<str>,
-    container: Option<Rc<str>>,
+    field_path: Option<Rc<str>>,
     first: Wall,
     last: Wall,
     last_boot: Boot,
@@ -76,7 +77,7 @@ impl Kept {
         self.reason == *occurrence.reason
             && self.severity == occurrence.severity
             && *self.message == *message
-            && self.container.as_deref() == occurrence.container
+            && self.field_path.as_deref() == occurrence.field_path
     }
 
     fn is_over(&self, now: Boot) -> bool {
@@ -112,10 +113,10 @@ impl EventCache {
             None => {
                 self.kept += usize::from(occurrence.pod.is_some());
                 let (first, last, last_boot) = (now.wall, now.wall, now.boot);
-                let (message, container) = (self.text(message), occurrence.container.map(|c| self.text(c)));
+                let (message, field_path) = (self.text(message), occurrence.field_path.map(|c| self.text(c)));
                 let (reason, severity) = (occurrence.reason.clone(), occurrence.severity);
                 let event =
-                    Kept { id: order, order, reason, message, container, first, last, last_boot, count: 1, severity };
+                    Kept { id: order, order, reason, message, field_path, first, last, last_boot, count: 1, severity };
                 ("ADDED", event)
             }
         };
@@ -231,7 +232,7 @@ impl EventCache {
     }
 
     fn forget(&mut self, event: Kept) {
-        for text in [Some(event.message), event.container].into_iter().flatten() {
+        for text in [Some(event.message), event.field_path].into_iter().flatten() {
             // One reference is the set's, one is this event's.
             if Rc::strong_count(&text) == 2 {
                 self.texts.remove(&text);
@@ -306,7 +307,7 @@ impl EventCache {
                 // As in a kubelet, whose events of the node have its name as UID.
                 uid: pod.map_or(name, |(uid, _)| uid.as_str()),
                 api_version: "v1",
-                field_path: event.container.as_ref().map(|c| format!("spec.containers{{{c}}}")),
+                field_path: event.field_path.as_deref(),
             },
             reason: event.reason.as_str(),
             message: &event.message,
@@ -362,7 +363,7 @@ struct Involved<'a> {
     uid: &'a str,
     api_version: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    field_path: Option<String>,
+    field_path: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -383,7 +384,7 @@ mod tests {
 
     fn occurrence<'a>(pod: &'a (Uid, FullName), reason: &'a Reason, message: &'a str) -> Occurrence<'a> {
         let severity = if *reason == Reason::BackOff { Severity::Warning } else { Severity::Normal };
-        Occurrence { pod: Some((&pod.0, &pod.1)), container: Some("main"), severity, reason, message }
+        Occurrence { pod: Some((&pod.0, &pod.1)), field_path: Some("spec.containers{main}"), severity, reason, message }
     }
 
     fn pod(name: &str) -> (Uid, FullName) {
@@ -517,7 +518,7 @@ mod tests {
             event_cache.record(&occurrence(&one, &Reason::Started, "Started container main"), at(0), false);
         }
         assert_eq!(event_cache.counts(), (300, 900, 0));
-        // Three messages and the name of a container.
+        // Three messages and the place of a container.
         assert_eq!(event_cache.texts.len(), 4);
         let long = "\u{e4}".repeat(5000);
         event_cache.record(&occurrence(&pod("p0"), &Reason::Failed, &long), at(1), false);

@@ -41,10 +41,11 @@ impl Agent {
             }
             self.reporting.recorder.keep(notice);
         }
+        let field_path = notice.pod.as_ref().zip(notice.container.as_ref()).map(|(pod, name)| pod.field_of(name));
         self.keep_event(
             &event_cache::Occurrence {
                 pod: notice.pod.as_ref().map(|p| (&p.uid, &p.name)),
-                container: notice.container.as_deref(),
+                field_path: field_path.as_deref(),
                 severity: notice.severity,
                 reason: &notice.reason,
                 message: &notice.message,
@@ -93,7 +94,7 @@ impl Agent {
             let message = "the pod has stopped and no manifest defines it; its files are being removed";
             log::info!("pod={name} reason=Removed message={message:?}");
             let (pod, severity, reason) = (Some((uid, name)), Severity::Normal, &Reason::Removed);
-            self.keep_event(&event_cache::Occurrence { pod, container: None, severity, reason, message }, now);
+            self.keep_event(&event_cache::Occurrence { pod, field_path: None, severity, reason, message }, now);
         }
         self.reporting.event_cache.pod_gone(uid);
         news
@@ -110,9 +111,10 @@ impl Agent {
         let reason = end.reason.as_deref().filter(|r| !r.is_empty()).map(|r| format!(" ({r})")).unwrap_or_default();
         // Only text that equal ends have in common, so that they share an event.
         let message = &format!("Container {container} ended with exit code {}{reason}", end.exit_code);
-        let (pod, container) = (Some((&pod.uid, &pod.name)), Some(container.as_str()));
+        let field_path = pod.field_of(container);
+        let (pod, field_path) = (Some((&pod.uid, &pod.name)), Some(field_path.as_str()));
         self.keep_event(
-            &event_cache::Occurrence { pod, container, severity, reason: &Reason::ContainerDied, message },
+            &event_cache::Occurrence { pod, field_path, severity, reason: &Reason::ContainerDied, message },
             now,
         );
     }
@@ -130,7 +132,7 @@ impl Agent {
 
     pub(super) fn keep_node_event(&mut self, severity: Severity, reason: Reason, message: &str, now: Now) {
         self.keep_event(
-            &event_cache::Occurrence { pod: None, container: None, severity, reason: &reason, message },
+            &event_cache::Occurrence { pod: None, field_path: None, severity, reason: &reason, message },
             now,
         );
     }

@@ -2,6 +2,7 @@
 //! JSON. New versions may add fields; readers ignore unknown ones.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// W27: body of `POST /drain`, and without a grace period of `POST /undrain`.
@@ -59,6 +60,22 @@ impl DrainOutcome {
     pub fn is_drained(self) -> bool {
         matches!(self, DrainOutcome::Ending | DrainOutcome::Down)
     }
+}
+
+/// W29: `POST /ephemeral`: gives a running pod further ephemeral containers, each in the form of `spec.ephemeralContainers`. The
+/// response is an `EphemeralNames`.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EphemeralRequest {
+    pub uid: String,
+    pub containers: Vec<Value>,
+}
+
+/// The names of the ephemeral containers that the pod has now, in their order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EphemeralNames {
+    pub names: Vec<String>,
 }
 
 /// `POST /exec`. The response body is an `ExecHead` on one line, followed by the output.

@@ -131,7 +131,7 @@ fn complete_file(file: &mut DownwardAPIVolumeFile) {
     }
 }
 
-fn complete_container(container: &mut Container, host_network: bool) {
+pub(crate) fn complete_container(container: &mut Container, host_network: bool) {
     default_text(&mut container.termination_message_path, "/dev/termination-log");
     default_text(&mut container.termination_message_policy, "File");
     let image = container.image.as_deref().unwrap_or_default();

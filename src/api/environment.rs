@@ -100,7 +100,7 @@ pub fn variables(container: &core::Container, facts: Facts<'_>) -> Result<Vec<Va
 
 /// The ConfigMaps and Secrets to which the environment of a pod's containers refers.
 pub fn references(pod: &Pod) -> impl Iterator<Item = DataKey> {
-    pod.all_containers().flat_map(|container| {
+    pod.every_container().flat_map(|container| {
         let from = container.env_from.iter().flatten().filter_map(|from| source(from).map(|(key, _)| key));
         let one = container.env.iter().flatten().filter_map(|e| Some(selector(e.value_from.as_ref()?)?.0));
         from.chain(one).map(|(kind, name)| key_of(pod, kind, name))

@@ -61,6 +61,7 @@ mod tests {
             source: Source { path: String::new(), document: 1 },
             digest: String::new(),
             object: core::Pod { spec: Some(spec), ..Default::default() },
+            ephemeral: Vec::new(),
         }
     }
 

@@ -11,6 +11,7 @@ pub mod devices;
 pub mod document;
 pub mod duration;
 pub mod environment;
+pub mod ephemeral;
 pub mod eviction;
 pub mod expand;
 pub mod facts;

@@ -1,6 +1,7 @@
 //! The internal form of a pod: identity, source, and the defaulted, validated Kubernetes object.
 
 use crate::api::data_object::{DataKey, DataKind};
+use crate::api::ephemeral::{self, Ephemeral};
 use crate::api::names::{FullName, Uid};
 use k8s_openapi::api::core::v1 as core;
 use serde::Serialize;
@@ -21,6 +22,8 @@ pub struct Pod {
     pub digest: String,
     /// Defaulted and validated. `metadata` has the namespace, the UID and the three `config.*` annotations.
     pub object: core::Pod,
+    /// W29: the containers of `spec.ephemeralContainers`. A manifest has none; a user adds them to the running pod.
+    pub ephemeral: Vec<Ephemeral>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -41,7 +44,7 @@ impl Serialize for Pod {
     fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct as _;
         // No `..`: a new field must not be skipped by accident.
-        let Pod { uid, name, source, digest, object: _ } = self;
+        let Pod { uid, name, source, digest, object: _, ephemeral: _ } = self;
         let mut pod = s.serialize_struct("Pod", 4)?;
         pod.serialize_field("uid", uid)?;
         pod.serialize_field("name", name)?;
@@ -73,20 +76,61 @@ impl Pod {
         self.spec().init_containers.as_deref().unwrap_or_default()
     }
 
-    /// Init containers, then main containers, in start order. The index of a container is its position here.
+    /// Init containers, then main containers, in start order: the containers of the manifest.
     pub fn all_containers(&self) -> impl Iterator<Item = &core::Container> {
         self.init_containers().iter().chain(self.containers())
     }
 
-    /// The container at `index` of `all_containers`. An index out of range is a bug in the caller.
+    /// As `all_containers`, followed by the ephemeral containers. The index of a container is its position here.
+    pub fn every_container(&self) -> impl Iterator<Item = &core::Container> {
+        self.all_containers().chain(self.ephemeral.iter().map(|e| &e.container))
+    }
+
+    /// The container at `index` of `every_container`. An index out of range is a bug in the caller.
     pub fn at(&self, index: usize) -> &core::Container {
-        let init = self.init_containers();
-        init.get(index).unwrap_or_else(|| &self.containers()[index - init.len()])
+        let (init, main) = (self.init_containers(), self.containers());
+        let of_manifest = init.get(index).or_else(|| main.get(index - init.len()));
+        of_manifest.unwrap_or_else(|| &self.ephemeral[index - init.len() - main.len()].container)
     }
 
     /// The container with this name, of any kind.
     pub fn container(&self, name: &str) -> Option<&core::Container> {
-        self.all_containers().find(|c| c.name == name)
+        self.every_container().find(|c| c.name == name)
+    }
+
+    /// The index of the first ephemeral container.
+    pub fn first_ephemeral(&self) -> usize {
+        self.init_containers().len() + self.containers().len()
+    }
+
+    /// The ephemeral container with this name.
+    pub fn ephemeral(&self, name: &str) -> Option<&Ephemeral> {
+        self.ephemeral.iter().find(|e| e.container.name == name)
+    }
+
+    /// The same pod with these ephemeral containers.
+    pub fn with_ephemeral(&self, list: Vec<core::EphemeralContainer>) -> Pod {
+        let mut pod = self.clone();
+        pod.ephemeral = list.iter().map(ephemeral::of).collect();
+        if let Some(spec) = &mut pod.object.spec {
+            spec.ephemeral_containers = Some(list).filter(|list| !list.is_empty());
+        }
+        pod
+    }
+
+    /// `spec.ephemeralContainers`
+    pub fn ephemeral_specs(&self) -> &[core::EphemeralContainer] {
+        self.spec().ephemeral_containers.as_deref().unwrap_or_default()
+    }
+
+    /// The place of the container in the pod, as in the events of a kubelet.
+    pub fn field_of(&self, name: &str) -> String {
+        let field = match () {
+            () if self.init_containers().iter().any(|c| c.name == name) => "initContainers",
+            () if self.ephemeral(name).is_some() => "ephemeralContainers",
+            () => "containers",
+        };
+        format!("spec.{field}{{{name}}}")
     }
 
     /// True if the container at `index` is an init container or a sidecar.
@@ -139,7 +183,7 @@ impl Pod {
     /// The images of all containers and of all image volumes, as the spec names them.
     pub fn images(&self) -> impl Iterator<Item = &String> {
         let volumes = self.spec().volumes.iter().flatten().filter_map(|v| v.image.as_ref()?.reference.as_ref());
-        self.all_containers().filter_map(|c| c.image.as_ref()).chain(volumes)
+        self.every_container().filter_map(|c| c.image.as_ref()).chain(volumes)
     }
 
     pub fn host_network(&self) -> bool {

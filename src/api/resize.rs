@@ -151,6 +151,8 @@ fn without_amounts(pod: &Pod) -> core::Pod {
         annotations.into_iter().filter(|(key, _)| key.starts_with(apparmor::ANNOTATION)).collect();
     object.metadata.annotations = Some(profiles);
     let Some(spec) = &mut object.spec else { return object };
+    // They belong to the running pod, not to a version of its manifest.
+    spec.ephemeral_containers = None;
     let sidecars = spec.init_containers.iter_mut().flatten().filter(|c| is_sidecar(c));
     for container in sidecars.chain(&mut spec.containers) {
         let Some(resources) = &mut container.resources else { continue };

@@ -140,6 +140,7 @@ mod tests {
             source: Source { path: String::new(), document: 1 },
             digest: String::new(),
             object: serde_json::from_value(json!({ "spec": spec })).unwrap(),
+            ephemeral: Vec::new(),
         }
     }
 

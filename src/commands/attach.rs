@@ -39,14 +39,31 @@ pub fn run(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, query: Query
     let channels = StreamChannels { stdin: query.stdin, stdout: true, stderr: !tty, tty };
     let kind = StreamKind::Attach { container: query.container, channels };
     let url = url::request(socket, &StreamRequest { uid, kind })??;
-    let mut session = Session::start(&url, channels).map_err(Failure::message)?;
-    let raw = query.tty && query.stdin && std::io::stdin().is_terminal();
-    if raw {
-        let keys = query.detach_keys.to_string();
+    connect(
+        out,
+        err,
+        &url,
+        channels,
+        Local { stdin: query.stdin, resize: query.tty, raw: query.tty && query.stdin, detach: &query.detach_keys },
+    )
+}
+
+/// Connects the standard streams of the command to those of the container, until its process ends. With `raw`, a terminal passes
+/// all keys on.
+pub fn connect(
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+    url: &str,
+    channels: StreamChannels,
+    local: Local<'_>,
+) -> Result<u8, Failure> {
+    let mut session = Session::start(url, channels).map_err(Failure::message)?;
+    let local = Local { raw: local.raw && std::io::stdin().is_terminal(), ..local };
+    if local.raw {
+        let keys = local.detach.to_string();
         let detach = if keys.is_empty() { String::new() } else { format!("; {keys} detaches") };
         print_message(&format!("attached; if there is no prompt, press Enter{detach}"));
     }
-    let local = Local { stdin: query.stdin, resize: query.tty, raw, detach: &query.detach_keys };
     let ended = interactive::run(&mut session, local, out, err);
     match ended.map_err(|e| Failure::message(format!("cannot set up the terminal: {e}")))? {
         Ended::Session(End::Exited(code)) => Ok(u8::try_from(code).unwrap_or(1)),
@@ -64,7 +81,8 @@ pub fn run(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, query: Query
 fn has_terminal(pod: &Value, named: Option<&str>) -> bool {
     let of = |list: &str| pod["spec"][list].as_array().cloned().unwrap_or_default();
     let containers = of("containers");
-    let all: Vec<Value> = containers.iter().cloned().chain(of("initContainers")).collect();
+    let all: Vec<Value> =
+        containers.iter().cloned().chain(of("initContainers")).chain(of("ephemeralContainers")).collect();
     let find = |name: &str| all.iter().find(|container| container["name"] == name);
     let annotated = pod["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"].as_str();
     let chosen = match named {

@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 /// The internal command of the scripts, not shown to users.
 pub const COMMAND: &str = "__complete";
 
+/// The lists of containers in a pod.
+const CONTAINERS: [&str; 3] = ["/spec/initContainers", "/spec/containers", "/spec/ephemeralContainers"];
+
 /// What the word at the cursor names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Subject {
@@ -94,7 +97,7 @@ fn line<'a>(definition: &Command, words: &[&'a str]) -> Line<'a> {
         "pod" | "pods" => Some(Subject::Pod),
         "names" => Some(Subject::PodName),
         "namespace" => Some(Subject::Namespace),
-        "container" => Some(Subject::Container),
+        "container" | "target" => Some(Subject::Container),
         _ => None,
     });
     line
@@ -147,8 +150,7 @@ fn names(subject: Subject, line: &Line<'_>, pods: &[Value]) -> BTreeSet<String> 
                 let (namespace, name) = of(pod);
                 target.is(&namespace, &name, text(pod, "/metadata/uid"))
             });
-            let containers =
-                named.flat_map(|pod| ["/spec/initContainers", "/spec/containers"].map(|at| pod.pointer(at)));
+            let containers = named.flat_map(|pod| CONTAINERS.map(|at| pod.pointer(at)));
             let containers = containers.flatten().filter_map(Value::as_array).flatten();
             containers.map(|c| text(c, "/name").to_owned()).filter(fits).collect()
         }
@@ -184,6 +186,9 @@ mod tests {
             (&["cp", "web:/etc", "-c", ""], Some(Subject::Container)),
             (&["exec", "-n", "shop", ""], Some(Subject::Pod)),
             (&["exec", "web", ""], None),
+            (&["debug", ""], Some(Subject::Pod)),
+            (&["debug", "web", "--target", ""], Some(Subject::Container)),
+            (&["debug", "web", "-c", ""], None),
             (&["drain", "a", "b", ""], Some(Subject::Pod)),
             (&["undrain", ""], Some(Subject::Pod)),
             (&["retry", ""], Some(Subject::Pod)),

@@ -129,6 +129,13 @@ impl Description<'_> {
         for spec in list(self.pod, "/spec/containers") {
             self.container(out, spec)?;
         }
+        let ephemeral = list(self.pod, "/spec/ephemeralContainers");
+        if !ephemeral.is_empty() {
+            writeln!(out, "Ephemeral Containers:")?;
+        }
+        for spec in ephemeral {
+            self.container(out, spec)?;
+        }
         let conditions: Vec<[&str; 4]> = list(self.pod, "/status/conditions")
             .iter()
             .map(|c| [text(c, "/type"), text(c, "/status"), text(c, "/reason"), text(c, "/message")])
@@ -226,11 +233,12 @@ impl Description<'_> {
         let name = text(spec, "/name");
         writeln!(out, "  {}:", shown(name))?;
         let none = Value::Null;
-        let status =
-            list(self.pod, "/status/containerStatuses").iter().find(|s| text(s, "/name") == name).unwrap_or(&none);
+        let statuses = ["/status/containerStatuses", "/status/ephemeralContainerStatuses"].map(|of| list(self.pod, of));
+        let status = statuses.into_iter().flatten().find(|s| text(s, "/name") == name).unwrap_or(&none);
         let mut lines = Lines::default();
         lines.some("Container ID", text(status, "/containerID"));
         lines.add("Image", text(spec, "/image"));
+        lines.some("Target", text(spec, "/targetContainerName"));
         lines.some("Image ID", text(status, "/imageID"));
         let ports = |field: &str| -> Vec<String> {
             let ports = list(spec, "/ports").iter();

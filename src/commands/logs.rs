@@ -200,7 +200,11 @@ fn over(pod: &Value) -> Vec<String> {
         let code = status.pointer("/state/terminated/exitCode").and_then(Value::as_i64);
         code.is_some_and(|code| policy == "Never" || policy == "OnFailure" && code == 0)
     };
-    list(pod, "/status/containerStatuses").iter().filter(over).map(|c| text(c, "/name").to_owned()).collect()
+    // An ephemeral container never starts again.
+    let ended = |status: &&Value| is_object(status, "/state/terminated");
+    let ephemeral = list(pod, "/status/ephemeralContainerStatuses").iter().filter(ended);
+    let all = list(pod, "/status/containerStatuses").iter().filter(over).chain(ephemeral);
+    all.map(|c| text(c, "/name").to_owned()).collect()
 }
 
 /// Chooses the pod that has logs. If a pod is being replaced, this is the old one until a container of the new one has
@@ -218,13 +222,17 @@ fn choose(mut pods: Vec<Value>) -> Result<Value, Failure> {
 }
 
 fn of_pod(pod: &Value, query: &Query) -> Result<Found, Failure> {
-    let names: Vec<&str> = list(pod, "/spec/containers").iter().map(|c| text(c, "/name")).collect();
+    let mut names: Vec<&str> = list(pod, "/spec/containers").iter().map(|c| text(c, "/name")).collect();
+    // An ephemeral container is shown if it is named, or with all.
+    let ephemeral = list(pod, "/spec/ephemeralContainers").iter().map(|c| text(c, "/name"));
+    names.extend(ephemeral.filter(|name| query.all || query.container.as_deref() == Some(*name)));
     let annotated = text(pod, "/metadata/annotations/kubectl.kubernetes.io~1default-container");
     let wanted = wanted(&names, Some(annotated).filter(|a| names.contains(a)), query, text(pod, "/metadata/name"))?;
     let mut logs = Vec::new();
     for name in wanted {
         let directory = Path::new(text(pod, "/wherry/logDirectory")).join(&name);
-        let status = list(pod, "/status/containerStatuses").iter().find(|c| text(c, "/name") == name);
+        let statuses = ["/status/containerStatuses", "/status/ephemeralContainerStatuses"].map(|of| list(pod, of));
+        let status = statuses.into_iter().flatten().find(|c| text(c, "/name") == name);
         let instance = instance(status.unwrap_or(&Value::Null), query.previous);
         match instance {
             Ok(newest) => {

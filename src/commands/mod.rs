@@ -10,6 +10,7 @@ mod complete;
 mod cordon;
 mod cp;
 mod debug;
+mod debug_pod;
 mod describe;
 mod drain;
 mod events;
@@ -291,9 +292,25 @@ enum Command {
     /// Exit code: 0 success, 1 failure; stderr has the reason.
     #[command(after_help = KUBECONFIG_EXAMPLES)]
     Kubeconfig(kubeconfig::Arguments),
-    /// Debug wherry itself
-    #[command(subcommand)]
-    Debug(DebugCommand),
+    /// Examine a running pod with a further container, or wherry itself
+    ///
+    /// Adds an ephemeral container to the pod: a container with tools of its own, in the pod's network, and with --target among
+    /// the processes of another container. The other containers are not restarted, and the pod's manifest does not change.
+    /// The container starts once: it is not restarted, and ends with the pod at the latest. It cannot be removed before
+    /// that. This is `kubectl debug`, without the API.
+    ///
+    /// With -i or -t, attaches to the container as `wherry attach` does; otherwise returns when it runs. Use `wherry exec`,
+    /// `attach` and `logs` with -c NAME afterwards. A pod with the name of a subcommand is given with its namespace.
+    ///
+    /// Exit code: 0 the container runs, or its process has ended after an attach; that of the process if it ended before; 1 the
+    /// container was refused or does not start; 130 after Ctrl-C.
+    #[command(
+        after_help = DEBUG_EXAMPLES,
+        args_conflicts_with_subcommands = true,
+        subcommand_negates_reqs = true,
+        flatten_help = false
+    )]
+    Debug(DebugArgs),
     /// Show the status of the node
     ///
     /// Shows the runtime and its version, the age of the last relist, counts of pods, the node's resources (capacity,
@@ -378,6 +395,13 @@ Examples:
   wherry cp shop/web:/var/log/app ./logs    to the new directory logs, or into it if it exists
   wherry cp site.conf shop/web:/etc/nginx/conf.d/
   wherry cp db:/data/dump.sql /dev/stdout -c postgres | gzip > dump.sql.gz";
+
+const DEBUG_EXAMPLES: &str = "\
+Examples:
+  wherry debug shop/web --image busybox:1.36 -it
+  wherry debug shop/web --image busybox:1.36 -it --target main -- sh
+  wherry debug shop/web --image tcpdump:1 -c dump -- tcpdump -w /tmp/all.pcap
+  wherry debug dump | jq .workers           the state of wherry itself";
 
 const PORT_FORWARD_EXAMPLES: &str = "\
 Examples:
@@ -508,6 +532,16 @@ struct LogsArgs {
     socket: SocketArgs,
 }
 
+#[derive(Debug, Args)]
+struct DebugArgs {
+    #[command(subcommand)]
+    command: Option<DebugCommand>,
+    #[command(flatten)]
+    query: debug_pod::Query,
+    #[command(flatten)]
+    socket: SocketArgs,
+}
+
 #[derive(Debug, Subcommand)]
 enum DebugCommand {
     /// Print the state of the running agent as JSON
@@ -602,6 +636,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Attach { query, socket } => {
             output::finish_raw(|out| attach::run(out, &mut std::io::stderr(), &socket.path(), query))
         }
+        Command::Debug(DebugArgs { command: None, query, socket }) => {
+            output::finish_raw(|out| debug_pod::run(out, &mut std::io::stderr(), &socket.path(), query))
+        }
         command => output::finish(|out| show(out, command)),
     }
 }
@@ -647,8 +684,12 @@ fn show(out: &mut dyn Write, command: Command) -> Result<u8, Failure> {
         Command::Cordon { socket } => cordon::run(out, &socket.path(), true),
         Command::Uncordon { socket } => cordon::run(out, &socket.path(), false),
         Command::Undrain { which, socket } => drain::undrain(out, &socket.path(), &which.which()?),
-        Command::Debug(DebugCommand::Dump { socket }) => debug::dump(out, &socket.path()),
-        Command::Debug(DebugCommand::Fds { output, socket }) => debug::fds(out, &socket.path(), output.is_some()),
+        Command::Debug(DebugArgs { command: Some(DebugCommand::Dump { socket }), .. }) => {
+            debug::dump(out, &socket.path())
+        }
+        Command::Debug(DebugArgs { command: Some(DebugCommand::Fds { output, socket }), .. }) => {
+            debug::fds(out, &socket.path(), output.is_some())
+        }
         Command::Status { output, socket } => status::run(out, &socket.path(), output == Some(StatusFormat::Json)),
         Command::ShutdownPlan { output, socket } => {
             shutdown_plan::run(out, &socket.path(), output == Some(StatusFormat::Json))
@@ -659,7 +700,11 @@ fn show(out: &mut dyn Write, command: Command) -> Result<u8, Failure> {
             Ok(0)
         }
         // (`main` runs these itself.)
-        Command::Run(_) | Command::Logs(_) | Command::Exec { .. } | Command::Attach { .. } => Ok(0),
+        Command::Run(_)
+        | Command::Logs(_)
+        | Command::Exec { .. }
+        | Command::Attach { .. }
+        | Command::Debug(DebugArgs { command: None, .. }) => Ok(0),
     }
 }
 

@@ -56,7 +56,7 @@ impl ContainerEnds {
 
     fn new_ends(&mut self, of: &Published<'_>, started: Wall) -> Vec<Effect> {
         let mut new = Vec::new();
-        for container in of.status.container_statuses.iter().flatten() {
+        for container in statuses(of.status) {
             let Some((id, end)) = newest_end(container) else { continue };
             let reported = self.reported.entry(of.pod.uid.clone()).or_default();
             let of_previous_run = end.finished_at.as_ref().is_some_and(|at| Some(at.0) < started.timestamp());
@@ -76,12 +76,16 @@ impl ContainerEnds {
     /// Forgets the containers that neither the status nor the runtime shows: their ids do not occur again.
     fn forget_removed(&mut self, of: &Published<'_>) {
         let Some(reported) = self.reported.get_mut(&of.pod.uid) else { return };
-        let statuses = of.status.container_statuses.iter().flatten();
         let shown: BTreeSet<&str> =
-            statuses.flat_map(|c| [end(&c.state), end(&c.last_state)]).flatten().map(|e| e.0).collect();
+            statuses(of.status).flat_map(|c| [end(&c.state), end(&c.last_state)]).flatten().map(|e| e.0).collect();
         let exists = |id: &str| of.facts.containers.iter().any(|c| c.id.as_str() == id);
         reported.retain(|id| shown.contains(id.as_str()) || exists(id));
     }
+}
+
+/// Those of main containers and ephemeral containers.
+fn statuses(status: &core::PodStatus) -> impl Iterator<Item = &core::ContainerStatus> {
+    status.container_statuses.iter().chain(&status.ephemeral_container_statuses).flatten()
 }
 
 /// The newest end of a container: of its current instance, or of the previous one.

@@ -219,6 +219,8 @@ pub struct CreateContainer {
     pub mounts: Vec<Mount>,
     /// The device nodes, annotations and CDI devices of device plugins. `process` has their variables.
     pub devices: Allocated,
+    /// W29: the container whose process id namespace an ephemeral container shares.
+    pub target: Option<ContainerId>,
 }
 
 #[derive(Clone, Debug, PartialEq)]

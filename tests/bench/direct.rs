@@ -121,6 +121,7 @@ pub fn container(cri: &mut Cri, direct: &Direct, attempt: u32) -> String {
         process,
         mounts,
         devices: Default::default(),
+        target: None,
     };
     let container = container_config(&call, &direct.node).expect("a config");
     let id = cri.create_container(&direct.sandbox, &container, &direct.config);

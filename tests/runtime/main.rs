@@ -30,6 +30,7 @@ mod kubectl;
 mod kubectl_changes;
 mod kubectl_debug;
 mod kubectl_drain;
+mod kubectl_ephemeral;
 mod kubelet_endpoints;
 mod lab;
 mod life;

@@ -3,15 +3,19 @@
 
 use crate::chance::below;
 use crate::world::{MS, S, World};
+use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use wherry::api::control::DrainOutcome;
+use wherry::api::ephemeral::Wanted;
 use wherry::api::facts::{ExecOutput, MemoryFact, UsageFact};
 use wherry::api::names::{FullName, Uid};
+use wherry::engine::control::ephemeral::Origin;
 use wherry::engine::control::exec::MAX_EXECS;
 use wherry::engine::control::stream::MAX_CALLS;
 use wherry::engine::control::{
-    Command, ExecRequest, Reply, Request, RequestError, RequestId, StreamKind, StreamRequest, StreamTarget,
+    Command, EphemeralRequest, ExecRequest, Reply, Request, RequestError, RequestId, StreamKind, StreamRequest,
+    StreamTarget,
 };
 use wherry::engine::effect::{ExecCall, RuntimeCall, StreamCall};
 use wherry::engine::event::{Answer, Event};
@@ -23,6 +27,9 @@ use wherry::engine::rng::Rng;
 /// The argument of every command. It must not be visible anywhere.
 pub const SECRET: &str = "--token=hunter2";
 
+/// The environment of every ephemeral container. It must not be visible in a dump.
+pub const ENVIRONMENT: &str = "swordfish";
+
 /// A command or a read ends within this time, also under faults (ns).
 const PATIENCE: u64 = 100 * S;
 
@@ -33,6 +40,8 @@ pub struct Users {
     last: u64,
     /// The requests that wait for their answers, and when they were sent (ns).
     pub open: BTreeMap<RequestId, u64>,
+    /// The pods of the requests for ephemeral containers that have to change a record.
+    pub debugged: BTreeMap<RequestId, Uid>,
     /// The answers, in stories.
     pub answers: BTreeMap<RequestId, Answered>,
     /// How long the next commands run, and their results; after that each ends at once with 0.
@@ -50,6 +59,9 @@ impl World {
             return id;
         }
         self.expect(&request);
+        if let Request::Ephemeral(EphemeralRequest { uid, dry_run: false, .. }) = &request {
+            self.users.debugged.insert(id, uid.clone());
+        }
         self.users.open.insert(id, self.clock.now);
         self.step(Event::Request { id, request });
         id
@@ -85,6 +97,7 @@ impl World {
             }
             Request::Cordon { .. }
             | Request::Retry { .. }
+            | Request::Ephemeral(_)
             | Request::Exec(_)
             | Request::Stream(_)
             | Request::Usage
@@ -111,8 +124,21 @@ impl World {
                 self.durable(&Uid::from(pod.uid.as_str()), pod.outcome);
             }
         }
+        if let (Ok(Reply::Ephemeral(names)), Some(uid)) = (&answer, self.users.debugged.remove(&id)) {
+            self.ephemeral_is_durable(&uid, names);
+        }
         if self.chaos.is_none() {
             self.users.answers.insert(id, answer);
+        }
+    }
+
+    /// W29: the record contains the containers of the answer, as long as the pod continues.
+    fn ephemeral_is_durable(&mut self, uid: &Uid, names: &[String]) {
+        let record = self.disk.records.get(&format!("pods/{uid}")).map(String::as_str).unwrap_or_default();
+        let continues = |name: &str| self.engine.pod(uid).is_some_and(|view| view.pod.ephemeral(name).is_some());
+        let is_missing = |name: &&String| continues(name) && !record.contains(&format!("\"name\":\"{name}\""));
+        if let Some(name) = names.iter().find(is_missing) {
+            self.checks.fail("W29: the answer is durable", format!("{name} of {uid} is not in its record: {record:?}"));
         }
     }
 
@@ -279,7 +305,7 @@ impl World {
             let pick = |dice: &mut Rng| uids[below(dice, uids.len() as u64) as usize].clone();
             (0..1 + below(dice, 3)).map(|_| pick(dice)).collect::<Vec<Uid>>()
         };
-        let request = match below(dice, 23) {
+        let request = match below(dice, 25) {
             0 | 1 => {
                 let grace = [None, Some(1), Some(4)][below(dice, 3) as usize].map(Duration::from_secs);
                 Request::Drain { uids: some(dice), grace }
@@ -307,6 +333,10 @@ impl World {
                 let grace = [None, Some(1), Some(4)][below(dice, 3) as usize].map(Duration::from_secs);
                 Request::Evict { uid: some(dice).remove(0), grace }
             }
+            23 | 24 => {
+                let target = ["main", ""][below(dice, 2) as usize];
+                Request::Ephemeral(debugger(some(dice).remove(0), &format!("d{}", below(dice, 3)), target))
+            }
             18 => Request::Stream(forward(some(dice).remove(0), &[80])),
             _ => {
                 let open: Vec<RequestId> = self.users.open.keys().copied().collect();
@@ -332,6 +362,13 @@ pub fn stream_of_command(uid: Uid, container: Option<&str>) -> StreamRequest {
     let container = container.map(str::to_owned);
     let kind = StreamKind::Exec { container, command, stdin: true, stdout: true, stderr: true, tty: false };
     StreamRequest { uid, kind }
+}
+
+/// An ephemeral container with this name; without a target if that is empty.
+pub fn debugger(uid: Uid, name: &str, target: &str) -> EphemeralRequest {
+    let environment = [json!({ "name": "TOKEN", "value": ENVIRONMENT })];
+    let container = json!({ "name": name, "image": "busybox:1.35", "targetContainerName": target, "env": environment });
+    EphemeralRequest { uid, origin: Origin::Api, wanted: Wanted::More(vec![container]), dry_run: false }
 }
 
 /// The outputs of the pod's first container.

@@ -169,7 +169,8 @@ impl World {
 
     pub fn container_status(&self, pod: &str, container: &str) -> core::ContainerStatus {
         let status = self.status(pod);
-        let all = [status.init_container_statuses, status.container_statuses].into_iter().flatten().flatten();
+        let all = [status.init_container_statuses, status.container_statuses, status.ephemeral_container_statuses];
+        let all = all.into_iter().flatten().flatten();
         all.into_iter().find(|c| c.name == container).unwrap_or_default()
     }
 

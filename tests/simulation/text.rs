@@ -93,7 +93,14 @@ impl Runtime {
                 format!("PullImage {image} as {}", credential.username)
             }
             RuntimeCall::CreateContainer(c) => {
-                format!("CreateContainer {}/{}#{}", c.pod.name.name, c.container, c.attempt)
+                let target = c.target.as_ref().map(|id| format!(" for {}", self.title(id.as_str())));
+                format!(
+                    "CreateContainer {}/{}#{}{}",
+                    c.pod.name.name,
+                    c.container,
+                    c.attempt,
+                    target.unwrap_or_default()
+                )
             }
             RuntimeCall::StartContainer { id } => format!("StartContainer {}", self.title(id.as_str())),
             RuntimeCall::StopContainer { id, grace } => {

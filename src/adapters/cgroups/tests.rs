@@ -45,6 +45,7 @@ impl Place {
 
 fn pod() -> Rc<Pod> {
     Rc::new(Pod {
+        ephemeral: Vec::new(),
         uid: Uid::from("u1"),
         name: FullName::new("default", "web"),
         source: Source { path: String::new(), document: 1 },

@@ -66,7 +66,7 @@ fn prepared(mounts: Vec<Mount>, host_ips: bool) -> Answer {
 
 /// `terminationMessagePath` of a container, None if the pod has no such container or the path is empty.
 fn termination_path(pod: &Pod, container: &str) -> Option<String> {
-    let spec = pod.all_containers().find(|c| c.name == container)?;
+    let spec = pod.container(container)?;
     spec.termination_message_path.clone().filter(|path| !path.is_empty())
 }
 

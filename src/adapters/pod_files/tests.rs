@@ -40,6 +40,7 @@ fn pod(spec: &str) -> Rc<Pod> {
     let mut spec: serde_json::Value = serde_json::from_str(spec).unwrap();
     spec["containers"] = serde_json::json!([{"name": "main", "terminationMessagePath": "/dev/termination-log"}]);
     Rc::new(Pod {
+        ephemeral: Vec::new(),
         uid: Uid::from("u1"),
         name: FullName::new("default", "p20"),
         source: Source { path: String::new(), document: 1 },

@@ -1,9 +1,14 @@
 //! The requests for the engine on the control socket: their bodies (`api::control`) in, their answers out. Pure.
 
 use super::http::{Body, JSON, Request, Response, Route};
-use crate::api::control::{DrainRequest, ExecHead, ExecRequest, StreamChannels, StreamKind, StreamRequest, StreamUrl};
+use crate::api::control::{
+    DrainRequest, EphemeralNames, EphemeralRequest, ExecHead, ExecRequest, StreamChannels, StreamKind, StreamRequest,
+    StreamUrl,
+};
+use crate::api::ephemeral::Wanted;
 use crate::api::facts::ExecOutput;
 use crate::api::names::Uid;
+use crate::engine::event::control::ephemeral::Origin;
 use crate::engine::event::control::{self, Command, Reply, RequestError};
 use bytes::Bytes;
 use std::time::Duration;
@@ -24,6 +29,7 @@ pub fn parse(request: &Request) -> Option<Result<control::Request, RequestError>
         }),
         Route::Cordon => Ok(control::Request::Cordon { on: true }),
         Route::Uncordon => Ok(control::Request::Cordon { on: false }),
+        Route::Ephemeral => ephemeral(&request.body).map(control::Request::Ephemeral),
         Route::Exec => exec(&request.body).map(control::Request::Exec),
         Route::Stream => stream(&request.body).map(control::Request::Stream),
         Route::Usage => Ok(control::Request::Usage),
@@ -47,6 +53,18 @@ pub fn parse(request: &Request) -> Option<Result<control::Request, RequestError>
 fn drain(body: &[u8]) -> Result<DrainRequest, RequestError> {
     let expected = "{\"uids\": [...]}";
     serde_json::from_slice(body).map_err(|e| RequestError::Malformed { why: e.to_string(), expected })
+}
+
+fn ephemeral(body: &[u8]) -> Result<control::EphemeralRequest, RequestError> {
+    let expected = "{\"uid\": \"UID\", \"containers\": [{\"name\": \"debugger\", \"image\": \"busybox\"}]}";
+    let malformed = |e: serde_json::Error| RequestError::Malformed { why: e.to_string(), expected };
+    let EphemeralRequest { uid, containers } = serde_json::from_slice(body).map_err(malformed)?;
+    Ok(control::EphemeralRequest {
+        uid: Uid::from(uid),
+        origin: Origin::ControlSocket,
+        wanted: Wanted::More(containers),
+        dry_run: false,
+    })
 }
 
 fn exec(body: &[u8]) -> Result<control::ExecRequest, RequestError> {
@@ -80,6 +98,9 @@ pub fn response(answer: Result<Reply, RequestError>) -> Response {
         Ok(Reply::Cordoned { on: true }) => Response::text(200, "the node is cordoned\n"),
         Ok(Reply::Cordoned { on: false }) => Response::text(200, "the node is not cordoned\n"),
         Ok(Reply::Retried { pod, outcome }) => Response::text(200, format!("pod {pod} was retried: {outcome}\n")),
+        Ok(Reply::Ephemeral(names)) => {
+            Response::json(serde_json::to_vec(&EphemeralNames { names }).unwrap_or_default())
+        }
         Ok(Reply::Executed(output)) => executed(output),
         Ok(Reply::StreamUrl(url)) => Response::json(serde_json::to_vec(&StreamUrl { url }).unwrap_or_default()),
         Ok(Reply::Usage(usage)) => Response::json(serde_json::to_vec(&usage).unwrap_or_default()),
@@ -129,6 +150,11 @@ mod tests {
         let timeout = Duration::from_secs(5);
         let expected = control::ExecRequest { uid: "u".into(), container: None, command, timeout };
         assert_eq!(exec, control::Request::Exec(expected));
+        let wanted = Wanted::More(vec![serde_json::json!({ "name": "d", "image": "b" })]);
+        let expected =
+            control::EphemeralRequest { uid: "u".into(), origin: Origin::ControlSocket, wanted, dry_run: false };
+        let body = r#"{"uid": "u", "containers": [{"name": "d", "image": "b"}], "later": 1}"#;
+        assert_eq!(parsed(Route::Ephemeral, body), control::Request::Ephemeral(expected));
         let stream = |kind| control::Request::Stream(control::StreamRequest { uid: "u".into(), kind });
         let (stdin, stdout, stderr, tty) = (false, true, true, false);
         let command = Command(vec!["ls".to_owned()]);
@@ -159,6 +185,12 @@ mod tests {
                 "{\"uid\": \"u\"}",
                 "invalid request: ",
                 "; expected {\"uid\": \"UID\", \"exec\": {\"command\": [...], \"stdout\": true}}\n",
+            ),
+            (
+                Route::Ephemeral,
+                "{\"uid\": \"u\", \"containers\": 1}",
+                "invalid request: invalid type",
+                "; expected {\"uid\": \"UID\", \"containers\": [{\"name\": \"debugger\", \"image\": \"busybox\"}]}\n",
             ),
             (Route::Exec, "{\"uid\": 1}", "invalid request: invalid type", "column 9\n"),
         ] {

@@ -73,6 +73,8 @@ pub enum Route {
     Cordon,
     /// A10: ends the cordon.
     Uncordon,
+    /// W29: takes a `control::EphemeralRequest`. The answer, a `control::EphemeralNames`, is sent when the containers are durable.
+    Ephemeral,
     /// Takes a `control::ExecRequest`: runs a command in a container. The answer is sent when the command has ended.
     Exec,
     /// Takes a `control::StreamRequest`: requests the URL of a stream from the runtime. The answer is a `control::StreamUrl`.
@@ -110,6 +112,7 @@ impl Route {
             "/undrain" => Route::Undrain,
             "/cordon" => Route::Cordon,
             "/uncordon" => Route::Uncordon,
+            "/ephemeral" => Route::Ephemeral,
             "/exec" => Route::Exec,
             "/stream" => Route::Stream,
             "/usage" => Route::Usage,
@@ -135,7 +138,7 @@ impl Route {
             Some(Route::Retry | Route::Cordon | Route::Uncordon | Route::KubectlReload) => {
                 Accepts { methods: &["POST"], body: 0, fields: false }
             }
-            Some(Route::Drain | Route::Undrain | Route::Exec | Route::Stream) => {
+            Some(Route::Drain | Route::Undrain | Route::Ephemeral | Route::Exec | Route::Stream) => {
                 Accepts { methods: &["POST"], body: MAX_BODY, fields: false }
             }
             Some(Route::Api) => {
@@ -283,7 +286,9 @@ mod tests {
         assert_eq!(Route::find(ListenerKind::Control, "/retry"), Some(Route::Retry));
         assert_eq!(Route::find(ListenerKind::ReadOnly, "/retry"), None);
         assert_eq!(Route::find(ListenerKind::Health, "/retry"), None);
-        for path in ["/drain", "/undrain", "/cordon", "/uncordon", "/exec", "/stream", "/usage", "/images"] {
+        for path in
+            ["/drain", "/undrain", "/cordon", "/uncordon", "/ephemeral", "/exec", "/stream", "/usage", "/images"]
+        {
             assert!(Route::find(ListenerKind::Control, path).is_some(), "{path}");
             assert_eq!(Route::find(ListenerKind::ReadOnly, path), None, "{path}");
             assert_eq!(Route::find(ListenerKind::Health, path), None, "{path}");

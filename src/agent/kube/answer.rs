@@ -93,10 +93,11 @@ impl Kube {
         orders: &mut Vec<Answered>,
     ) -> Result<Response> {
         match (verb, asked.path.subresource) {
-            ("get", None | Some("status")) => self.get(asked, orders),
+            ("get", None | Some("status" | "ephemeralcontainers")) => self.get(asked, orders),
             ("get" | "create", Some(sub @ ("exec" | "attach" | "portforward"))) => self.session(asked, sub, orders),
             ("create", Some("eviction")) => self.evict(asked, body, orders),
             ("get", Some("log")) => self.log(asked, orders),
+            ("update" | "patch", Some("ephemeralcontainers")) => self.add_ephemeral(asked, verb, body, orders),
             ("list", None) => self.list(asked, orders),
             ("watch", None) => self.watch(asked),
             ("create", None) if asked.path.resource.verbs == ["create"] => review(asked, body),
@@ -211,26 +212,20 @@ impl Kube {
         if !resource.verbs.contains(&verb) {
             return Err(Failure::method_not_allowed());
         }
-        let media_type = asked.media_type();
         let mut path = asked.path.clone();
         let mut options = Value::Null;
-        let change = match (verb, media_type) {
-            ("create", _) => {
-                let mut object = object(body, media_type)?;
+        let mut change = match verb {
+            "create" => {
+                let mut object = object(body, asked.media_type())?;
                 let suffix =
                     crate::api::uid::digest_of_bytes(format!("{}{}", asked.ticket.0, asked.view.now.wall.0).as_bytes());
                 path.name = Some(write::new_name(resource, &mut object, suffix.get(..5).unwrap_or_default())?);
                 Some(write::Change::Create(object))
             }
-            ("update", _) => Some(write::Change::Replace(object(body, media_type)?)),
-            ("patch", "application/merge-patch+json") => Some(write::Change::Merge(json_body(body)?)),
-            ("patch", "application/strategic-merge-patch+json") => Some(write::Change::Strategic(json_body(body)?)),
-            ("patch", "application/json-patch+json") => Some(write::Change::JsonPatch(json_body(body)?)),
-            ("patch", "application/apply-patch+yaml") => Some(write::Change::Apply(yaml_body(body)?)),
-            ("patch", _) => return Err(Failure::unsupported_media_type(write::PATCHES)),
+            "update" | "patch" => Some(change_of(asked, verb, body)?),
             _ => {
                 if !body.is_empty() {
-                    options = object(body, media_type)?;
+                    options = object(body, asked.media_type())?;
                 }
                 None
             }
@@ -245,6 +240,9 @@ impl Kube {
         let Some(key) = key_of(&path) else { return Err(Failure::method_not_allowed()) };
         let source = in_force(asked.view, &key).map(|(source, _)| (PathBuf::from(source.path), source.document));
         let live = self.object(asked.view, &key);
+        if let (Some(change), Some(live)) = (&mut change, &live) {
+            write::without_ephemeral(change, live);
+        }
         match (&change, source.is_some() || live.is_some()) {
             (Some(write::Change::Create(_)), true) => return Err(Failure::already_exists(resource, &name)),
             (Some(write::Change::Create(_) | write::Change::Apply(_)), false) | (_, true) => {}
@@ -256,20 +254,12 @@ impl Kube {
             return Err(Failure::conflict(resource, &name, why));
         }
         if let Some(live) = &live {
-            let wanted = |of: &Value, place: &str| text(of, &format!("{place}/uid")).to_owned();
-            let version = |of: &Value, place: &str| text(of, &format!("{place}/resourceVersion")).to_owned();
             let (uid, version) = match &change {
-                None => (wanted(&options, "/preconditions"), version(&options, "/preconditions")),
-                Some(write::Change::Create(_) | write::Change::JsonPatch(_)) => Default::default(),
-                Some(
-                    write::Change::Replace(o)
-                    | write::Change::Apply(o)
-                    | write::Change::Merge(o)
-                    | write::Change::Strategic(o),
-                ) => (wanted(o, "/metadata"), version(o, "/metadata")),
+                None => (text(&options, "/preconditions/uid"), text(&options, "/preconditions/resourceVersion")),
+                Some(change) => write::preconditions(change),
             };
             let current = (text(live, "/metadata/uid"), text(live, "/metadata/resourceVersion"));
-            write::check_preconditions(resource, &name, (Some(&uid), Some(&version)), current)?;
+            write::check_preconditions(resource, &name, (Some(uid), Some(version)), current)?;
         }
         let seconds = options.get("gracePeriodSeconds").and_then(Value::as_u64);
         let seconds = seconds.or(asked.query.number("gracePeriodSeconds").map_err(Failure::bad_request)?);
@@ -326,7 +316,7 @@ pub(super) struct Asked<'a> {
     pub client: &'a Client,
     pub path: &'a ObjectPath,
     pub query: &'a Query,
-    accept: &'a str,
+    pub accept: &'a str,
     pub ticket: Ticket,
 }
 
@@ -340,6 +330,18 @@ impl Asked<'_> {
     pub fn is_dry_run(&self) -> bool {
         self.query.all("dryRun").any(|v| v == "All")
     }
+}
+
+/// The change of an existing object.
+pub(super) fn change_of(asked: &Asked<'_>, verb: &str, body: &[u8]) -> Result<write::Change> {
+    Ok(match (verb, asked.media_type()) {
+        ("update", media_type) => write::Change::Replace(object(body, media_type)?),
+        (_, "application/merge-patch+json") => write::Change::Merge(json_body(body)?),
+        (_, "application/strategic-merge-patch+json") => write::Change::Strategic(json_body(body)?),
+        (_, "application/json-patch+json") => write::Change::JsonPatch(json_body(body)?),
+        (_, "application/apply-patch+yaml") => write::Change::Apply(yaml_body(body)?),
+        _ => return Err(Failure::unsupported_media_type(write::PATCHES)),
+    })
 }
 
 fn json(value: &Value) -> Response {
@@ -435,7 +437,7 @@ pub(super) fn pod_of<'a>(asked: &Asked<'a>) -> Result<&'a Rc<Pod>> {
 fn log_request(asked: &Asked<'_>) -> Result<LogRequest> {
     let (view, query) = (asked.view, asked.query);
     let (pod, name) = (pod_of(asked)?, asked.path.name.as_deref().unwrap_or_default());
-    let containers: Vec<&str> = pod.all_containers().map(|c| c.name.as_str()).collect();
+    let containers: Vec<&str> = pod.every_container().map(|c| c.name.as_str()).collect();
     let container = match query.get("container") {
         Some(wanted) => containers
             .iter()

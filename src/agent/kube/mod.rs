@@ -3,7 +3,7 @@
 //! `access` has the certificates and `prepare` reads them on a helper. `versions` follows the objects and gives each change a
 //! resource version; `objects` shows them in the form of the API, `node` this machine; `body` writes lists and watches, `encoded` has the last changes that it wrote; `logs`
 //! sends container logs; `head` checks the head of a request, `answer` finds its answer; `pending` has the requests that the engine answers, for `sessions`
-//! (exec, attach, port-forward), `evictions` (also cordons) and `metrics` (top). `kubelet` answers the paths of a kubelet: `reading` has the usage of the node and
+//! (exec, attach, port-forward), `evictions` (also cordons), `ephemeral` (debug) and `metrics` (top). `kubelet` answers the paths of a kubelet: `reading` has the usage of the node and
 //! its pods, which `resource_metrics`, `cadvisor` and `summary` write. Nothing here exists while the listener is off.
 
 mod access;
@@ -11,6 +11,7 @@ mod answer;
 mod body;
 mod cadvisor;
 mod encoded;
+mod ephemeral;
 mod evictions;
 mod head;
 mod kubelet;

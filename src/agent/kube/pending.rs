@@ -2,6 +2,7 @@
 
 use super::Kube;
 use super::body::{now, single, whole_list};
+use super::ephemeral::Debugging;
 use super::kubelet::{self, UsagePage};
 use super::metrics::{self, Measurement, PAUSE, Sample, Wanted};
 use super::reading::Reading;
@@ -33,6 +34,7 @@ pub(super) enum Pending {
     },
     /// A change of the node.
     Cordon,
+    Ephemeral(Debugging),
     /// One measurement is requested.
     Read(UsagePage),
     /// The first measurement is requested.
@@ -87,6 +89,7 @@ impl Kube {
             (Pending::Read(page), answer) => Ok(Some(kubelet::usage_page(view, &self.machine, page, answer))),
             (Pending::Evict { name }, answer) => self.node_answered(view, Some(name), answer).map(Some),
             (Pending::Cordon, answer) => self.node_answered(view, None, answer).map(Some),
+            (Pending::Ephemeral(of), answer) => self.ephemeral_added(view, of, answer).map(Some),
             (_, Err(error)) => Err(Failure::http(error.status(), &error.to_string())),
             (Pending::Session(session), Ok(Reply::StreamUrl(url))) => {
                 session.upstream(&url).map(|upstream| Some(Response::new(200, TEXT, Body::Upgrade(upstream))))

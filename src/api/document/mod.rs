@@ -203,6 +203,20 @@ pub fn pod_from_value(value: &Value) -> Result<core::Pod, String> {
     typed::from_value::<core::Pod>(value).0.map_err(|fault| fault.to_string())
 }
 
+/// The ephemeral containers of a request, typed, without defaults. The fields in the faults are those of a pod.
+pub(crate) fn ephemeral_from_value(list: &[Value]) -> Result<Vec<core::EphemeralContainer>, Vec<Fault>> {
+    let pod = serde_json::json!({ "spec": { "ephemeralContainers": list } });
+    let (typed, mut faults) = typed::from_value::<core::Pod>(&pod);
+    match typed {
+        Err(fault) => faults.insert(0, fault),
+        Ok(pod) if faults.is_empty() => {
+            return Ok(pod.spec.and_then(|spec| spec.ephemeral_containers).unwrap_or_default());
+        }
+        Ok(_) => {}
+    }
+    Err(faults)
+}
+
 /// The conflicts between pods (D4). For two pods with the same namespace/name or the same UID, the later one gets the
 /// problem.
 pub fn collisions<'p>(pods: impl Iterator<Item = &'p Pod>) -> Vec<Problem> {
@@ -357,7 +371,7 @@ impl Document {
             metadata.name.as_deref().unwrap_or_default(),
         );
         let source = Source { path: path.to_owned(), document: self.number };
-        Ok(Pod { uid, name, source, digest: self.digest.clone(), object })
+        Ok(Pod { uid, name, source, digest: self.digest.clone(), object, ephemeral: Vec::new() })
     }
 
     fn priority_class(&self, path: &str) -> Result<PriorityClass, Vec<Fault>> {

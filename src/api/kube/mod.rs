@@ -15,6 +15,7 @@ pub mod accept;
 pub mod access;
 pub mod bookmarks;
 pub mod discovery;
+pub mod ephemeral;
 pub mod eviction;
 pub mod json_patch;
 pub mod kubelet;

@@ -117,6 +117,7 @@ pub static RESOURCES: &[Resource] = &[
         verbs: READ_AND_WRITE,
         subresources: &[
             Subresource { name: "attach", kind_name: "PodAttachOptions", verbs: &["create", "get"] },
+            Subresource { name: "ephemeralcontainers", kind_name: "Pod", verbs: &["get", "patch", "update"] },
             Subresource { name: "eviction", kind_name: "Eviction", verbs: CREATE },
             Subresource { name: "exec", kind_name: "PodExecOptions", verbs: &["create", "get"] },
             Subresource { name: "log", kind_name: "Pod", verbs: &["get"] },

@@ -142,6 +142,28 @@ pub fn new_name(resource: &Resource, object: &mut Value, suffix: &str) -> Result
     Ok(name)
 }
 
+/// `kubectl replace` sends back what the API shows. Ephemeral containers are shown, and no manifest has them: they are removed from the
+/// object if they are those of the running pod.
+pub fn without_ephemeral(change: &mut Change, live: &Value) {
+    let at = "/spec/ephemeralContainers";
+    if let Change::Replace(object) = change
+        && object.pointer(at).is_some_and(|list| live.pointer(at) == Some(list))
+        && let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut)
+    {
+        spec.remove("ephemeralContainers");
+    }
+}
+
+/// The UID and the resource version that a change names, or empty texts.
+pub fn preconditions(change: &Change) -> (&str, &str) {
+    match change {
+        Change::Create(_) | Change::JsonPatch(_) => ("", ""),
+        Change::Replace(o) | Change::Apply(o) | Change::Merge(o) | Change::Strategic(o) => {
+            (text(o, "/metadata/uid"), text(o, "/metadata/resourceVersion"))
+        }
+    }
+}
+
 /// The preconditions in the object or in the options of a deletion.
 ///
 /// # Errors
@@ -235,6 +257,18 @@ mod tests {
             assert_eq!(changed(&path(WEB), Some(&current), &change).unwrap_err().code, code, "{change:?}");
         }
         assert_eq!(changed(&path(WEB), None, &Change::Merge(json!({}))).unwrap_err().code, 404);
+    }
+
+    #[test]
+    fn the_ephemeral_containers_of_the_running_pod_are_not_a_change() {
+        let live = json!({ "spec": { "a": 1, "ephemeralContainers": [{ "name": "d" }] } });
+        let mut same = Change::Replace(live.clone());
+        without_ephemeral(&mut same, &live);
+        assert_eq!(same, Change::Replace(json!({ "spec": { "a": 1 } })));
+        let other = Change::Replace(json!({ "spec": { "ephemeralContainers": [{ "name": "e" }] } }));
+        let mut changed = other.clone();
+        without_ephemeral(&mut changed, &live);
+        assert_eq!(changed, other, "validation refuses it");
     }
 
     #[test]

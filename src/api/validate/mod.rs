@@ -4,6 +4,7 @@
 //! node.
 
 mod environment;
+mod ephemeral;
 mod network;
 mod placement;
 mod probes;
@@ -21,6 +22,7 @@ use crate::api::image;
 use crate::api::pod::is_sidecar;
 use crate::api::priority;
 use crate::api::problem::{At, Fault, Faults, What};
+pub(crate) use ephemeral::ephemeral;
 use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, PodSpec, Secret};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::scheduling::v1::PriorityClass;

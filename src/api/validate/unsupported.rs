@@ -7,7 +7,7 @@
 use crate::api::problem::{At, Faults};
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 
-fn some<T>(list: Option<&Vec<T>>) -> bool {
+pub(super) fn some<T>(list: Option<&Vec<T>>) -> bool {
     list.is_some_and(|list| !list.is_empty())
 }
 

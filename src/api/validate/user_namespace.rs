@@ -33,7 +33,7 @@ pub(super) fn of_pod(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     }
 }
 
-fn of_container(container: &Container, own: bool, at: At<'_>, faults: &mut Faults) {
+pub(super) fn of_container(container: &Container, own: bool, at: At<'_>, faults: &mut Faults) {
     let Some(context) = &container.security_context else { return };
     let at = at.field("securityContext");
     if own {

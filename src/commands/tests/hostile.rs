@@ -8,7 +8,7 @@ use crate::api::printable;
 use crate::api::shutdown::view::{PlanGroup, PlanPod, PlanView};
 use crate::commands::output::{Guard, TOLD, end, to_stderr};
 use crate::commands::screen::SEQUENCES;
-use crate::commands::{Cli, Command, attach, definition, exec, logs, show};
+use crate::commands::{Cli, Command, DebugArgs, attach, debug_pod, definition, exec, logs, show};
 use clap::Parser as _;
 use serde_json::{Value, json};
 use std::io::Write as _;
@@ -29,6 +29,7 @@ fn pod() -> Value {
                 "name": h, "image": h, "command": [h], "args": [h], "env": [{"name": h, "value": h}],
                 "ports": [{"containerPort": 80, "protocol": h}], "resources": {"limits": {h: h}, "requests": {h: h}},
             }],
+            "ephemeralContainers": [{"name": "d", "image": h, "targetContainerName": h}],
         },
         "status": {
             "phase": h, "reason": h, "message": h, "podIP": h, "podIPs": [{"ip": h}], "qosClass": h, "startTime": h,
@@ -38,6 +39,7 @@ fn pod() -> Value {
                 "state": {"waiting": {"reason": h, "message": h}},
                 "lastState": {"terminated": {"reason": h, "message": h, "exitCode": 1, "startedAt": h, "finishedAt": h}},
             }],
+            "ephemeralContainerStatuses": [{"name": "d", "state": {"waiting": {"reason": h, "message": h}}}],
         },
         "wherry": {
             "path": h, "document": 1, "digest": h, "state": h, "doing": h, "desired": false, "drained": true,
@@ -138,6 +140,9 @@ impl Content for Hostile {
                 json!({"pods": outcomes.map(one)}).to_string()
             }
             Route::Cordon => HOSTILE.to_owned(),
+            Route::Ephemeral if request.body.windows(11).any(|part| part == b"\"image\":\"i\"") => {
+                json!({}).to_string()
+            }
             Route::Retry if request.uid.as_deref() == Some("uid-1") => HOSTILE.to_owned(),
             Route::Stream if request.body.starts_with(b"{\"uid\":\"uid-1\",\"exec\"") => {
                 json!({"url": HOSTILE}).to_string()
@@ -185,6 +190,7 @@ fn command_lines(command: &str) -> &'static [&'static str] {
         "attach" => &["attach uid-1", "attach nobody\x1b[2J"],
         "top" => &["top --containers", "top -o json"],
         "images" => &["images", "images -o json", "images -o yaml"],
+        "debug" => &["debug uid-1 --image refused", "debug uid-1 --image i -c d", "debug nobody\x1b[2J --image i"],
         "dump" => &["debug dump"],
         "fds" => &["debug fds", "debug fds -o json"],
         "status" => &["status", "status -o json"],
@@ -285,6 +291,9 @@ fn no_command_lets_hostile_text_through() {
                 Command::Exec { query, socket } => exec::run(&mut out, &mut std::io::stderr(), &socket.path(), query),
                 Command::Attach { query, socket } => {
                     attach::run(&mut out, &mut std::io::stderr(), &socket.path(), query)
+                }
+                Command::Debug(DebugArgs { command: None, query, socket }) => {
+                    debug_pod::run(&mut out, &mut std::io::stderr(), &socket.path(), query)
                 }
                 command => show(&mut out, command),
             };

@@ -3,6 +3,7 @@
 use super::LONGEST_GRACE;
 use super::exec::{LONGEST_EXEC, MAX_EXECS};
 use super::stream;
+use crate::api::ephemeral::Invalid;
 use crate::api::names::{FullName, Uid};
 use crate::engine::op::OpError;
 use std::fmt;
@@ -40,6 +41,17 @@ pub enum RequestError {
     /// A retry of a pod that is rejected only while the node shuts down (A3).
     RejectedByShutdown {
         pod: FullName,
+    },
+    /// W29: the pod cannot get ephemeral containers, because it has not started or ends. `reason` is that of its status.
+    NotStarted {
+        pod: FullName,
+        phase: String,
+        reason: Option<String>,
+    },
+    /// W29: a list of ephemeral containers with errors.
+    InvalidEphemeral {
+        pod: FullName,
+        errors: Vec<Invalid>,
     },
     NoContainers {
         pod: FullName,
@@ -131,7 +143,9 @@ impl RequestError {
             | RequestError::TerminalWithStderr
             | RequestError::PortZero => 400,
             RequestError::UnknownPod(_) | RequestError::UnknownContainer { .. } => 404,
+            RequestError::InvalidEphemeral { .. } => 422,
             RequestError::NotRejected { .. }
+            | RequestError::NotStarted { .. }
             | RequestError::RejectedByShutdown { .. }
             | RequestError::NoContainers { .. }
             | RequestError::NotRunning { .. }
@@ -185,6 +199,14 @@ impl fmt::Display for RequestError {
                 f,
                 "pod {pod} is rejected because the node is shutting down; Wherry retries it when the shutdown is over"
             ),
+            RequestError::NotStarted { pod, phase, reason } => {
+                write!(f, "pod {pod} has not started or is ending: it is {phase}")?;
+                reason.iter().try_for_each(|reason| write!(f, ", {reason}"))
+            }
+            RequestError::InvalidEphemeral { pod, errors } => {
+                let all: Vec<String> = errors.iter().map(Invalid::to_string).collect();
+                write!(f, "the ephemeral container of pod {pod} is invalid: {}", all.join(", "))
+            }
             RequestError::NoContainers { pod } => write!(f, "pod {pod} has no container"),
             RequestError::UnknownContainer { pod, container, containers } => {
                 write!(f, "pod {pod} has no container {container}; it has {}", containers.join(", "))

@@ -87,7 +87,7 @@ impl ExecRequest {
 /// The pod has no such container.
 pub fn container_of<'a>(pod: &'a Pod, named: Option<&str>) -> Result<&'a str, RequestError> {
     const DEFAULT: &str = "kubectl.kubernetes.io/default-container";
-    let find = |name: &str| pod.all_containers().map(|c| c.name.as_str()).find(|c| *c == name);
+    let find = |name: &str| pod.every_container().map(|c| c.name.as_str()).find(|c| *c == name);
     let Some(name) = named else {
         let annotated = pod.object.metadata.annotations.as_ref().and_then(|a| a.get(DEFAULT));
         let first = pod.containers().first().map(|c| c.name.as_str());
@@ -97,7 +97,7 @@ pub fn container_of<'a>(pod: &'a Pod, named: Option<&str>) -> Result<&'a str, Re
     find(name).ok_or_else(|| RequestError::UnknownContainer {
         pod: pod.name.clone(),
         container: name.to_owned(),
-        containers: pod.all_containers().map(|c| c.name.clone()).collect(),
+        containers: pod.every_container().map(|c| c.name.clone()).collect(),
     })
 }
 

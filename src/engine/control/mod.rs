@@ -1,5 +1,5 @@
-//! Requests of users over the control socket and the API for kubectl: drain, undrain, cordon, evictions, retry, exec, streams,
-//! resource usage and images.
+//! Requests of users over the control socket and the API for kubectl: drain, undrain, cordon, evictions, retry, ephemeral containers,
+//! exec, streams, resource usage and images.
 //!
 //! A request arrives as `Event::Request` and ends in exactly one `Effect::Answer`, at once or later. If its client
 //! disconnects first (`Event::RequestGone`), it ends without an answer. `node::requests` carries the requests out. This
@@ -8,6 +8,7 @@
 //! images. `error` has the text and the HTTP status of each error.
 
 pub mod durable;
+pub mod ephemeral;
 pub mod error;
 pub mod exec;
 pub mod images;
@@ -15,6 +16,7 @@ pub mod retry;
 pub mod stream;
 pub mod usage;
 
+pub use ephemeral::EphemeralRequest;
 pub use error::RequestError;
 pub use exec::{Command, ExecCall, ExecRequest};
 pub use retry::RetryOutcome;
@@ -54,6 +56,8 @@ pub enum Request {
     Shorten { pod: FullName, grace: Duration },
     /// A3: repeat the admission of a rejected pod.
     Retry { uid: Uid },
+    /// W29: give a running pod ephemeral containers.
+    Ephemeral(EphemeralRequest),
     /// Run a command in a running container.
     Exec(ExecRequest),
     /// Request the URL of a stream from the runtime.
@@ -82,6 +86,8 @@ pub enum Reply {
         pod: FullName,
         outcome: RetryOutcome,
     },
+    /// To `Ephemeral`: the names of the ephemeral containers that the pod has now, in their order. The record is durable.
+    Ephemeral(Vec<String>),
     Executed(ExecOutput),
     /// A URL of the runtime's streaming server. It can be used once, within a minute.
     StreamUrl(String),

@@ -181,7 +181,7 @@ impl Engine {
             self.dirty.insert(uid.clone());
         } else if worker.pod.as_ref().is_some_and(|p| p.source != pod.source) {
             // The same pod in another file.
-            worker.pod = Some(pod);
+            worker.continue_as(pod);
         }
     }
 
@@ -189,6 +189,8 @@ impl Engine {
     /// replaces under its UID (A1).
     pub(super) fn add_worker(&mut self, pod: Rc<Pod>, place: Option<u64>) {
         let (uid, name) = (pod.uid.clone(), pod.name.clone());
+        // W29: a pod that starts again has no ephemeral containers.
+        let pod = if pod.ephemeral.is_empty() { pod } else { Rc::new(pod.with_ephemeral(Vec::new())) };
         // For a new pod the runtime has nothing, so that no status read has to precede its start. A UID from the
         // manifest is an exception: another owner may use it since the last list (W21).
         let nothing = self.pleg.knows_nothing_of(&uid) && !pod.has_own_uid();

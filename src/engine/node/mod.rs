@@ -14,6 +14,7 @@ mod cordon;
 mod desired;
 mod devices;
 mod dump;
+mod ephemeral;
 mod eviction;
 mod host_cleanup;
 mod images;

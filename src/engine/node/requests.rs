@@ -34,6 +34,7 @@ impl Engine {
             Request::Evict { uid, grace } => self.evict(id, &uid, grace),
             Request::Shorten { pod, grace } => Ok(Some(self.shorten(&pod, grace))),
             Request::Retry { uid } => self.retry_rejected(&uid).map(Some),
+            Request::Ephemeral(request) => self.add_ephemeral(id, request),
             Request::Exec(request) => self.exec(id, request).map(|()| None),
             Request::Stream(request) => self.stream(id, request).map(|()| None),
             Request::Usage => {

@@ -50,6 +50,8 @@ pub struct Record {
     pub resizing: Option<Outdated>,
     /// G3: the devices of each container.
     pub devices: PodDevices,
+    /// W29: the ephemeral containers that were started.
+    pub begun_ephemeral: BTreeSet<String>,
     /// The terminal status that the pod showed (W7).
     pub terminal: Option<core::PodStatus>,
     /// Containers whose preStop hook has started (W4: it runs once).
@@ -160,6 +162,9 @@ pub fn write(record: &Record) -> String {
     if !record.devices.is_empty() {
         value["devices"] = json!(record.devices);
     }
+    if !record.begun_ephemeral.is_empty() {
+        value["begunEphemeral"] = json!(record.begun_ephemeral);
+    }
     if !record.pre_stopped.is_empty() {
         value["preStopped"] = record.pre_stopped.iter().map(ContainerId::as_str).collect();
     }
@@ -223,6 +228,8 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
     });
     let pre_stopped = value.get("preStopped").and_then(Value::as_array).into_iter().flatten();
     let pre_stopped = pre_stopped.filter_map(Value::as_str).map(ContainerId::from).collect();
+    let begun = value.get("begunEphemeral").and_then(Value::as_array).into_iter().flatten();
+    let begun_ephemeral = begun.filter_map(Value::as_str).map(str::to_owned).collect();
     let resizing = value.get_mut("resizing").map(Value::take).map(serde_json::from_value).transpose();
     let resizing = resizing.map_err(|e| Invalid { field: "resizing", why: e.to_string() })?;
     let devices = value.get_mut("devices").map(Value::take).map(serde_json::from_value).transpose();
@@ -237,7 +244,9 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
     }
     let name = meta.name.as_deref().ok_or(Missing("metadata.name"))?;
     let name = FullName::new(meta.namespace.as_deref().ok_or(Missing("metadata.namespace"))?, name);
-    let pod = Rc::new(Pod { uid, name, source: Source { path, document }, digest, object });
+    let ephemeral = object.spec.as_ref().and_then(|spec| spec.ephemeral_containers.as_ref());
+    let ephemeral = ephemeral.into_iter().flatten().map(crate::api::ephemeral::of).collect();
+    let pod = Rc::new(Pod { uid, name, source: Source { path, document }, digest, object, ephemeral });
     let start_time = Wall(start);
     Ok(Record {
         pod,
@@ -254,6 +263,7 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
         termination,
         resizing,
         devices,
+        begun_ephemeral,
         terminal,
         pre_stopped,
     })
@@ -290,6 +300,7 @@ mod tests {
             termination: None,
             resizing: None,
             devices: PodDevices::default(),
+            begun_ephemeral: BTreeSet::new(),
             terminal: None,
             pre_stopped: BTreeSet::new(),
         }
@@ -306,7 +317,10 @@ mod tests {
         let before = Before { name: "m".into(), how: How::Restart, resources: core::ResourceRequirements::default() };
         let allocated = Allocated { cdi: vec!["v.io/cam=a".into()], ..Allocated::default() };
         let granted = Granted { ids: vec!["a".into()], allocated };
+        let list = serde_json::json!([{ "name": "d", "image": "b", "targetContainerName": "m" }]);
         let full = Record {
+            pod: Rc::new(pod.with_ephemeral(serde_json::from_value(list).unwrap())),
+            begun_ephemeral: ["d".to_owned()].into(),
             kept: Some(Kept { boot_id: "b1".into(), boot: Boot(7), wall: Wall(8) }),
             active: Duration::from_millis(1500),
             waiting: true,

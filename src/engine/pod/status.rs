@@ -1,6 +1,8 @@
 //! Computes the PodStatus from the spec, the observed state and the worker's state: phase, conditions and container states,
 //! with the kubelet's reasons and messages.
 
+mod ephemeral;
+
 use crate::api::facts::{ContainerFact, ContainerState, PodFacts};
 use crate::api::names::ContainerId;
 use crate::api::pod::{Pod, RestartPolicy, is_sidecar};
@@ -12,7 +14,7 @@ use crate::engine::pod::worker::Resize;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Why the pod was stopped or is being stopped. The status shows it together with the phase so far, and later with
 /// the terminal phase (W3).
@@ -56,6 +58,8 @@ pub struct View<'a> {
     pub cause: Option<&'a Cause>,
     /// Why nothing of the pod can be started: reason and message.
     pub waits: Option<(Reason, String)>,
+    /// W29: the ephemeral containers that were started.
+    pub begun_ephemeral: &'a BTreeSet<String>,
     /// The in-place resize of the pod.
     pub resize: &'a Resize,
     /// No container runs or can still start, so the status may show a terminal phase (W3).
@@ -115,6 +119,7 @@ pub fn of(view: &View<'_>) -> core::PodStatus {
         start_time: view.start_time.timestamp().map(Time),
         init_container_statuses: (!init.is_empty()).then_some(init),
         container_statuses: Some(containers),
+        ephemeral_container_statuses: ephemeral::statuses(view),
         qos_class: Some(view.qos_class.into()),
         ..Default::default()
     }
@@ -280,7 +285,7 @@ fn container(view: &View<'_>, spec: &core::Container, main: bool) -> core::Conta
 
 /// The end of a container that the previous status shows and that is gone from the runtime; None if the container never ran.
 fn end_before(previous: &core::PodStatus, name: &str) -> Option<core::ContainerState> {
-    let all = [&previous.init_container_statuses, &previous.container_statuses];
+    let all = [&previous.init_container_statuses, &previous.container_statuses, &previous.ephemeral_container_statuses];
     let before = all.into_iter().flatten().flatten().find(|c| c.name == name)?;
     let ended = [&before.state, &before.last_state].into_iter().flatten().find(|s| s.terminated.is_some());
     let runs = before.state.as_ref().is_some_and(|s| s.running.is_some());

@@ -3,7 +3,7 @@
 mod copy;
 mod exec;
 mod forward;
-mod pty;
+pub mod pty;
 
 use crate::support::agent::Agent;
 use std::process::{Child, Command, Output, Stdio};

@@ -52,6 +52,9 @@ impl Checks {
     /// W11, for a started container: the containers before it succeeded in its sandbox, and no init container runs next to it.
     pub fn started(&mut self, started: &Container, runtime: &Runtime) {
         let pod = &started.pod;
+        if pod.ephemeral(&started.name).is_some() {
+            return self.ephemeral_started(started);
+        }
         // The engine takes an earlier version's containers under the same UID for the pod's own if no record shows otherwise.
         if runtime.sandboxes.get(&started.sandbox).is_some_and(|s| s.version != version_of(pod)) {
             return;
@@ -72,6 +75,16 @@ impl Checks {
             if i < own && !runtime.has_succeeded(&started.sandbox, &c.name) {
                 self.fail("W11", format!("{} is started before {} has succeeded", started.id, c.name));
             }
+        }
+    }
+
+    /// W29: an ephemeral container starts at most once, as long as its pod continues.
+    fn ephemeral_started(&mut self, started: &Container) {
+        let uid = &started.uid;
+        if self.tampered || self.end_requested.contains_key(uid) || self.ending.contains(uid) {
+            self.ephemeral.retain(|(of, _)| of != uid);
+        } else if !self.ephemeral.insert((uid.clone(), started.name.clone())) {
+            self.fail("W29", format!("{} is the second start of {} of {uid}", started.id, started.name));
         }
     }
 

@@ -338,6 +338,11 @@ impl Runtime {
                 return failed(format!("failed to mount image volume: image {image:?}: not found"));
             }
         }
+        if let Some(target) = &call.target
+            && !self.containers.get(target.as_str()).is_some_and(|c| c.runs() && c.sandbox == call.sandbox.as_str())
+        {
+            return failed(format!("invalid target container: {target} is not running"));
+        }
         let id = self.id("c");
         let pid = 1000 + self.last_id;
         let container = Container {

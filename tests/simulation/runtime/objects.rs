@@ -44,10 +44,13 @@ impl Life {
     }
 }
 
-/// Equal for versions of a pod that differ only in resources that a running pod can change. This model of R1 does not use the
+/// Equal for versions of a pod that differ only in resources that a running pod can change, and in ephemeral containers. This model of R1 does not use the
 /// engine's code.
 pub fn version_of(pod: &Pod) -> String {
     let mut spec = serde_json::json!(pod.spec());
+    if let Some(spec) = spec.as_object_mut() {
+        spec.remove("ephemeralContainers");
+    }
     for list in ["containers", "initContainers"] {
         for container in spec[list].as_array_mut().into_iter().flatten() {
             if list == "containers" || container["restartPolicy"] == "Always" {

@@ -42,6 +42,7 @@ impl Runtime {
             process: Expanded::default(),
             mounts: Vec::new(),
             devices: Default::default(),
+            target: None,
         };
         let Outcome::Answer(Ok(Answer::Created(id))) = self.create(&call, now) else { return };
         if let Some(c) = self.containers.get_mut(id.as_str()) {

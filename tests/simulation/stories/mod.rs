@@ -10,6 +10,7 @@ mod deadlines;
 mod desired;
 mod devices;
 mod drains;
+mod ephemeral;
 mod eviction;
 mod finished;
 mod hooks;

@@ -38,6 +38,7 @@ pub(super) fn stranger(w: &mut World, name: &str, uid: &str, attempt: u32, owner
         process: Expanded::default(),
         mounts: Vec::new(),
         devices: Default::default(),
+        target: None,
     };
     let container = call(w, RuntimeCall::CreateContainer(Box::new(create))).unwrap();
     call(w, RuntimeCall::StartContainer { id: container.as_str().into() });

@@ -47,13 +47,7 @@ pub fn container_config(create: &CreateContainer, cfg: &RequestConfig) -> Result
         stop_signal: stop_signal_of(container).unwrap_or(0),
         linux: MessageField::some(proto::LinuxContainerConfig {
             resources: MessageField::some(resources::container(pod, container, cfg)),
-            security_context: MessageField::some(security::container(
-                pod,
-                container,
-                &create.image,
-                create.user_namespace,
-                cfg,
-            )?),
+            security_context: MessageField::some(security::container(create, container, cfg)?),
             ..Default::default()
         }),
         ..Default::default()

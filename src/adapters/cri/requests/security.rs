@@ -1,12 +1,13 @@
 //! Users, groups, capabilities, profiles and namespaces. The container's security context overrides the pod's, as in a kubelet.
 //! The engine checks runAsNonRoot before.
 
-use super::{RequestConfig, init_containers};
+use super::RequestConfig;
 use crate::adapters::cri::proto::{self, NamespaceMode, security_profile::ProfileType};
 use crate::api::apparmor;
-use crate::api::facts::ImageFact;
+use crate::api::names::ContainerId;
 use crate::api::pod::Pod;
 use crate::api::user_namespace::{IDS_PER_POD, IdRange};
+use crate::engine::effect::CreateContainer;
 use k8s_openapi::api::core::v1 as core;
 use protobuf::{EnumOrUnknown, MessageField};
 use std::collections::BTreeMap;
@@ -30,8 +31,10 @@ const READONLY_PATHS: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/
 
 pub fn sandbox(pod: &Pod, user_namespace: Option<IdRange>) -> proto::LinuxSandboxSecurityContext {
     let spec = pod.spec();
-    let mut all = spec.containers.iter().chain(init_containers(spec));
-    let privileged = all.any(|c| c.security_context.as_ref().is_some_and(|s| s.privileged == Some(true)));
+    // The sandbox's configuration is repeated in each CreateContainer, and containerd compares that with the container. Therefore a
+    // privileged ephemeral container is possible although the sandbox was created without it.
+    let privileged =
+        pod.every_container().any(|c| c.security_context.as_ref().is_some_and(|s| s.privileged == Some(true)));
     let mut sc = proto::LinuxSandboxSecurityContext {
         namespace_options: namespaces(pod, user_namespace),
         // The only process is the runtime's pause process, so the profiles of the containers do not apply.
@@ -50,16 +53,15 @@ pub fn sandbox(pod: &Pod, user_namespace: Option<IdRange>) -> proto::LinuxSandbo
 }
 
 pub fn container(
-    pod: &Pod,
+    create: &CreateContainer,
     c: &core::Container,
-    image: &ImageFact,
-    user_namespace: Option<IdRange>,
     cfg: &RequestConfig,
 ) -> Result<proto::LinuxContainerSecurityContext, String> {
+    let (pod, image) = (&create.pod, &create.image);
     let pod_context = pod.spec().security_context.as_ref();
     let own = c.security_context.as_ref();
     let mut sc = proto::LinuxContainerSecurityContext {
-        namespace_options: namespaces(pod, user_namespace),
+        namespace_options: with_target(namespaces(pod, create.user_namespace), create.target.as_ref()),
         seccomp: seccomp(pod, c, cfg)?,
         apparmor: apparmor(pod, c),
         ..Default::default()
@@ -136,6 +138,20 @@ fn namespaces(pod: &Pod, user_namespace: Option<IdRange>) -> MessageField<proto:
         })),
         ..Default::default()
     })
+}
+
+/// As in a kubelet, the target matters only if each container has a process id namespace of its own.
+fn with_target(
+    mut namespaces: MessageField<proto::NamespaceOption>,
+    target: Option<&ContainerId>,
+) -> MessageField<proto::NamespaceOption> {
+    if let (Some(options), Some(target)) = (namespaces.as_mut(), target)
+        && options.pid == NamespaceMode::CONTAINER.into()
+    {
+        options.pid = NamespaceMode::TARGET.into();
+        options.target_id = target.to_string();
+    }
+    namespaces
 }
 
 /// The ids in the pod begin at 0. Users and groups have the same mapping.

@@ -40,6 +40,7 @@ fn from_value(object: Value) -> Pod {
     let object: core::Pod = serde_json::from_value(object).unwrap();
     let m = &object.metadata;
     Pod {
+        ephemeral: Vec::new(),
         uid: Uid::from(m.uid.as_deref().unwrap_or("u")),
         name: FullName::new(m.namespace.as_deref().unwrap_or("default"), m.name.as_deref().unwrap_or("p")),
         source: Source { path: "/m/p.yaml".into(), document: 1 },
@@ -65,7 +66,7 @@ fn image(uid: Option<i64>, username: &str) -> ImageFact {
 }
 
 fn create(pod: Rc<Pod>, container: &str, attempt: u32) -> CreateContainer {
-    let spec = pod.all_containers().find(|c| c.name == container);
+    let spec = pod.container(container);
     let process = spec.map(|c| expand::container(c).unwrap()).unwrap_or_default();
     CreateContainer {
         pod,
@@ -81,6 +82,35 @@ fn create(pod: Rc<Pod>, container: &str, attempt: u32) -> CreateContainer {
         process,
         mounts: Vec::new(),
         devices: Default::default(),
+        target: None,
+    }
+}
+
+#[test]
+fn w29_an_ephemeral_container_shares_the_process_ids_of_its_target() {
+    let debugger = json!([{
+        "name": "d", "image": "i", "targetContainerName": "main", "stdin": true, "tty": true,
+        "securityContext": { "privileged": true },
+    }]);
+    for (spec, mode, target) in [
+        ("{}", proto::NamespaceMode::TARGET, "c1"),
+        (r#"{"shareProcessNamespace": true}"#, proto::NamespaceMode::POD, ""),
+        (r#"{"hostPID": true}"#, proto::NamespaceMode::NODE, ""),
+    ] {
+        let pod = pod(spec).with_ephemeral(serde_json::from_value(debugger.clone()).unwrap());
+        let mut create = create(Rc::new(pod), "d", 0);
+        create.target = Some("c1".into());
+        let made = container_config(&create, &config()).unwrap();
+        assert!(made.stdin && made.tty && made.log_path == "d/0.log");
+        let context = &made.linux.security_context;
+        let namespaces = &context.namespace_options;
+        assert_eq!((namespaces.pid, namespaces.target_id.as_str()), (mode.into(), target), "{spec}");
+        // containerd permits a privileged container only with a privileged configuration of the sandbox.
+        let sandbox = security::sandbox(&create.pod, None);
+        assert!(context.privileged && sandbox.privileged && sandbox.namespace_options.target_id.is_empty());
+        create.target = None;
+        let made = container_config(&create, &config()).unwrap();
+        assert_ne!(made.linux.security_context.namespace_options.pid, proto::NamespaceMode::TARGET.into());
     }
 }
 

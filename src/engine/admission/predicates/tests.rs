@@ -12,7 +12,7 @@ pub(in super::super) fn pod(spec: Value) -> Pod {
     let uid = Uid::from("u");
     defaults::apply(&mut object, &uid, Context::new("lab", "now"));
     let source = Source { path: String::new(), document: 1 };
-    Pod { uid, name: FullName::new("default", "p"), source, digest: String::new(), object }
+    Pod { uid, name: FullName::new("default", "p"), source, digest: String::new(), object, ephemeral: Vec::new() }
 }
 
 fn node() -> NodeFacts {

@@ -1,6 +1,7 @@
 //! Computes the next step for a pod in Sync from its spec and the observed state. Only this module decides whether a container
 //! is started, restarted or left alone. It is a pure function; the worker keeps the back-offs and passes them as `held`.
 
+pub mod ephemeral;
 mod init;
 #[cfg(test)]
 mod tests;
@@ -10,6 +11,7 @@ use crate::api::names::{ContainerId, SandboxId};
 use crate::api::pod::{Pod, RestartPolicy};
 use crate::engine::pleg::strangers::Strangers;
 use init::Init;
+use std::collections::BTreeSet;
 
 /// The next changing step. The worker makes one step at a time and plans again after each.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +27,7 @@ pub enum Next {
     RunSandbox {
         attempt: u32,
     },
-    /// `index` of `Pod::all_containers`.
+    /// `index` of `Pod::every_container`.
     Create {
         index: usize,
         attempt: u32,
@@ -76,6 +78,8 @@ pub struct PlanInput<'a> {
     pub in_doubt: bool,
     /// A running container has started: its startup probe succeeded, or it has none.
     pub started: &'a dyn Fn(&ContainerFact) -> bool,
+    /// W29: the ephemeral containers that were started.
+    pub begun_ephemeral: &'a BTreeSet<String>,
 }
 
 impl PlanInput<'_> {
@@ -129,7 +133,7 @@ pub fn next(input: &PlanInput<'_>) -> Next {
     if first_main > 0 {
         match init::next(input, current) {
             Init::Next(next) => return next,
-            Init::Wait => return Next::Nothing,
+            Init::Wait => return ephemeral::next(input, current),
             Init::Done => {}
         }
     }
@@ -150,7 +154,7 @@ pub fn next(input: &PlanInput<'_>) -> Next {
             },
         }
     }
-    Next::Nothing
+    ephemeral::next(input, current)
 }
 
 /// The step of a pod without a ready sandbox.

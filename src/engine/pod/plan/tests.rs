@@ -83,6 +83,7 @@ fn planned(
         stopped,
         in_doubt: false,
         started: &|_| true,
+        begun_ephemeral: &BTreeSet::new(),
     })
 }
 
@@ -215,6 +216,7 @@ fn plan_init_of(pod: &Pod, facts: &PodFacts, started: bool, in_doubt: bool) -> N
         stopped: &none,
         in_doubt,
         started: &|_| started,
+        begun_ephemeral: &BTreeSet::new(),
     })
 }
 

@@ -261,6 +261,7 @@ impl Worker {
             pre_stopped: self.stops.pre_stopped().clone(),
             resizing: self.resize.outdated().cloned(),
             devices: self.devices.clone(),
+            begun_ephemeral: self.begun_ephemeral.clone(),
             termination,
             terminal,
         });

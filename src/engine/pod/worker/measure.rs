@@ -102,7 +102,11 @@ impl Worker {
 
 /// As in a kubelet, sidecars count as init containers.
 pub(super) fn container_type(pod: &Pod, index: usize) -> &'static str {
-    if pod.is_init(index) { "init_container" } else { "container" }
+    match index {
+        _ if pod.is_init(index) => "init_container",
+        _ if index >= pod.first_ephemeral() => "ephemeral_container",
+        _ => "container",
+    }
 }
 
 /// Counts a failed start of a container. `code` is its waiting reason.

@@ -21,6 +21,7 @@ mod container_start;
 mod deadline;
 mod demand;
 mod devices;
+mod ephemeral;
 mod hooks;
 mod killing;
 mod measure;
@@ -74,7 +75,7 @@ use serde::Serialize;
 use sharing::Sharing;
 pub use state::State;
 use state::{Directory, End, Forgotten, Sync, Terminated, Terminating};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use stops::Stops;
@@ -145,6 +146,8 @@ pub struct Worker {
     resize: Resize,
     /// G3: for the record.
     pub devices: PodDevices,
+    /// W29: the ephemeral containers that were started.
+    begun_ephemeral: BTreeSet<String>,
     sharing: Sharing,
     /// The retry of a failed removal of containers, sandboxes, directories or the record.
     cleanup: Retry,
@@ -186,6 +189,7 @@ impl Worker {
         worker.evicted = record.evicted;
         worker.resize = Resize::resumed(record.resizing);
         worker.devices = record.devices;
+        worker.begun_ephemeral = record.begun_ephemeral;
         worker.stops = Stops::with_pre_stopped(record.pre_stopped);
         if let Some(cause) = record.rejected {
             worker.admission = Admission::Rejected(cause);
@@ -266,6 +270,7 @@ impl Worker {
             volumes: Volumes::default(),
             resize: Resize::default(),
             devices: PodDevices::default(),
+            begun_ephemeral: BTreeSet::new(),
             sharing: Sharing::default(),
             cleanup: Retry::default(),
             measured: Measured::new(now.boot),
@@ -460,10 +465,11 @@ impl Worker {
             },
             started: &|spec, c| self.probes.started(spec, &c.id),
             ready: &|spec, c| self.probes.ready(spec, &c.id),
-            waiting: &|name| self.backoffs.shown(name, now),
+            waiting: &|name| self.backoffs.shown(name, now).or_else(|| self.without_target(pod, entry, name)),
             messages: &self.messages,
             cause: self.cause.as_ref(),
             waits: self.waits_for_strangers(entry),
+            begun_ephemeral: &self.begun_ephemeral,
             resize: &self.resize,
             over,
             runtime: ctx.runtime_name,

@@ -192,7 +192,7 @@ impl Worker {
 
     /// R3: the new resources fit: they are those of the pod from now on.
     pub fn begin_resize(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
-        let (Some(Wanted { pod, requests, .. }), Some(current)) = (self.resize.wanted.take(), self.pod.take()) else {
+        let (Some(Wanted { pod, requests, .. }), Some(current)) = (self.resize.wanted.take(), self.pod.clone()) else {
             return;
         };
         // Files with values from labels, annotations or `resourceFieldRef` change too.
@@ -214,14 +214,14 @@ impl Worker {
         self.requests = requests;
         let message = "Pod resize started".to_owned();
         ctx.emit_normal(Some(&pod), None, Reason::ResizeStarted, message);
-        self.pod = Some(pod);
+        self.continue_as(pod);
         self.record.wait_for_write();
         self.put_record(ctx);
     }
 
     /// R5: only labels and annotations have changed. A resize in progress continues.
     fn metadata_changed(&mut self, pod: Rc<Pod>, ctx: &mut Context<'_>) {
-        self.pod = Some(pod);
+        self.continue_as(pod);
         self.record.wait_for_write();
         self.put_record(ctx);
         ctx.outbox.push(Effect::Publish { uid: self.uid.clone(), name: self.name.clone() });
@@ -230,7 +230,8 @@ impl Worker {
     /// Nothing of the pod runs: it starts with the new resources.
     pub(super) fn resize_before_start(&mut self, ctx: &mut Context<'_>) {
         let Some(Wanted { pod, requests, .. }) = self.resize.wanted.take() else { return };
-        (self.pod, self.requests, self.resize.applying) = (Some(pod), requests, None);
+        (self.requests, self.resize.applying) = (requests, None);
+        self.continue_as(pod);
         self.record.wait_for_write();
         self.put_record(ctx);
     }

@@ -300,6 +300,9 @@ impl Worker {
         self.set_starting(Starting::Nothing);
         let Some(sandbox) = plan::ready_sandbox(entry.facts()) else { return };
         let container = pod.at(index);
+        // The plan waits for the target.
+        let target = pod.ephemeral(&container.name).and_then(|e| e.target.as_deref());
+        let target = target.and_then(|name| plan::ephemeral::target(entry.facts(), name)).map(|c| c.id.clone());
         let Prepared { mut mounts, host_ips } = prepared;
         let mut devices = self.allocated_to(&container.name);
         mounts.extend(devices::mounts(&devices));
@@ -331,6 +334,7 @@ impl Worker {
             process,
             mounts,
             devices,
+            target,
         };
         let op = ctx.runtime(&self.uid, RuntimeCall::CreateContainer(Box::new(call)));
         self.ops.start(op, ActiveOp::Create { index, attempt, level });

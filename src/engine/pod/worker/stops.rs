@@ -195,6 +195,8 @@ impl Worker {
         let sidecar = |name: &str| pod.init_containers().iter().position(|s| s.name == name && is_sidecar(s));
         let Some(own) = sidecar(&c.name) else { return true };
         let others = entry.facts().containers.iter().filter(|o| running.contains(&o.id) && o.id != c.id);
+        // As in a kubelet, a sidecar does not wait for ephemeral containers.
+        let others = others.filter(|o| pod.ephemeral(&o.name).is_none());
         let mut before = others.filter(|o| sidecar(&o.name).is_none_or(|other| other > own));
         before.next().is_none() && !self.ops.is_active() && entry.usable()
     }

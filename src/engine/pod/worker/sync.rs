@@ -40,6 +40,7 @@ impl Worker {
         self.give_up_post_start(entry, ctx);
         self.sandbox.replace_foreign(&pod, entry.facts());
         self.note_running(&pod, entry, ctx);
+        self.note_ephemeral(&pod, entry, ctx);
         // A pod that runs already takes room, so it counts as admitted.
         if entry.facts().sandboxes.iter().any(|s| s.ready) || entry.running().next().is_some() {
             self.admit();
@@ -73,6 +74,7 @@ impl Worker {
             stopped: &|id| self.sandbox.is_stopped(id),
             in_doubt: entry.in_doubt(now),
             started: &|c| pod.container(&c.name).is_none_or(|spec| self.probes.started(spec, &c.id)),
+            begun_ephemeral: &self.begun_ephemeral,
         })
     }
 

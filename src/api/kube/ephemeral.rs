@@ -1,0 +1,107 @@
+//! `pods/ephemeralcontainers`: the list of ephemeral containers that a request wants. As in an API server, the request shows the
+//! whole pod, and everything except this list is ignored.
+
+use super::path::ObjectPath;
+use super::pod_row::text;
+use super::status::Failure;
+use super::write::{self, Change};
+use crate::api::ephemeral::Wanted;
+use serde_json::Value;
+
+/// The media types of patches.
+pub const PATCHES: &str =
+    "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json";
+
+/// `live`: the pod as the API shows it.
+///
+/// # Errors
+/// The patch cannot be applied, or the request is for another object.
+pub fn wanted(path: &ObjectPath, live: &Value, change: &Change) -> Result<Wanted, Failure> {
+    // kubectl before 1.22 sends only the list, and has got no list of the existing containers before.
+    if let Change::Replace(object) = change
+        && text(object, "/kind") == "EphemeralContainers"
+    {
+        let name = text(object, "/metadata/name");
+        if !name.is_empty() && Some(name) != path.name.as_deref() {
+            let wanted = path.name.as_deref().unwrap_or_default();
+            return Err(Failure::bad_request(format!(
+                "the object has the name {name:?}, but the request is for {wanted:?}"
+            )));
+        }
+        return list(object.get("ephemeralContainers")).map(Wanted::More);
+    }
+    if matches!(change, Change::Create(_) | Change::Apply(_)) {
+        return Err(Failure::unsupported_media_type(PATCHES));
+    }
+    let object = write::changed(path, Some(live), change)?;
+    list(object.pointer("/spec/ephemeralContainers")).map(Wanted::All)
+}
+
+fn list(value: Option<&Value>) -> Result<Vec<Value>, Failure> {
+    match value {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(Value::Array(items)) => Ok(items.clone()),
+        Some(_) => Err(Failure::bad_request("ephemeralContainers is not a list")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::path::{Target, parse};
+    use super::*;
+    use serde_json::json;
+
+    fn path() -> ObjectPath {
+        match parse("/api/v1/namespaces/shop/pods/web/ephemeralcontainers") {
+            Ok(Target::Object(path)) => path,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn live() -> Value {
+        json!({
+            "kind": "Pod", "apiVersion": "v1", "metadata": { "name": "web", "namespace": "shop", "uid": "u" },
+            "spec": { "containers": [{ "name": "m" }], "ephemeralContainers": [{ "name": "d", "image": "b" }] },
+        })
+    }
+
+    #[test]
+    fn each_kind_of_change_makes_the_whole_list() {
+        let both = Wanted::All(vec![json!({ "name": "d", "image": "b" }), json!({ "name": "e", "image": "c" })]);
+        let new = json!({ "name": "e", "image": "c" });
+        let kubectl = json!({ "spec": {
+            "$setElementOrder/ephemeralContainers": [{ "name": "d" }, { "name": "e" }],
+            "ephemeralContainers": [new],
+        }});
+        let mut whole = live();
+        whole["spec"]["ephemeralContainers"].as_array_mut().unwrap().push(new.clone());
+        whole["spec"]["containers"] = json!([]);
+        for change in [
+            Change::Strategic(kubectl),
+            Change::Merge(json!({ "spec": { "ephemeralContainers": [{ "name": "d", "image": "b" }, new] } })),
+            Change::JsonPatch(json!([{ "op": "add", "path": "/spec/ephemeralContainers/-", "value": new }])),
+            Change::Replace(whole),
+        ] {
+            assert_eq!(wanted(&path(), &live(), &change).unwrap(), both, "{change:?}");
+        }
+        let old = json!({ "kind": "EphemeralContainers", "metadata": { "name": "" }, "ephemeralContainers": [new] });
+        assert_eq!(wanted(&path(), &live(), &Change::Replace(old)).unwrap(), Wanted::More(vec![new]));
+    }
+
+    #[test]
+    fn a_wrong_request_is_refused() {
+        for (change, code) in [
+            (Change::Replace(json!({ "kind": "EphemeralContainers", "metadata": { "name": "other" } })), 400),
+            (Change::Replace(json!({ "kind": "EphemeralContainers", "ephemeralContainers": "x" })), 400),
+            (Change::Replace(json!({ "kind": "Secret" })), 400),
+            (Change::Replace(json!([])), 400),
+            (Change::Merge(json!({ "spec": { "ephemeralContainers": {} } })), 400),
+            (Change::Merge(json!({ "metadata": { "name": "other" } })), 400),
+            (Change::Strategic(json!({ "spec": { "ephemeralContainers": [{ "image": "x" }] } })), 422),
+            (Change::JsonPatch(json!([{ "op": "remove", "path": "/spec/none" }])), 422),
+            (Change::Apply(json!({})), 415),
+        ] {
+            assert_eq!(wanted(&path(), &live(), &change).unwrap_err().code, code, "{change:?}");
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! Requests for ephemeral containers (W29).
+
+use crate::api::ephemeral::Wanted;
+use crate::api::names::Uid;
+
+/// The interface that received the request. Its clients have other rights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The control socket, whose group is not root in general: no container gets more privileges than its image and its pod give.
+    ControlSocket,
+    /// The API for kubectl, with a role that is equivalent to root.
+    Api,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EphemeralRequest {
+    pub uid: Uid,
+    pub origin: Origin,
+    pub wanted: Wanted,
+    /// Only check the request.
+    pub dry_run: bool,
+}

@@ -1,0 +1,55 @@
+//! Carries out the requests for ephemeral containers (W29).
+
+use super::Engine;
+use crate::api::ephemeral::{self, Invalid};
+use crate::engine::control::ephemeral::Origin;
+use crate::engine::control::{EphemeralRequest, Reply, RequestError, RequestId};
+use crate::engine::pod::record;
+use k8s_openapi::api::core::v1 as core;
+
+/// The new containers with a security context of their own, as errors.
+fn privileges(list: &[core::EphemeralContainer], existing: &[core::EphemeralContainer]) -> Vec<Invalid> {
+    let new = list.iter().enumerate().filter(|(_, c)| c.security_context.is_some() && !existing.contains(c));
+    let error = |(i, _)| Invalid {
+        field: format!("spec.ephemeralContainers[{i}].securityContext"),
+        message: "Forbidden: the control socket permits none; use kubectl with the role edit".to_owned(),
+    };
+    new.map(error).collect()
+}
+
+impl Engine {
+    /// The answer follows when the record of the pod contains the containers.
+    pub(super) fn add_ephemeral(
+        &mut self,
+        id: RequestId,
+        request: EphemeralRequest,
+    ) -> Result<Option<Reply>, RequestError> {
+        let EphemeralRequest { uid, origin, wanted, dry_run } = request;
+        let Some(view) = self.pod(&uid) else { return Err(RequestError::UnknownPod(uid)) };
+        let pod = view.pod.clone();
+        let list = ephemeral::accepted(&pod, &wanted);
+        let invalid = |errors| RequestError::InvalidEphemeral { pod: pod.name.clone(), errors };
+        let list = list.map_err(invalid)?;
+        let privileges = privileges(&list, pod.ephemeral_specs());
+        if origin == Origin::ControlSocket && !privileges.is_empty() {
+            return Err(invalid(privileges));
+        }
+        let names: Vec<String> = list.iter().map(|c| c.name.clone()).collect();
+        let is_new = list != pod.ephemeral_specs();
+        if is_new && !self.workers.get(&uid).is_some_and(|worker| worker.takes_ephemeral()) {
+            let (phase, reason) = (view.status.phase.clone().unwrap_or_default(), view.status.reason.clone());
+            return Err(RequestError::NotStarted { pod: pod.name.clone(), phase, reason });
+        }
+        if dry_run {
+            return Ok(Some(Reply::Ephemeral(names)));
+        }
+        let before = self.outbox.effects.len();
+        if is_new {
+            self.with_worker(&uid, |worker, _, ctx| worker.set_ephemeral(list, ctx));
+            self.dirty.insert(uid.clone());
+            self.settle_all();
+        }
+        let (reply, keys) = (Reply::Ephemeral(names), [record::key(&uid)].into());
+        self.requests.durable.answer_when_durable(id, reply, &self.outbox.effects[before..], keys).transpose()
+    }
+}

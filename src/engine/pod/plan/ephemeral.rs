@@ -1,0 +1,37 @@
+//! W29: ephemeral containers. They start when no other container of the pod has a step to make, also while init containers run, and each
+//! at most once.
+
+use super::{Next, PlanInput, newest};
+use crate::api::ephemeral::Ephemeral;
+use crate::api::facts::{ContainerFact, ContainerState, PodFacts, SandboxFact};
+use crate::api::pod::Pod;
+
+/// The container whose processes this ephemeral container has to see; None if it does not run.
+pub fn target<'f>(facts: &'f PodFacts, name: &str) -> Option<&'f ContainerFact> {
+    newest(facts, name).filter(|c| c.state == ContainerState::Running)
+}
+
+/// An ephemeral container whose target does not run waits for it.
+pub fn waits_for_target<'p>(pod: &'p Pod, facts: &PodFacts, name: &str) -> Option<&'p str> {
+    let name_of_target = pod.ephemeral(name)?.target.as_deref()?;
+    target(facts, name_of_target).is_none().then_some(name_of_target)
+}
+
+pub(super) fn next(input: &PlanInput<'_>, current: &SandboxFact) -> Next {
+    let first = input.pod.first_ephemeral();
+    for (n, Ephemeral { container, .. }) in input.pod.ephemeral.iter().enumerate() {
+        let (index, name) = (first + n, container.name.as_str());
+        let waits = (input.held)(name) || waits_for_target(input.pod, input.facts, name).is_some();
+        if waits || input.begun_ephemeral.contains(name) {
+            continue;
+        }
+        match newest(input.facts, name) {
+            None => return input.create(index, None),
+            Some(c) if c.state != ContainerState::Created => {}
+            Some(c) if c.sandbox == current.id => return Next::Start { index, id: c.id.clone() },
+            // Its sandbox is gone, and it never ran.
+            Some(c) => return input.create(index, Some(c)),
+        }
+    }
+    Next::Nothing
+}
