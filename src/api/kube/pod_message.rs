@@ -6,7 +6,7 @@
 //! - `S`, `I`, `B`: the same for a field that can be absent;
 //! - `[]` before a type: a list; `{}`: a map from strings; `-`: a field that a client cannot set; any other type is a message.
 
-use super::protobuf::{Field, Malformed, read_fields};
+use super::wire::{Field, Malformed, read_fields};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fmt;
