@@ -19,6 +19,7 @@ pub mod kubelet;
 pub mod node_change;
 pub mod openapi;
 pub mod path;
+mod pod_fields;
 pub mod pod_message;
 pub mod pod_row;
 pub mod protobuf;
