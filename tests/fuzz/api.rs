@@ -8,7 +8,7 @@ use wherry::api::kube::path::{self, Target};
 use wherry::api::kube::query::Query;
 use wherry::api::kube::resources::Kind;
 use wherry::api::kube::selection::Selection;
-use wherry::api::kube::{accept, access::Role, pod_protobuf, protobuf, reviews};
+use wherry::api::kube::{accept, access::Role, pod_message, protobuf, reviews};
 use wherry::net::http1::{self, Accepts, Parsed};
 use wherry::net::x509;
 
@@ -27,7 +27,7 @@ fuzz_target!(|input: &[u8]| {
 });
 
 fn body(input: &[u8]) {
-    let _ = (protobuf::pod(input), pod_protobuf::pod(input));
+    let _ = (protobuf::pod(input), pod_message::pod(input));
     let Some(object) = protobuf::to_json(input) else { return };
     for kind in [Kind::SelfSubjectAccessReview, Kind::SelfSubjectRulesReview, Kind::SelfSubjectReview] {
         let answer = reviews::answer(kind, object.clone(), "ann", Role::View);

@@ -2,7 +2,7 @@
 //!
 //! - `resources`: the resources that Wherry serves; `discovery`: the documents that describe them; `openapi`: the document that
 //!   tells kubectl that the server validates;
-//! - `path`: the target of a request; `kubelet`: the paths of a kubelet; `query`: its options; `accept`: the requested format; `protobuf`: bodies that are not JSON, `pod_protobuf`: pods;
+//! - `path`: the target of a request; `kubelet`: the paths of a kubelet; `query`: its options; `accept`: the requested format; `protobuf`: bodies that are not JSON, `pod_message`: pods, `wire`: their fields;
 //! - `access`: which role may do what; `reviews`: the answers for a client that asks;
 //! - `selection`: which objects a list or watch contains; `versions`: resource versions, and the changes since one of them;
 //!   `pod_notes`: the pods that may have changed; `bookmarks`: when a watch gets one;
@@ -22,8 +22,9 @@ pub mod kubelet;
 pub mod node_change;
 pub mod openapi;
 pub mod path;
+mod pod_fields;
+pub mod pod_message;
 pub mod pod_notes;
-pub mod pod_protobuf;
 pub mod pod_row;
 pub mod protobuf;
 pub mod query;
@@ -34,6 +35,7 @@ pub mod status;
 pub mod strategic;
 pub mod table;
 pub mod versions;
+mod wire;
 pub mod write;
 
 /// The Kubernetes version whose API Wherry follows (its types are those of k8s-openapi's feature `v1_33`).

@@ -1,18 +1,12 @@
 //! Reads the few protobuf bodies that kubectl sends although the server offers only JSON.
 
-use super::pod_protobuf::{self, PodError};
+use super::pod_message::{self, PodError};
+use super::wire::{Field, varint};
 use k8s_openapi::ByteString;
 use serde_json::{Map, Value, json};
 
 /// The bytes before a protobuf object of the API.
 const MAGIC: &[u8] = b"k8s\0";
-
-/// The value of a field. Fields with a fixed length are skipped: none of these kinds has one.
-#[derive(Clone, Copy)]
-pub(super) enum Field<'a> {
-    Number(u64),
-    Bytes(&'a [u8]),
-}
 
 /// The fields of a message, in their order. Ends at the first invalid one.
 fn fields(mut rest: &[u8]) -> impl Iterator<Item = (u64, Field<'_>)> {
@@ -33,51 +27,6 @@ fn fields(mut rest: &[u8]) -> impl Iterator<Item = (u64, Field<'_>)> {
             }
         }
     })
-}
-
-/// A message is cut off, or has a field of an invalid type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Malformed;
-
-/// The fields of a message, in their order. An error is the last item.
-pub(super) fn read_fields(mut rest: &[u8]) -> impl Iterator<Item = Result<(u64, Field<'_>), Malformed>> {
-    std::iter::from_fn(move || {
-        if rest.is_empty() {
-            return None;
-        }
-        let field = read_field(&mut rest).ok_or(Malformed);
-        if field.is_err() {
-            rest = &[];
-        }
-        Some(field)
-    })
-}
-
-fn read_field<'a>(rest: &mut &'a [u8]) -> Option<(u64, Field<'a>)> {
-    let tag = varint(rest)?;
-    match tag & 7 {
-        0 => Some((tag >> 3, Field::Number(varint(rest)?))),
-        2 => {
-            let length = usize::try_from(varint(rest)?).ok()?;
-            let (bytes, after) = rest.split_at_checked(length)?;
-            *rest = after;
-            Some((tag >> 3, Field::Bytes(bytes)))
-        }
-        _ => None,
-    }
-}
-
-fn varint(rest: &mut &[u8]) -> Option<u64> {
-    let mut value = 0_u64;
-    for shift in (0..64).step_by(7) {
-        let (byte, after) = rest.split_first()?;
-        *rest = after;
-        value |= u64::from(byte & 0x7f).checked_shl(shift)?;
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
 }
 
 /// The messages in a repeated field.
@@ -146,7 +95,7 @@ fn unknown(body: &[u8]) -> Option<(String, &[u8])> {
 pub fn pod(body: &[u8]) -> Option<Result<Value, PodError>> {
     let (kind, of) = unknown(body)?;
     (kind == "Pod").then(|| {
-        let mut pod = pod_protobuf::pod(of)?;
+        let mut pod = pod_message::pod(of)?;
         pod["kind"] = kind.into();
         pod["apiVersion"] = api_version(body).into();
         Ok(pod)

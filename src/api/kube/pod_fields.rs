@@ -1,3 +1,6 @@
+//! The messages of a Pod in the public API (core/v1): see `pod_message`.
+
+pub(super) const TABLE: &str = "\
 AWSElasticBlockStoreVolumeSource 1:volumeID:s 2:fsType:s 3:partition:i 4:readOnly:b
 Affinity 1:nodeAffinity:NodeAffinity 2:podAffinity:PodAffinity 3:podAntiAffinity:PodAntiAffinity
 AppArmorProfile 1:type:s 2:localhostProfile:S
@@ -110,3 +113,4 @@ VolumeSource 1:hostPath:HostPathVolumeSource 2:emptyDir:EmptyDirVolumeSource 3:g
 VsphereVirtualDiskVolumeSource 1:volumePath:s 2:fsType:s 3:storagePolicyName:s 4:storagePolicyID:s
 WeightedPodAffinityTerm 1:weight:i 2:podAffinityTerm:PodAffinityTerm
 WindowsSecurityContextOptions 1:gmsaCredentialSpecName:S 2:gmsaCredentialSpec:S 3:runAsUserName:S 4:hostProcess:B
+";

@@ -1,17 +1,17 @@
 //! A Pod in protobuf, as newer versions of kubectl send it, as the JSON object that an older one would send.
 //!
-//! `pod_fields.txt` describes the messages of the public API (core/v1): one line for each, with the number, the JSON name and the type
+//! `pod_fields` describes the messages of the public API (core/v1): one line for each, with the number, the JSON name and the type
 //! of each field. A field without a name is a part of its parent in JSON. Types:
 //! - `s`, `i`, `b`: a string, an integer, a boolean that clients always send; JSON omits the empty value, zero and false;
 //! - `S`, `I`, `B`: the same for a field that can be absent;
 //! - `[]` before a type: a list; `{}`: a map from strings; `-`: a field that a client cannot set; any other type is a message.
 
-use super::protobuf::{Field, Malformed, read_fields};
+use super::pod_fields::TABLE;
+use super::wire::{Field, Malformed, read_fields};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fmt;
 
-const TABLE: &str = include_str!("pod_fields.txt");
 /// The deepest message of a valid Pod is at level 12.
 const MAX_DEPTH: usize = 16;
 /// The maximum number of fields in a body.
