@@ -127,7 +127,8 @@ fn list_sources(dir: &Path, out: &mut Vec<PathBuf>) -> Result<(), String> {
         let path = entry.map_err(|e| e.to_string())?.path();
         if path.is_dir() {
             list_sources(&path, out)?;
-        } else if path.extension().is_some_and(|e| e == "rs") {
+        } else if path.extension().is_some_and(|e| e == "rs" || e == "txt") {
+            // (Texts are included by sources.)
             out.push(path);
         }
     }

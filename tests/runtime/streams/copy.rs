@@ -14,11 +14,14 @@ const POD: &str = "
     - name: main
       image: localhost/trap:1
     - name: user
-      image: localhost/user:1
+      image: localhost/trap:1
+      securityContext: {runAsUser: 1000, runAsGroup: 1000}
+      volumeMounts: [{name: tmp, mountPath: /tmp}]
     - name: evil
       image: localhost/trap:1
     - name: bare
       image: localhost/trap:1
+    volumes: [{name: tmp, emptyDir: {}}]
 ";
 
 fn with_pod(name: &str) -> Agent {
