@@ -1,7 +1,7 @@
 //! The Kubernetes API that kubectl uses: paths, options, formats and errors. Pure.
 //!
-//! - `resources`: the resources that Wherry serves; `discovery`: the documents that describe them; `openapi`: the document that
-//!   tells kubectl that the server validates;
+//! - `resources`: the resources that Wherry serves; `discovery`: the documents that describe them; `openapi`: the types
+//!   and fields, for `kubectl explain`;
 //! - `path`: the target of a request; `kubelet`: the paths of a kubelet; `query`: its options; `accept`: the requested format; `protobuf`: bodies that are not JSON, `pod_message`: pods, `wire`: their fields;
 //! - `access`: which role may do what; `reviews`: the answers for a client that asks;
 //! - `selection`: which objects a list or watch contains; `versions`: resource versions, and the changes since one of them;

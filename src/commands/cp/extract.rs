@@ -170,7 +170,7 @@ fn copy<R: Read>(entry: &mut Entry<'_, R>, file: &mut impl Write) -> Result<(), 
     }
 }
 
-/// Bounds what is read while the tar library collects the headers of an entry.
+/// Limits the number of bytes that the tar library reads while it collects the headers of an entry.
 struct Limited<R> {
     input: R,
     /// None: no limit.

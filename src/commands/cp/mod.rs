@@ -1,6 +1,6 @@
 //! `wherry cp`: copies files between this machine and a container, as tar archives. `tar` has to be in the container.
 //!
-//! An archive from a container is hostile input: `extract` decides what of it is written, and `tree` writes only below the
+//! An archive from a container is hostile input: `extract` decides which entries are written, and `tree` writes only below the
 //! target. `pack` makes the archive for the other direction.
 
 mod extract;
@@ -55,7 +55,7 @@ struct Container<'a> {
     name: Option<String>,
 }
 
-/// What was not copied, with the reasons.
+/// Counts the files that were not copied, and prints the reasons.
 #[derive(Debug, Default)]
 pub struct Skipped {
     count: usize,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use tar::{Builder, EntryType, Header};
 
 /// Writes the archive of `source`, whose name in it is `name`. It has no owners: the files belong to the user of the container.
-/// What cannot be read is skipped.
+/// A file that cannot be read is skipped.
 ///
 /// # Errors
 /// `output` fails.

@@ -288,6 +288,29 @@ fn a11_a_new_version_of_an_evicted_pod_waits_too() {
     }
 }
 
+/// W8: the edited pod has no successor under its own UID, so the eviction must not hold back the new version.
+#[test]
+fn a11_an_edited_pod_that_is_evicted_is_replaced_by_its_new_version() {
+    for (uid, disk_is_full) in [("", false), ("fixed", false), ("", true), ("fixed", true)] {
+        let mut w = node();
+        w.life("web/main", &[Life::deaf(), Life::FOREVER]);
+        w.file_with_uid("web", uid, ONE);
+        w.starts_within(3, "web");
+        let old = w.files["/m/web.yaml"].uid.clone();
+        w.disk.full = disk_is_full;
+        w.file_with_uid("web", uid, TWO);
+        // In the same step, or while no record can be written.
+        w.run(if disk_is_full { 2 } else { 0 });
+        w.ask(Request::Evict { uid: old, grace: Some(Duration::from_secs(2)) });
+        w.run(30);
+        w.disk.full = false;
+        w.run(130);
+        assert!(w.runs("web/one") && !w.runs("web/main"), "{uid} {disk_is_full} {}", w.trace());
+        assert_eq!(w.times("StartContainer", 0).len(), 3, "the old version starts again: {uid} {}", w.trace());
+        w.assert_well();
+    }
+}
+
 #[test]
 fn a11_a_pod_that_has_completed_does_not_run_again() {
     let mut w = node();
