@@ -56,7 +56,7 @@ impl Kube {
             node_change::show(&mut node, on);
             return Ok(Response::json(serde_json::to_vec(&node).unwrap_or_default()));
         }
-        log::info!("kubectl client={:?} verb=patch node={name} unschedulable={on}", asked.client.name);
+        log::info!("kubectl client={:?} verb=cordon node={name} unschedulable={on}", asked.client.name);
         self.pending.add(asked.ticket, Pending::Cordon);
         orders.push(Answered::Engine(asked.ticket, Request::Cordon { on }));
         Ok(Response::later())

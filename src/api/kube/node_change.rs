@@ -2,8 +2,7 @@
 
 use super::path::ObjectPath;
 use super::status::Failure;
-use super::write::Change;
-use super::{json_patch, strategic};
+use super::write::{self, Change};
 use serde_json::{Value, json};
 
 /// The taint of a cordoned node.
@@ -22,20 +21,10 @@ pub fn show(node: &mut Value, cordoned: bool) {
 /// # Errors
 /// The patch cannot be applied, or it changes anything else.
 pub fn cordons(path: &ObjectPath, current: &Value, change: &Change) -> Result<bool, Failure> {
-    let name = path.name.as_deref().unwrap_or_default();
-    let patched =
-        |result: Result<Value, String>| result.map_err(|why| Failure::invalid_patch(path.resource, name, why));
-    let new = match change {
-        Change::Replace(object) => object.clone(),
-        Change::Merge(patch) => {
-            let mut object = current.clone();
-            json_patch::merge(&mut object, patch.clone());
-            object
-        }
-        Change::Strategic(patch) => patched(strategic::merge(current.clone(), patch.clone()))?,
-        Change::JsonPatch(patch) => patched(json_patch::apply(current, patch))?,
-        Change::Create(_) | Change::Apply(_) => return Err(Failure::method_not_allowed()),
-    };
+    if matches!(change, Change::Create(_) | Change::Apply(_)) {
+        return Err(Failure::method_not_allowed());
+    }
+    let new = write::applied(path, Some(current), change)?;
     let on = match new.pointer("/spec/unschedulable") {
         None | Some(Value::Null) => false,
         Some(Value::Bool(on)) => *on,
@@ -50,6 +39,7 @@ pub fn cordons(path: &ObjectPath, current: &Value, change: &Change) -> Result<bo
         "only spec.unschedulable of the node can be changed (kubectl cordon, uncordon), but the request changes {field}; \
          labels and taints come from the configuration of the node"
     );
+    let name = path.name.as_deref().unwrap_or_default();
     Err(Failure::invalid(path.resource, name, &why, vec![(field.to_owned(), why.clone())]))
 }
 

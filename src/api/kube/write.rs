@@ -64,11 +64,25 @@ pub fn manifest(mut object: Value) -> Value {
 /// # Errors
 /// The patch cannot be applied, or the result is another object.
 pub fn changed(path: &ObjectPath, current: Option<&Value>, change: &Change) -> Result<Value, Failure> {
+    // A patch may contain fields of the server, as a whole object may.
+    let without = match change {
+        Change::Merge(patch) => Some(Change::Merge(manifest(patch.clone()))),
+        Change::Strategic(patch) => Some(Change::Strategic(manifest(patch.clone()))),
+        Change::Create(_) | Change::Replace(_) | Change::Apply(_) | Change::JsonPatch(_) => None,
+    };
+    identified(path, manifest(applied(path, current, without.as_ref().unwrap_or(change))?))
+}
+
+/// The object after the change, as the client wants it.
+///
+/// # Errors
+/// There is no object to change, or the patch cannot be applied.
+pub(super) fn applied(path: &ObjectPath, current: Option<&Value>, change: &Change) -> Result<Value, Failure> {
     let name = path.name.as_deref().unwrap_or_default();
     let existing = || current.cloned().ok_or_else(|| Failure::not_found(path.resource, name));
     let patched =
         |result: Result<Value, String>| result.map_err(|why| Failure::invalid_patch(path.resource, name, why));
-    let object = match change {
+    Ok(match change {
         Change::Create(object) | Change::Apply(object) => object.clone(),
         Change::Replace(object) => {
             existing()?;
@@ -76,13 +90,12 @@ pub fn changed(path: &ObjectPath, current: Option<&Value>, change: &Change) -> R
         }
         Change::Merge(patch) => {
             let mut object = existing()?;
-            json_patch::merge(&mut object, manifest(patch.clone()));
+            json_patch::merge(&mut object, patch.clone());
             object
         }
-        Change::Strategic(patch) => patched(strategic::merge(existing()?, manifest(patch.clone())))?,
+        Change::Strategic(patch) => patched(strategic::merge(existing()?, patch.clone()))?,
         Change::JsonPatch(patch) => patched(json_patch::apply(&existing()?, patch))?,
-    };
-    identified(path, manifest(object))
+    })
 }
 
 /// Checks that the object is the one of the path, and completes its identity.
