@@ -3,6 +3,7 @@
 
 pub mod apparmor;
 pub mod cgroups;
+pub mod cluster;
 pub mod control;
 pub mod credential_provider;
 pub mod data_object;

@@ -12,6 +12,8 @@ use std::sync::Arc;
 
 /// The maximum number of bytes that rustls keeps for a client that does not read.
 const BUFFER_LIMIT: usize = 64 * 1024;
+/// The size of one read from the socket. rustls itself would read 4 kB at a time.
+const READ: usize = 32 * 1024;
 
 /// Accepts connections with one server certificate and one CA for clients. A connection keeps the certificate with which it began.
 #[derive(Clone)]
@@ -50,7 +52,7 @@ impl Acceptor {
     pub fn accept(&self, socket: TcpStream) -> io::Result<Session> {
         let mut connection = ServerConnection::new(self.0.clone()).map_err(io::Error::other)?;
         connection.set_buffer_limit(Some(BUFFER_LIMIT));
-        Ok(Session { connection, socket })
+        Ok(Session { connection, socket, received: Received::default() })
     }
 }
 
@@ -58,6 +60,39 @@ impl Acceptor {
 pub struct Session {
     connection: ServerConnection,
     socket: TcpStream,
+    received: Received,
+}
+
+/// Bytes that were read from the socket and not yet passed to rustls. Empty, it holds no memory.
+#[derive(Default)]
+struct Received {
+    bytes: Vec<u8>,
+    passed: usize,
+}
+
+impl Received {
+    /// Passes on the next portion, after a read from `socket` if nothing is left. Returns false at the end of the input.
+    fn pass(&mut self, connection: &mut ServerConnection, socket: &mut TcpStream) -> io::Result<bool> {
+        if self.passed == self.bytes.len() {
+            self.passed = 0;
+            self.bytes.resize(READ, 0);
+            let read = socket.read(&mut self.bytes);
+            self.bytes.truncate(read.as_ref().map_or(0, |n| *n));
+            match read {
+                Ok(0) => {
+                    self.bytes = Vec::new();
+                    return connection.read_tls(&mut io::empty()).map(|_| false);
+                }
+                Ok(_) => {}
+                Err(e) => {
+                    self.bytes = Vec::new();
+                    return Err(e);
+                }
+            }
+        }
+        self.passed += connection.read_tls(&mut &self.bytes[self.passed..])?;
+        Ok(true)
+    }
 }
 
 impl Session {
@@ -88,7 +123,7 @@ impl Session {
 
     /// Reads one portion of TLS records from the socket. Returns false at the end of the input.
     fn receive(&mut self) -> io::Result<bool> {
-        if self.connection.read_tls(&mut self.socket)? == 0 {
+        if !self.received.pass(&mut self.connection, &mut self.socket)? {
             return Ok(false);
         }
         if let Err(e) = self.connection.process_new_packets() {

@@ -100,9 +100,9 @@ fn a_directory_is_the_same_after_it_was_copied_there_and_back() {
         (&["web:/a", "web:/b"], 2, "one of the two paths must be POD:PATH"),
         (&["web:", "x"], 2, "the path in the container is missing"),
         (&["web:/etc", "/nothing/here"], 1, "/nothing/here: No such file or directory"),
-        // containerd does not report the end of a command that leaves so much input unread.
-        (&["-c", "user", &path("file"), "web:/etc/mine"], 1, "tar in the container has failed: tar: "),
-        (&["-c", "user", &path("source/sub/run"), "web:/etc/mine"], 1, "tar in the container"),
+        // containerd does not always report the exit code of a command that leaves so much input unread.
+        (&["-c", "user", &path("file"), "web:/etc/mine"], 1, ": tar: can't open 'mine': Permission denied"),
+        (&["-c", "user", &path("source/sub/run"), "web:/etc/mine"], 1, ": tar: can't open 'mine': Permission denied"),
     ] {
         let s = run(&agent, "cp", arguments);
         assert!(s.code == Some(code) && s.err.contains(why), "{arguments:?}: {:?} {}", s.code, s.err);

@@ -10,9 +10,9 @@ use mio::{Registry, Token};
 use std::io;
 
 /// The maximum number of bytes that are queued for each side.
-const QUEUE: usize = 64 * 1024;
-/// The size of one read: the largest TLS record.
-const READ: usize = 16 * 1024;
+const QUEUE: usize = 128 * 1024;
+/// The size of one read. Smaller reads cost throughput: each of them is also a write.
+const READ: usize = 64 * 1024;
 /// The maximum number of bytes passed on in one `drive`.
 const BUDGET: usize = 512 * 1024;
 
@@ -137,10 +137,15 @@ fn copy(from: &mut Buffered, to: &mut Buffered, flow: &mut Flow) -> Option<usize
     if *flow != Flow::Open || to.queued() >= QUEUE {
         return Some(0);
     }
-    let mut buffer = [0; READ];
+    let mut buffer = vec![0; READ];
     match from.read(&mut buffer) {
         Input::Bytes(n) => {
-            to.push(buffer[..n].to_vec());
+            buffer.truncate(n);
+            // A queued portion holds no more memory than its length.
+            if n < READ / 2 {
+                buffer.shrink_to_fit();
+            }
+            to.push(buffer);
             Some(n)
         }
         Input::Blocked => Some(0),
