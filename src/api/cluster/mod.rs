@@ -1,3 +1,16 @@
 //! The API server of a cluster: the requests of a node and their answers, as plain values and texts.
+//!
+//! - `request`: a request and an answer in general; `paths`: the paths; `requests`: the requests of a node;
+//! - `watched`: the objects that a node lists and watches; `list`, `watch`: the answers to that;
+//! - `status`: why the server refuses a request;
+//! - `lease`: the sign of life of the node; `event`: events.
 
+pub mod event;
+pub mod lease;
+pub mod list;
+mod paths;
 pub mod request;
+pub mod requests;
+pub mod status;
+pub mod watch;
+pub mod watched;
