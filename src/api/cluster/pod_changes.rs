@@ -49,7 +49,8 @@ impl Fields {
         cut_messages(&mut status);
         let mut fields = Fields::default();
         for name in SCALARS.into_iter().chain(CONTAINERS).chain(ADDRESSES) {
-            let is_empty = |value: &Value| value.is_null() || value == "" || value.as_array().is_some_and(Vec::is_empty);
+            let is_empty =
+                |value: &Value| value.is_null() || value == "" || value.as_array().is_some_and(Vec::is_empty);
             if let Some(value) = status.remove(name).filter(|value| !is_empty(value)) {
                 fields.plain.insert(name, value);
             }

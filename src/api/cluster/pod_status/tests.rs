@@ -133,7 +133,12 @@ fn each_patch_makes_the_servers_status_ours() {
 #[test]
 fn what_belongs_to_others_stays() {
     let mut server = running();
-    server["conditions"].as_array_mut().unwrap().push(condition("example.com/gate", true, "2026-11-22T07:43:26Z", json!({})));
+    server["conditions"].as_array_mut().unwrap().push(condition(
+        "example.com/gate",
+        true,
+        "2026-11-22T07:43:26Z",
+        json!({}),
+    ));
     server["nominatedNodeName"] = "n2".into();
     server["resourceClaimStatuses"] = json!([{ "name": "c" }]);
     server["qosClass"] = "Burstable".into();
@@ -218,7 +223,8 @@ fn addresses_are_replaced_and_removed() {
 
 #[test]
 fn a_disruption_shows_with_the_terminal_phase_unless_another_set_it() {
-    let disruption = |reason: &str| condition("DisruptionTarget", true, "2026-11-22T07:43:31Z", json!({ "reason": reason }));
+    let disruption =
+        |reason: &str| condition("DisruptionTarget", true, "2026-11-22T07:43:31Z", json!({ "reason": reason }));
     let with = |mut status: Value, reason: &str| {
         status["conditions"].as_array_mut().unwrap().push(disruption(reason));
         status
@@ -257,7 +263,9 @@ fn termination_messages_share_the_limit() {
 
 #[test]
 fn a_node_adds_its_addresses_and_the_generation() {
-    let mut ours = status(json!({ "phase": "Running", "conditions": [condition("Ready", true, "2026-11-22T07:43:31Z", json!({}))] }));
+    let mut ours = status(
+        json!({ "phase": "Running", "conditions": [condition("Ready", true, "2026-11-22T07:43:31Z", json!({}))] }),
+    );
     complete(&mut ours, &["10.77.0.1".into(), "fd00::1".into()], true, Some(3));
     let value = serde_json::to_value(&ours).unwrap();
     assert_eq!((&value["podIP"], &value["podIPs"][1]["ip"]), (&"10.77.0.1".into(), &"fd00::1".into()));
