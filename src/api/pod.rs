@@ -20,7 +20,7 @@ pub struct Pod {
     pub source: Source,
     /// Digest of the parsed content before defaulting. Equal digests mean equal pods (D3).
     pub digest: String,
-    /// Defaulted and validated. `metadata` has the namespace, the UID and the three `config.*` annotations.
+    /// Defaulted and validated. `metadata` has the namespace, the UID and the `config.*` annotations.
     pub object: core::Pod,
     /// W29: the containers of `spec.ephemeralContainers`. A manifest has none; a user adds them to the running pod.
     pub ephemeral: Vec<Ephemeral>,

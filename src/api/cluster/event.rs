@@ -162,9 +162,10 @@ impl<'a> Event<'a> {
     }
 }
 
-/// The first `bytes` of the text at most.
-fn cut(text: &str, bytes: usize) -> &str {
-    &text[..text.floor_char_boundary(bytes)]
+/// The first `bytes` of the text at most, without a part of a character.
+pub(super) fn cut(text: &str, bytes: usize) -> &str {
+    let end = (0..=bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or(0)]
 }
 
 #[cfg(test)]

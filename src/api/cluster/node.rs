@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NodeReport {
     pub name: String,
+    /// Only those that `may_set_label` permits.
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
     /// `registerWithTaints`: only a new node gets them.

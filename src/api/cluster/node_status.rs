@@ -19,6 +19,8 @@ pub struct Sent {
     fields: BTreeMap<String, Field>,
     /// By type, with the time of the last transition.
     conditions: BTreeMap<String, (Condition, String)>,
+    /// The resource version of the observed state.
+    version: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -37,8 +39,15 @@ impl Sent {
         sent
     }
 
-    /// The own node in a list, a watch or an answer, unless it is older than the last acknowledged patch.
+    /// False if the node, from a watch or a list, is older than the observed state, which may be the answer to a patch. It must not be
+    /// observed. (Resource versions grow with each change, which Kubernetes guarantees from 1.35 on.)
+    pub fn is_current(&self, node: &Value) -> bool {
+        self.version.zip(version(node)).is_none_or(|(observed, version)| version >= observed)
+    }
+
+    /// The own node in an answer, or in a list or a watch if it is current.
     pub fn observe(&mut self, node: &Value) {
+        self.version = version(node);
         let stored = stored(node);
         let known: BTreeSet<String> = self.fields.keys().chain(stored.keys()).cloned().collect();
         for key in known {
@@ -126,6 +135,10 @@ fn wanted(report: &NodeReport) -> BTreeMap<String, Value> {
         all.extend(map.iter().map(|(key, value)| (format!("metadata/{part}/{key}"), value.as_str().into())));
     }
     all
+}
+
+fn version(node: &Value) -> Option<u64> {
+    node.pointer("/metadata/resourceVersion")?.as_str()?.parse().ok()
 }
 
 /// The fields of the server's object with their keys.

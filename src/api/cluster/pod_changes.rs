@@ -3,6 +3,7 @@
 //! The node shares the status with others: a condition of another type, `resourceClaimStatuses`, `nominatedNodeName` and `qosClass`
 //! are not ours.
 
+use super::event::cut;
 use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -124,10 +125,11 @@ pub(super) fn differences(server: &Fields, mut ours: Fields) -> Vec<Difference> 
         let ours = value.cloned().unwrap_or_default();
         let mut patch = ours.clone();
         // Without a list to replace, older servers take the directive for an address.
-        if ADDRESSES.contains(&name) && theirs.is_some() {
-            if let Value::Array(list) = &mut patch {
-                list.insert(0, json!({ "$patch": "replace" }));
-            }
+        if let Value::Array(list) = &mut patch
+            && ADDRESSES.contains(&name)
+            && theirs.is_some()
+        {
+            list.insert(0, json!({ "$patch": "replace" }));
         }
         all.push(Difference { key: name.to_owned(), ours, patch });
     }
@@ -189,7 +191,7 @@ fn cut_messages(status: &mut Map<String, Value>) {
         for container in status.get_mut(name).and_then(Value::as_array_mut).into_iter().flatten() {
             for state in ["/state/terminated/message", "/lastState/terminated/message"] {
                 if let Some(Value::String(message)) = container.pointer_mut(state) {
-                    message.truncate(message.floor_char_boundary(most));
+                    message.truncate(cut(message, most).len());
                 }
             }
         }

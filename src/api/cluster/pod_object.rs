@@ -24,6 +24,9 @@ const MAX_FIELDS: usize = 20;
 /// The number of faults in the message of a rejection.
 const MAX_FAULTS: usize = 5;
 
+/// Returns the errors of a typed, defaulted pod.
+type Validate = fn(&core::Pod) -> Vec<Fault>;
+
 /// A pod as the API server has it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodObject {
@@ -107,6 +110,19 @@ impl Rejection {
 /// # Errors
 /// It has no name, namespace, UID or resource version, so nothing can be reported about it.
 pub fn read(object: Value, context: Context<'_>) -> Result<PodObject, String> {
+    read_with(object, context, validate::pod_of_cluster)
+}
+
+/// Reads an object whose pod the node has accepted before, from a record. It is not validated again, so that a new rule in this version
+/// ends no running pod (W25).
+///
+/// # Errors
+/// As for `read`.
+pub fn recorded(object: Value, context: Context<'_>) -> Result<PodObject, String> {
+    read_with(object, context, |_| Vec::new())
+}
+
+fn read_with(object: Value, context: Context<'_>, validate: Validate) -> Result<PodObject, String> {
     let Value::Object(mut content) = object else { return Err("the pod is not an object".to_owned()) };
     let status = content.remove("status").unwrap_or_default();
     let ephemeral =
@@ -134,7 +150,14 @@ pub fn read(object: Value, context: Context<'_>) -> Result<PodObject, String> {
     content.insert("kind".to_owned(), "Pod".into());
     let content = Value::Object(content);
     let mut unknown = Vec::new();
-    let pod = made(&content, ephemeral, &uid, &name, context, &mut unknown);
+    let pod = typed(&content, ephemeral, context, validate, &mut unknown);
+    let pod = pod.map(|(object, ephemeral)| {
+        // Without the ephemeral containers, which are not a part of the desired state at the start (W29).
+        let digest = uid::digest(&content);
+        let (uid, name, source) = (uid.clone(), name.clone(), Source::api());
+        let pod = Pod { uid, name, source, digest, object, ephemeral: Vec::new() };
+        if ephemeral.is_empty() { pod } else { pod.with_ephemeral(ephemeral) }
+    });
     let status = document::pod_of_cluster(&json!({ "status": status })).0.ok().and_then(|pod| pod.status);
     unknown.truncate(MAX_FIELDS);
     Ok(PodObject {
@@ -150,35 +173,27 @@ pub fn read(object: Value, context: Context<'_>) -> Result<PodObject, String> {
     })
 }
 
-/// The pod, typed, with defaults.
-fn made(
+/// The pod with defaults, and its ephemeral containers.
+fn typed(
     content: &Value,
     ephemeral: Option<Value>,
-    uid: &Uid,
-    name: &FullName,
     context: Context<'_>,
+    validate: Validate,
     unknown: &mut Vec<FieldPath>,
-) -> Result<Pod, Vec<Fault>> {
-    let (typed, fields) = document::pod_of_cluster(content);
+) -> Result<(core::Pod, Vec<core::EphemeralContainer>), Vec<Fault>> {
+    let (object, fields) = document::pod_of_cluster(content);
     unknown.extend(fields);
-    let mut object = typed.map_err(|fault| vec![fault])?;
+    let mut object = object.map_err(|fault| vec![fault])?;
     defaults::apply_of_cluster(&mut object, context);
-    let faults = validate::pod_of_cluster(&object);
+    let faults = validate(&object);
     if !faults.is_empty() {
         return Err(faults);
     }
-    // Without the ephemeral containers, which are not a part of the desired state at the start (W29).
-    let digest = uid::digest(content);
-    let (uid, name, source) = (uid.clone(), name.clone(), Source::api());
-    let pod = Pod { uid, name, source, digest, object, ephemeral: Vec::new() };
-    let Some(list) = ephemeral else { return Ok(pod) };
-    let (typed, fields) = document::pod_of_cluster(&json!({ "spec": { "ephemeralContainers": list } }));
+    let Some(list) = ephemeral else { return Ok((object, Vec::new())) };
+    let (of_list, fields) = document::pod_of_cluster(&json!({ "spec": { "ephemeralContainers": list } }));
     unknown.extend(fields);
-    let list = typed.map_err(|fault| vec![fault])?.spec.and_then(|spec| spec.ephemeral_containers);
-    Ok(match list {
-        Some(list) if !list.is_empty() => pod.with_ephemeral(list),
-        _ => pod,
-    })
+    let list = of_list.map_err(|fault| vec![fault])?.spec.and_then(|spec| spec.ephemeral_containers);
+    Ok((object, list.unwrap_or_default()))
 }
 
 #[cfg(test)]

@@ -139,6 +139,18 @@ fn a_field_that_an_old_server_drops_is_sent_once() {
 }
 
 #[test]
+fn an_older_state_is_not_current() {
+    let mut node = registered();
+    assert!(Sent::of(&node).is_current(&node));
+    node["metadata"]["resourceVersion"] = "225".into();
+    let sent = Sent::of(&node);
+    for (version, expected) in [("224", false), ("225", true), ("1000", true), ("x", true)] {
+        node["metadata"]["resourceVersion"] = version.into();
+        assert_eq!(sent.is_current(&node), expected, "{version}");
+    }
+}
+
+#[test]
 fn a_foreign_object_is_taken_for_a_node_without_anything() {
     for node in [Value::Null, json!([]), json!({ "metadata": 1, "status": { "conditions": [1, {}], "addresses": 7 } })]
     {

@@ -73,6 +73,11 @@ fn of(object: Value) -> PodObject {
     read(object, CONTEXT).unwrap()
 }
 
+/// As from a record of an accepted pod.
+fn recorded_again(object: &Value) -> Result<Box<Pod>, Rejection> {
+    super::recorded(object.clone(), CONTEXT).unwrap().pod
+}
+
 fn rejection(object: Value) -> Rejection {
     of(object).pod.unwrap_err()
 }
@@ -166,6 +171,7 @@ fn a_pod_with_unsupported_fields_is_rejected() {
     assert_eq!(fields, ["spec.readinessGates", "spec.volumes[1].persistentVolumeClaim", "spec.volumes[2].csi"]);
     assert_eq!(rejected.reason().as_str(), "PodFeatureUnsupported");
     assert!(rejected.message().contains("spec.volumes[2].csi: not supported yet"), "{}", rejected.message());
+    assert!(recorded_again(&object).is_ok());
     object["spec"]["restartPolicy"] = "Sometimes".into();
     assert_eq!(rejection(object).reason().as_str(), "InvalidPod");
 }
