@@ -24,7 +24,33 @@ pub fn apply(pod: &mut Pod, uid: &Uid, context: Context<'_>) {
     }
     if let Some(spec) = &mut pod.spec {
         complete_spec(spec, context.node_name);
+        tolerate_all(spec);
         shrink(spec);
+    }
+}
+
+/// Completes a pod of an API server. An older server has not set the defaults of all fields.
+pub fn apply_of_cluster(pod: &mut Pod, context: Context<'_>) {
+    let annotations = pod.metadata.annotations.get_or_insert_default();
+    for (key, value) in [(annotation::CONFIG_SEEN, context.seen), (annotation::CONFIG_SOURCE, "api")] {
+        annotations.insert(key.to_owned(), value.to_owned());
+    }
+    if let Some(spec) = &mut pod.spec {
+        complete_spec(spec, context.node_name);
+        shrink(spec);
+    }
+}
+
+/// As in a kubelet, static pods tolerate all NoExecute taints.
+fn tolerate_all(spec: &mut PodSpec) {
+    let stays = Toleration {
+        operator: Some("Exists".to_owned()),
+        effect: Some("NoExecute".to_owned()),
+        ..Toleration::default()
+    };
+    let tolerations = spec.tolerations.get_or_insert_default();
+    if !tolerations.contains(&stays) {
+        tolerations.push(stays);
     }
 }
 
@@ -61,17 +87,6 @@ fn complete_spec(spec: &mut PodSpec, node_name: &str) {
     let account = spec.service_account_name.clone().or_else(|| spec.service_account.clone());
     spec.service_account_name.clone_from(&account);
     spec.service_account = account;
-
-    // As in a kubelet, static pods tolerate all NoExecute taints.
-    let stays = Toleration {
-        operator: Some("Exists".to_owned()),
-        effect: Some("NoExecute".to_owned()),
-        ..Toleration::default()
-    };
-    let tolerations = spec.tolerations.get_or_insert_default();
-    if !tolerations.contains(&stays) {
-        tolerations.push(stays);
-    }
 
     let host_network = spec.host_network == Some(true);
     for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {

@@ -16,11 +16,11 @@ pub const LONGEST_GRACE: Duration = Duration::from_secs(i32::MAX as u64);
 pub struct Pod {
     pub uid: Uid,
     pub name: FullName,
-    /// The file path, and the number of the document in the file (from 1).
+    /// The file path, and the number of the document in the file (from 1); or `Source::api`.
     pub source: Source,
     /// Digest of the parsed content before defaulting. Equal digests mean equal pods (D3).
     pub digest: String,
-    /// Defaulted and validated. `metadata` has the namespace, the UID and the three `config.*` annotations.
+    /// Defaulted and validated. `metadata` has the namespace, the UID and the `config.*` annotations.
     pub object: core::Pod,
     /// W29: the containers of `spec.ephemeralContainers`. A manifest has none; a user adds them to the running pod.
     pub ephemeral: Vec<Ephemeral>,
@@ -30,6 +30,21 @@ pub struct Pod {
 pub struct Source {
     pub path: String,
     pub document: u32,
+}
+
+impl Source {
+    /// The path of a pod of an API server. A manifest has an absolute path.
+    const API: &str = "api";
+
+    /// The API server of the cluster. It has one object of each name, so there is no number.
+    pub fn api() -> Source {
+        Source { path: Source::API.to_owned(), document: 0 }
+    }
+
+    /// Whether the pod comes from the API server, not from a manifest.
+    pub fn is_api(&self) -> bool {
+        self.path == Source::API
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -141,6 +141,10 @@ pub(crate) struct Fault {
 pub(crate) enum What {
     /// Kubernetes has the field, and it is not implemented yet.
     NotYet,
+    /// As `NotYet`, with a remedy.
+    Unsupported(String),
+    /// Only a node of a cluster can have it.
+    NeedsCluster(String),
     /// The message, in the words of Kubernetes.
     Invalid(String),
 }
@@ -149,6 +153,7 @@ impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             What::NotYet => f.write_str("not supported yet"),
+            What::Unsupported(detail) | What::NeedsCluster(detail) => write!(f, "Forbidden: {detail}"),
             What::Invalid(message) => f.write_str(message),
         }
     }
@@ -224,6 +229,16 @@ impl Faults {
 
     pub(crate) fn forbidden(&mut self, at: At<'_>, detail: impl fmt::Display) {
         self.add(at, format!("Forbidden: {detail}"));
+    }
+
+    /// As `not_yet`, with a remedy.
+    pub(crate) fn unsupported(&mut self, at: At<'_>, detail: &str) {
+        self.0.push(Fault { at: at.path(), what: What::Unsupported(detail.to_owned()) });
+    }
+
+    /// Reports a field that only a node of a cluster can have.
+    pub(crate) fn needs_cluster(&mut self, at: At<'_>, detail: &str) {
+        self.0.push(Fault { at: at.path(), what: What::NeedsCluster(detail.to_owned()) });
     }
 
     pub(crate) fn too_many(&mut self, at: At<'_>, count: usize, most: usize) {

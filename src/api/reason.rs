@@ -45,7 +45,7 @@ reasons! {
     // Why a pod ends or is killed.
     DeadlineExceeded Drained Evicted NodeShutdown Preempting Terminated
     // Why a pod waits or is rejected. All extended resources share one metric label.
-    AppArmor NodeAffinity NodeName NodePorts OutOfExtendedResources PodOSNotSupported SysctlForbidden UIDInUse Unschedulable WaitingForRoom
+    AppArmor InvalidPod NodeAffinity NodeName NodePorts OutOfExtendedResources PodFeatureUnsupported PodOSNotSupported SysctlForbidden UIDInUse Unschedulable WaitingForRoom
     // Why a container waits.
     ContainerCreating CrashLoopBackOff CreateContainerConfigError CreateContainerError ErrImageNeverPull ErrImagePull
     ImageInspectError ImagePullBackOff InvalidImageName PodInitializing PostStartHookError RegistryUnavailable RunContainerError

@@ -63,6 +63,20 @@ impl Resources {
         }
     }
 
+    /// As a kubelet writes them: cpu in cores if it is a whole number, memory in Ki.
+    pub fn quantities(&self) -> BTreeMap<String, String> {
+        let text = |(name, amount): (&str, u64)| {
+            let text = match name {
+                CPU if amount % 1000 == 0 => (amount / 1000).to_string(),
+                CPU => format!("{amount}m"),
+                MEMORY if amount % 1024 == 0 => format!("{}Ki", amount / 1024),
+                _ => amount.to_string(),
+            };
+            (name.to_owned(), text)
+        };
+        self.iter().map(text).collect()
+    }
+
     /// Converts a validated list. Amounts are rounded up.
     pub fn of<'l>(list: impl IntoIterator<Item = (&'l String, &'l Written)>) -> Resources {
         let mut all = Resources::default();

@@ -4,8 +4,7 @@ use crate::agent::content::View;
 use crate::agent::views;
 use crate::api::kube::discovery::kubernetes_version;
 use crate::api::kube::node_change;
-use crate::api::resources::{CPU, PODS, Resources};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::fs;
 
 /// The identity of the machine, which does not change while the agent runs.
@@ -88,8 +87,8 @@ pub(super) fn object(view: &View<'_>, machine: &Machine, addresses: &[String]) -
         },
         "spec": {},
         "status": {
-            "capacity": quantities(&facts.capacity),
-            "allocatable": quantities(&facts.allocatable),
+            "capacity": facts.capacity.quantities(),
+            "allocatable": facts.allocatable.quantities(),
             "conditions": conditions,
             "addresses": internal.chain(host).collect::<Vec<_>>(),
             "daemonEndpoints": { "kubeletEndpoint": { "Port": view.config.kubectl_port } },
@@ -109,21 +108,4 @@ pub(super) fn object(view: &View<'_>, machine: &Machine, addresses: &[String]) -
     });
     node_change::show(&mut node, summary.cordoned);
     node
-}
-
-/// As a kubelet writes them: cpu in cores if it is a whole number, memory in Ki.
-fn quantities(resources: &Resources) -> Map<String, Value> {
-    resources
-        .iter()
-        .map(|(name, amount)| {
-            let text = match name {
-                CPU if amount % 1000 == 0 => (amount / 1000).to_string(),
-                CPU => format!("{amount}m"),
-                PODS => amount.to_string(),
-                "memory" if amount % 1024 == 0 => format!("{}Ki", amount / 1024),
-                _ => amount.to_string(),
-            };
-            (name.to_owned(), text.into())
-        })
-        .collect()
 }

@@ -203,6 +203,12 @@ pub fn pod_from_value(value: &Value) -> Result<core::Pod, String> {
     typed::from_value::<core::Pod>(value).0.map_err(|fault| fault.to_string())
 }
 
+/// A pod of an API server, typed, and its fields that this version does not know.
+pub(crate) fn pod_of_cluster(value: &Value) -> (Result<core::Pod, Fault>, Vec<FieldPath>) {
+    let (typed, unknown) = typed::from_value::<core::Pod>(value);
+    (typed, unknown.into_iter().map(|fault| fault.at).collect())
+}
+
 /// The ephemeral containers of a request, typed, without defaults. The fields in the faults are those of a pod.
 pub(crate) fn ephemeral_from_value(list: &[Value]) -> Result<Vec<core::EphemeralContainer>, Vec<Fault>> {
     let pod = serde_json::json!({ "spec": { "ephemeralContainers": list } });

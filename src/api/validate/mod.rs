@@ -49,6 +49,13 @@ pub(crate) fn pod_with_unsupported(pod: &Pod) -> Vec<Fault> {
     faults
 }
 
+/// The faults of a pod of an API server, which has validated it already: what this version does not support remains.
+pub(crate) fn pod_of_cluster(pod: &Pod) -> Vec<Fault> {
+    let mut faults = self::pod(pod);
+    faults.retain(|fault| !matches!(fault.what, What::NeedsCluster(_)));
+    faults
+}
+
 /// The invalid image names of a valid pod. They do not keep the pod from being accepted.
 pub(crate) fn image_names(pod: &Pod) -> Vec<Fault> {
     let mut faults = Faults::default();

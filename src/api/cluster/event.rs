@@ -1,0 +1,235 @@
+//! Events for the API server: core/v1 Event, as kubelets write them.
+
+use crate::api::names::{FullName, Uid};
+use crate::api::time::Wall;
+use serde::Serialize;
+
+/// `source.component`
+const COMPONENT: &str = "wherry";
+/// The namespace of the events of a node, which has none itself.
+const NODE_NAMESPACE: &str = "default";
+/// The API's limit for a message, in bytes.
+const MAX_MESSAGE: usize = 1024;
+/// The API's limit for a name, in bytes.
+const MAX_NAME: usize = 253;
+
+/// What an event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Involved<'a> {
+    Pod {
+        name: &'a FullName,
+        uid: &'a Uid,
+        /// `spec.containers{main}`; empty: the pod itself.
+        field_path: &'a str,
+    },
+    /// The node that reports the event.
+    Node,
+}
+
+/// One event, which may have occurred several times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event<'a> {
+    pub involved: Involved<'a>,
+    /// The name of the node.
+    pub node: &'a str,
+    pub is_warning: bool,
+    pub reason: &'a str,
+    pub message: &'a str,
+    pub first: Wall,
+    pub last: Wall,
+    pub count: u32,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Object<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    metadata: Metadata<'a>,
+    involved_object: Reference<'a>,
+    reason: &'a str,
+    message: &'a str,
+    source: Source<'a>,
+    first_timestamp: Option<String>,
+    last_timestamp: Option<String>,
+    count: u32,
+    r#type: &'static str,
+    /// Null: not an event of the newer API.
+    event_time: Option<String>,
+    reporting_component: &'static str,
+    reporting_instance: &'a str,
+}
+
+#[derive(Serialize)]
+struct Metadata<'a> {
+    name: String,
+    namespace: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Reference<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<&'a str>,
+    name: &'a str,
+    uid: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    field_path: &'a str,
+}
+
+#[derive(Serialize)]
+struct Source<'a> {
+    component: &'static str,
+    host: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Repeated {
+    count: u32,
+    last_timestamp: Option<String>,
+}
+
+impl<'a> Event<'a> {
+    /// The namespace of the event: that of its object.
+    pub fn namespace(&self) -> &'a str {
+        match self.involved {
+            Involved::Pod { name, .. } => &name.namespace,
+            Involved::Node => NODE_NAMESPACE,
+        }
+    }
+
+    /// The name of the event: of its object, and the time of its first occurrence in nanoseconds. An event and its repetitions
+    /// have the same name.
+    pub fn name(&self) -> String {
+        let of = match self.involved {
+            Involved::Pod { name, .. } => &name.name,
+            Involved::Node => self.node,
+        };
+        let suffix = format!(".{:016x}", self.first.0);
+        // Names of objects are ASCII. A name must not have an empty part.
+        let of = cut(of, MAX_NAME - suffix.len()).trim_end_matches(['.', '-']);
+        format!("{of}{suffix}")
+    }
+
+    /// The event in JSON, for a POST.
+    pub fn object(&self) -> String {
+        let involved_object = match self.involved {
+            Involved::Pod { name, uid, field_path } => Reference {
+                api_version: "v1",
+                kind: "Pod",
+                namespace: Some(&name.namespace),
+                name: &name.name,
+                uid: uid.as_str(),
+                field_path,
+            },
+            // As in a kubelet, the UID is the name. `kubectl describe node` looks for both.
+            Involved::Node => Reference {
+                api_version: "v1",
+                kind: "Node",
+                namespace: None,
+                name: self.node,
+                uid: self.node,
+                field_path: "",
+            },
+        };
+        let object = Object {
+            api_version: "v1",
+            kind: "Event",
+            metadata: Metadata { name: self.name(), namespace: self.namespace() },
+            involved_object,
+            reason: self.reason,
+            message: cut(self.message, MAX_MESSAGE),
+            source: Source { component: COMPONENT, host: self.node },
+            first_timestamp: self.first.whole_seconds(),
+            last_timestamp: self.last.whole_seconds(),
+            count: self.count,
+            r#type: if self.is_warning { "Warning" } else { "Normal" },
+            event_time: None,
+            reporting_component: COMPONENT,
+            reporting_instance: self.node,
+        };
+        // The type has no keys that JSON lacks.
+        serde_json::to_string(&object).unwrap_or_default()
+    }
+
+    /// The strategic merge patch for an event that has occurred again.
+    pub fn repeated(&self) -> String {
+        let patch = Repeated { count: self.count, last_timestamp: self.last.whole_seconds() };
+        serde_json::to_string(&patch).unwrap_or_default()
+    }
+}
+
+/// The first `bytes` of the text at most, without a part of a character.
+pub(super) fn cut(text: &str, bytes: usize) -> &str {
+    let end = (0..=bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or(0)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// 2026-11-22T07:43:26Z
+    const AT: Wall = Wall(0x18ea_4e38_af3f_f453);
+
+    fn event<'a>(involved: Involved<'a>, reason: &'a str, message: &'a str) -> Event<'a> {
+        Event { involved, node: "n1", is_warning: false, reason, message, first: AT, last: AT, count: 1 }
+    }
+
+    fn value(text: &str) -> Value {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn an_event_of_a_container_is_that_of_a_kubelet() {
+        let (name, uid) = (FullName::new("default", "life"), Uid::from("450ff913"));
+        let involved = Involved::Pod { name: &name, uid: &uid, field_path: "spec.containers{main}" };
+        let expected = json!({
+            "kind": "Event", "apiVersion": "v1",
+            "metadata": { "name": "life.18ea4e38af3ff453", "namespace": "default" },
+            "involvedObject": {
+                "kind": "Pod", "namespace": "default", "name": "life", "uid": "450ff913", "apiVersion": "v1",
+                "fieldPath": "spec.containers{main}",
+            },
+            "reason": "Started", "message": "Started container main",
+            "source": { "component": "wherry", "host": "n1" },
+            "firstTimestamp": "2026-11-22T07:43:26Z", "lastTimestamp": "2026-11-22T07:43:26Z",
+            "count": 1, "type": "Normal", "eventTime": null,
+            "reportingComponent": "wherry", "reportingInstance": "n1",
+        });
+        assert_eq!(value(&event(involved, "Started", "Started container main").object()), expected);
+    }
+
+    #[test]
+    fn an_event_of_the_node_is_in_the_default_namespace() {
+        let started = event(Involved::Node, "Starting", "Starting wherry.");
+        let object = value(&started.object());
+        assert_eq!(object["metadata"], json!({ "name": "n1.18ea4e38af3ff453", "namespace": "default" }));
+        let reference = json!({ "kind": "Node", "name": "n1", "uid": "n1", "apiVersion": "v1" });
+        assert_eq!((&object["involvedObject"], started.namespace()), (&reference, "default"));
+    }
+
+    #[test]
+    fn a_repetition_changes_count_and_last_time() {
+        let again = Event { count: 2, last: Wall(AT.0 + 1_000_000_000), ..event(Involved::Node, "a", "b") };
+        let expected = json!({ "count": 2, "lastTimestamp": "2026-11-22T07:43:27Z" });
+        assert_eq!(value(&again.repeated()), expected);
+        assert_eq!(again.name(), event(Involved::Node, "a", "b").name());
+    }
+
+    #[test]
+    fn long_texts_are_cut_to_the_limits_of_the_api() {
+        let name = FullName::new("default", &format!("{}-{}", "a".repeat(235), "b".repeat(17)));
+        let uid = Uid::from("u");
+        let message = "\u{e4}".repeat(1000);
+        let event = event(Involved::Pod { name: &name, uid: &uid, field_path: "" }, "x", &message);
+        assert_eq!(event.name(), format!("{}.18ea4e38af3ff453", "a".repeat(235)));
+        let object = value(&event.object());
+        assert_eq!(object["message"].as_str().unwrap().len(), 1024);
+        assert_eq!(object["involvedObject"].get("fieldPath"), None);
+    }
+}

@@ -1,0 +1,180 @@
+//! The patches of the status of the own Node: what differs from what the server has, and the heartbeat of the conditions.
+//!
+//! Others change the node, too: the node controller sets `Ready` to `Unknown` after a time without a sign of life, and older servers
+//! drop fields that they do not know. `Sent` tells both apart: a field that the server did not store as it was sent is not sent again,
+//! and one that changed later is.
+
+use super::node::{Condition, NodeReport, seconds};
+use crate::api::time::Wall;
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A change of these waits for the next patch.
+const NOT_URGENT: [&str; 1] = ["images"];
+
+/// What the server has of the node, as far as this node reports it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sent {
+    /// Fields of the status, and `metadata/labels/<key>` and `metadata/annotations/<key>`.
+    fields: BTreeMap<String, Field>,
+    /// By type, with the time of the last transition.
+    conditions: BTreeMap<String, (Condition, String)>,
+    /// The resource version of the observed state.
+    version: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Field {
+    /// As sent, or as another has changed it since.
+    value: Value,
+    /// As the server stores it. None: not known yet.
+    stored: Option<Value>,
+}
+
+impl Sent {
+    /// From the answer to the registration, or from the object of an earlier life. The transitions of its conditions stay.
+    pub fn of(node: &Value) -> Sent {
+        let mut sent = Sent::default();
+        sent.observe(node);
+        sent
+    }
+
+    /// False if the node, from a watch or a list, is older than the observed state, which may be the answer to a patch. It must not be
+    /// observed. (Resource versions grow with each change, which Kubernetes guarantees from 1.35 on.)
+    pub fn is_current(&self, node: &Value) -> bool {
+        self.version.zip(version(node)).is_none_or(|(observed, version)| version >= observed)
+    }
+
+    /// The own node in an answer, or in a list or a watch if it is current.
+    pub fn observe(&mut self, node: &Value) {
+        self.version = version(node);
+        let stored = stored(node);
+        let known: BTreeSet<String> = self.fields.keys().chain(stored.keys()).cloned().collect();
+        for key in known {
+            let stored = stored.get(&key).cloned().unwrap_or_default();
+            let field = self.fields.entry(key).or_insert_with(|| Field { value: stored.clone(), stored: None });
+            // The first state after a patch is what the server has made of it.
+            if field.stored.as_ref().is_some_and(|before| *before != stored) {
+                field.value = stored.clone();
+            }
+            field.stored = Some(stored);
+        }
+        self.conditions.clear();
+        for condition in node.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten() {
+            let text = |field: &str| condition.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+            let (kind, transition) = (text("type"), text("lastTransitionTime"));
+            let parsed = Condition {
+                kind: kind.clone(),
+                status: text("status"),
+                reason: text("reason"),
+                message: text("message"),
+            };
+            self.conditions.insert(kind, (parsed, transition));
+        }
+    }
+
+    /// The strategic merge patch, and what the server has after it. None: nothing has changed and it is no time for a heartbeat.
+    /// `heartbeat`: the last patch is older than the period (5 minutes in a kubelet). After the answer: take over the new `Sent` and let it
+    /// `observe` the answer.
+    pub fn patch(&self, report: &NodeReport, now: Wall, heartbeat: bool) -> Option<(String, Sent)> {
+        let wanted = wanted(report);
+        let is_known = |key: &str, value: &Value| self.fields.get(key).is_some_and(|field| field.value == *value);
+        let mut changed: Vec<(&String, &Value)> = wanted.iter().filter(|(key, value)| !is_known(key, value)).collect();
+        // A field that the node does not report any more, such as the last image.
+        let removed = self.fields.keys().filter(|key| REPORTED.contains(&key.as_str()) && !wanted.contains_key(*key));
+        let removed: Vec<&String> = removed.filter(|key| !self.fields[*key].value.is_null()).collect();
+        changed.extend(removed.into_iter().map(|key| (key, &Value::Null)));
+        let is_same = |c: &Condition| self.conditions.get(&c.kind).is_some_and(|(before, _)| before == c);
+        let is_urgent = changed.iter().any(|(key, _)| !NOT_URGENT.contains(&key.as_str()));
+        if !heartbeat && !is_urgent && report.conditions.iter().all(is_same) {
+            return None;
+        }
+        let (mut sent, now) = (self.clone(), seconds(now));
+        let (mut status, mut metadata) = (Map::new(), Map::new());
+        for (key, value) in changed {
+            let before = self.fields.get(key).map(|field| field.stored.as_ref().unwrap_or(&field.value));
+            match key.split('/').collect::<Vec<_>>()[..] {
+                ["metadata", part, ..] => {
+                    let name = key.splitn(3, '/').nth(2).unwrap_or_default();
+                    let map = metadata.entry(part.to_owned()).or_insert_with(|| json!({}));
+                    map[name] = value.clone();
+                }
+                _ => {
+                    status.insert(key.clone(), patch_of(key, before, value));
+                }
+            }
+            sent.fields.insert(key.clone(), Field { value: value.clone(), stored: None });
+        }
+        let mut conditions = Vec::new();
+        for condition in &report.conditions {
+            let before = self.conditions.get(&condition.kind).filter(|(before, _)| before.status == condition.status);
+            let transition = before.map(|(_, at)| at.as_str()).filter(|at| !at.is_empty()).unwrap_or(&now);
+            // All fields: the server may have another state than this node has seen.
+            conditions.push(condition.object(&now, transition));
+            sent.conditions.insert(condition.kind.clone(), (condition.clone(), transition.to_owned()));
+        }
+        status.insert("conditions".to_owned(), conditions.into());
+        let mut patch = json!({ "status": status });
+        if !metadata.is_empty() {
+            patch["metadata"] = metadata.into();
+        }
+        Some((patch.to_string(), sent))
+    }
+}
+
+/// The fields of the status that this node reports. Other fields, such as `volumesInUse`, belong to others.
+const REPORTED: [&str; 7] =
+    ["addresses", "allocatable", "capacity", "daemonEndpoints", "images", "nodeInfo", "runtimeHandlers"];
+const METADATA: [&str; 2] = ["annotations", "labels"];
+
+/// The reported fields with their keys.
+fn wanted(report: &NodeReport) -> BTreeMap<String, Value> {
+    let mut all: BTreeMap<String, Value> =
+        report.status_fields().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    for (part, map) in METADATA.into_iter().zip([&report.annotations, &report.labels]) {
+        all.extend(map.iter().map(|(key, value)| (format!("metadata/{part}/{key}"), value.as_str().into())));
+    }
+    all
+}
+
+fn version(node: &Value) -> Option<u64> {
+    node.pointer("/metadata/resourceVersion")?.as_str()?.parse().ok()
+}
+
+/// The fields of the server's object with their keys.
+fn stored(node: &Value) -> BTreeMap<String, Value> {
+    let mut all = BTreeMap::new();
+    for name in REPORTED {
+        if let Some(value) = node.get("status").and_then(|status| status.get(name)) {
+            all.insert(name.to_owned(), value.clone());
+        }
+    }
+    for part in METADATA {
+        let map = node.get("metadata").and_then(|metadata| metadata.get(part)).and_then(Value::as_object);
+        all.extend(map.into_iter().flatten().map(|(key, value)| (format!("metadata/{part}/{key}"), value.clone())));
+    }
+    all
+}
+
+/// The new value of a field in a strategic merge patch.
+fn patch_of(key: &str, before: Option<&Value>, value: &Value) -> Value {
+    let mut value = value.clone();
+    match (&mut value, before) {
+        // The merge key of the addresses is their type, although there can be several of a type. Without a list to replace, older
+        // servers take the directive for an address.
+        (Value::Array(list), Some(Value::Array(before))) if key == "addresses" && !before.is_empty() => {
+            list.insert(0, json!({ "$patch": "replace" }));
+        }
+        // Maps are merged.
+        (Value::Object(map), Some(Value::Object(before))) => {
+            for name in before.keys().filter(|_| matches!(key, "capacity" | "allocatable")) {
+                map.entry(name.clone()).or_insert(Value::Null);
+            }
+        }
+        _ => {}
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,199 @@
+//! The fields of a pod's status that a node reports, and in which of them ours differs from the server's.
+//!
+//! The node shares the status with others: a condition of another type, `resourceClaimStatuses`, `nominatedNodeName` and `qosClass`
+//! are not ours.
+
+use super::event::cut;
+use k8s_openapi::api::core::v1::PodStatus;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// The maximum size of the termination messages of all containers of a pod, in bytes, as in a kubelet.
+const MAX_MESSAGES: usize = 12 << 10;
+
+const SCALARS: [&str; 7] = ["hostIP", "message", "observedGeneration", "phase", "podIP", "reason", "startTime"];
+/// Lists that a patch replaces as a whole.
+const CONTAINERS: [&str; 3] = ["containerStatuses", "ephemeralContainerStatuses", "initContainerStatuses"];
+/// Lists that a patch merges by `ip`.
+const ADDRESSES: [&str; 2] = ["hostIPs", "podIPs"];
+/// What is removed from the server if ours does not have it. Without the others, ours is not complete yet.
+const REMOVABLE: [&str; 4] = ["message", "podIP", "podIPs", "reason"];
+/// Conditions that only a node sets, and that end.
+const ENDING: [&str; 2] = ["PodResizeInProgress", "PodResizePending"];
+/// A condition that others set, too.
+const DISRUPTION: &str = "DisruptionTarget";
+
+/// The reported fields of a status. Without null.
+#[derive(Debug, Default)]
+pub(super) struct Fields {
+    plain: BTreeMap<&'static str, Value>,
+    /// By type.
+    conditions: BTreeMap<String, Map<String, Value>>,
+}
+
+/// A field in which ours differs from the server's.
+#[derive(Debug)]
+pub(super) struct Difference {
+    /// The name of the field, or `conditions/<type>`.
+    pub key: String,
+    /// Ours, without the time of the transition of a condition; null if ours does not have it.
+    pub ours: Value,
+    /// For the patch.
+    pub patch: Value,
+}
+
+impl Fields {
+    pub fn of(status: &PodStatus) -> Fields {
+        // A time beyond the year 9999 cannot be written.
+        let Ok(Value::Object(mut status)) = serde_json::to_value(status) else { return Fields::default() };
+        status.values_mut().for_each(remove_nulls);
+        cut_messages(&mut status);
+        let mut fields = Fields::default();
+        for name in SCALARS.into_iter().chain(CONTAINERS).chain(ADDRESSES) {
+            let is_empty =
+                |value: &Value| value.is_null() || value == "" || value.as_array().is_some_and(Vec::is_empty);
+            if let Some(value) = status.remove(name).filter(|value| !is_empty(value)) {
+                fields.plain.insert(name, value);
+            }
+        }
+        if let Some(Value::Array(conditions)) = status.remove("conditions") {
+            for condition in conditions {
+                let Value::Object(condition) = condition else { continue };
+                let kind = condition.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
+                fields.conditions.insert(kind, condition);
+            }
+        }
+        fields
+    }
+
+    /// The value of the field, in the form of `Difference::ours`.
+    pub fn get(&self, key: &str) -> Value {
+        match key.strip_prefix("conditions/") {
+            None => self.plain.get(key).cloned().unwrap_or_default(),
+            Some(kind) => self.conditions.get(kind).map_or(Value::Null, without_time),
+        }
+    }
+
+    fn is_terminal(&self) -> bool {
+        self.plain.get("phase").is_some_and(|phase| phase == "Succeeded" || phase == "Failed")
+    }
+
+    /// Gives ours the values of the server that a node does not change.
+    fn adopt(&mut self, server: &Fields) {
+        let mut keep = vec!["startTime"];
+        if server.is_terminal() && server.plain.get("phase") != self.plain.get("phase") {
+            for name in ["message", "phase", "reason"] {
+                self.plain.remove(name);
+            }
+            keep.extend(["message", "phase", "reason"]);
+        }
+        for name in keep {
+            if let Some(value) = server.plain.get(name) {
+                self.plain.insert(name, value.clone());
+            }
+        }
+        for (kind, condition) in &mut self.conditions {
+            let Some(theirs) = server.conditions.get(kind) else { continue };
+            // The same status has the same transition: the server may know an earlier one.
+            if theirs.get("status") == condition.get("status")
+                && let Some(since) = theirs.get("lastTransitionTime")
+            {
+                condition.insert("lastTransitionTime".to_owned(), since.clone());
+            }
+        }
+        // Only a pod that has ended shows why the node ended it, and the reason of another has precedence.
+        let is_set = |c: &Map<String, Value>| c.get("status").is_some_and(|status| status == "True");
+        if !self.is_terminal() || server.conditions.get(DISRUPTION).is_some_and(is_set) {
+            self.conditions.remove(DISRUPTION);
+        }
+    }
+}
+
+/// What a patch has to change so that the server's status becomes ours. A terminal phase never changes, and a pod that has ended at
+/// the server does not live again: then there are no changes.
+pub(super) fn differences(server: &Fields, mut ours: Fields) -> Vec<Difference> {
+    if server.is_terminal() && !ours.is_terminal() {
+        return Vec::new();
+    }
+    ours.adopt(server);
+    let mut all = Vec::new();
+    for name in SCALARS.into_iter().chain(CONTAINERS).chain(ADDRESSES) {
+        let (theirs, value) = (server.plain.get(name), ours.plain.get(name));
+        if theirs == value || (value.is_none() && !REMOVABLE.contains(&name)) {
+            continue;
+        }
+        let ours = value.cloned().unwrap_or_default();
+        let mut patch = ours.clone();
+        // Without a list to replace, older servers take the directive for an address.
+        if let Value::Array(list) = &mut patch
+            && ADDRESSES.contains(&name)
+            && theirs.is_some()
+        {
+            list.insert(0, json!({ "$patch": "replace" }));
+        }
+        all.push(Difference { key: name.to_owned(), ours, patch });
+    }
+    for (kind, condition) in &ours.conditions {
+        let theirs = server.conditions.get(kind);
+        if theirs == Some(condition) || is_included(condition, theirs) {
+            continue;
+        }
+        let mut patch = condition.clone();
+        for field in ["message", "reason"] {
+            if !condition.contains_key(field) && theirs.is_some_and(|theirs| theirs.contains_key(field)) {
+                patch.insert(field.to_owned(), Value::Null);
+            }
+        }
+        all.push(Difference { key: key_of(kind), ours: without_time(condition), patch: patch.into() });
+    }
+    for kind in ENDING {
+        if server.conditions.contains_key(kind) && !ours.conditions.contains_key(kind) {
+            let patch = json!({ "type": kind, "$patch": "delete" });
+            all.push(Difference { key: key_of(kind), ours: Value::Null, patch });
+        }
+    }
+    all
+}
+
+fn key_of(condition: &str) -> String {
+    format!("conditions/{condition}")
+}
+
+/// Theirs has all fields of ours, and no reason and no message that ours does not have.
+fn is_included(ours: &Map<String, Value>, theirs: Option<&Map<String, Value>>) -> bool {
+    let Some(theirs) = theirs else { return false };
+    ours.iter().all(|(name, value)| theirs.get(name) == Some(value))
+        && ["message", "reason"].into_iter().all(|name| theirs.get(name) == ours.get(name))
+}
+
+fn without_time(condition: &Map<String, Value>) -> Value {
+    let mut condition = condition.clone();
+    condition.remove("lastTransitionTime");
+    condition.into()
+}
+
+fn remove_nulls(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(remove_nulls),
+        Value::Object(map) => {
+            map.retain(|_, value| !value.is_null());
+            map.values_mut().for_each(remove_nulls);
+        }
+        _ => {}
+    }
+}
+
+/// Each container gets an equal part of the limit, as in a kubelet.
+fn cut_messages(status: &mut Map<String, Value>) {
+    let count: usize = CONTAINERS.iter().filter_map(|name| Some(status.get(*name)?.as_array()?.len())).sum();
+    let most = MAX_MESSAGES / count.max(1);
+    for name in CONTAINERS {
+        for container in status.get_mut(name).and_then(Value::as_array_mut).into_iter().flatten() {
+            for state in ["/state/terminated/message", "/lastState/terminated/message"] {
+                if let Some(Value::String(message)) = container.pointer_mut(state) {
+                    message.truncate(cut(message, most).len());
+                }
+            }
+        }
+    }
+}

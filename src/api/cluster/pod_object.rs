@@ -1,0 +1,200 @@
+//! From a pod of the API server to our pod.
+//!
+//! The server has validated the object. What this version does not support makes the node reject the pod, so that its controller
+//! creates another one. Fields that this version does not know are ignored, because a newer server may have them on each pod; they
+//! are listed for the log.
+
+use crate::api::document::{self, Context};
+use crate::api::names::{FullName, Uid};
+use crate::api::pod::{LONGEST_GRACE, Pod, Source};
+use crate::api::problem::{Fault, FieldPath, What, brief};
+use crate::api::reason::Reason;
+use crate::api::{defaults, uid, validate};
+use k8s_openapi::api::core::v1 as core;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use std::time::Duration;
+
+/// The mirror of a static pod: its static pod's UID.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+/// Fields of the metadata that change without a change of the pod's desired state. `selfLink`: servers before 1.24.
+const VOLATILE: [&str; 3] = ["managedFields", "resourceVersion", "selfLink"];
+/// The maximum number of fields in a list for people.
+const MAX_FIELDS: usize = 20;
+/// The number of faults in the message of a rejection.
+const MAX_FAULTS: usize = 5;
+
+/// Returns the errors of a typed, defaulted pod.
+type Validate = fn(&core::Pod) -> Vec<Fault>;
+
+/// A pod as the API server has it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodObject {
+    pub uid: Uid,
+    pub name: FullName,
+    pub resource_version: String,
+    /// `metadata.generation`: grows with each change of the spec. None: a server before 1.34.
+    pub generation: Option<i64>,
+    /// Some: a mirror, which the node does not run. The value identifies the static pod.
+    pub mirror: Option<String>,
+    /// Some: the pod must end.
+    pub deletion: Option<Deletion>,
+    /// As the server stores it. Fields of wrong types make it empty.
+    pub status: core::PodStatus,
+    /// The desired state.
+    pub pod: Result<Box<Pod>, Rejection>,
+    /// The fields that this version does not know, at most 20.
+    pub unknown: Vec<String>,
+}
+
+/// A user, or a controller, has deleted the pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Deletion {
+    /// `deletionGracePeriodSeconds`, otherwise that of the spec. It may become shorter, and may be 0.
+    pub grace: Duration,
+}
+
+/// Why the node cannot run the pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub enum Rejection {
+    /// Only fields that this version does not support.
+    Unsupported(Vec<Violation>),
+    /// Also fields that are not valid.
+    Invalid(Vec<Violation>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Violation {
+    /// `spec.volumes[0].csi`; empty: the whole object.
+    pub field: String,
+    pub message: String,
+}
+
+impl Rejection {
+    fn of(faults: Vec<Fault>) -> Rejection {
+        let is_unsupported = faults.iter().all(|fault| matches!(fault.what, What::NotYet | What::Unsupported(_)));
+        let violation = |fault: Fault| Violation { field: fault.at.to_string(), message: fault.what.to_string() };
+        let all = faults.into_iter().map(violation).collect();
+        if is_unsupported { Rejection::Unsupported(all) } else { Rejection::Invalid(all) }
+    }
+
+    fn violations(&self) -> &[Violation] {
+        let (Rejection::Unsupported(all) | Rejection::Invalid(all)) = self;
+        all
+    }
+
+    /// For the status of the pod. `PodFeatureUnsupported` is a kubelet's.
+    pub fn reason(&self) -> Reason {
+        match self {
+            Rejection::Unsupported(_) => Reason::PodFeatureUnsupported,
+            Rejection::Invalid(_) => Reason::InvalidPod,
+        }
+    }
+
+    /// For the status of the pod: the first faults.
+    pub fn message(&self) -> String {
+        let mut parts = vec!["Pod was rejected".to_owned()];
+        for Violation { field, message } in self.violations().iter().take(MAX_FAULTS) {
+            let colon = if field.is_empty() { "" } else { ": " };
+            parts.push(format!("{field}{colon}{}", brief(message)));
+        }
+        let more = self.violations().len().saturating_sub(MAX_FAULTS);
+        let first = parts.remove(0);
+        let rest = parts.join("; ");
+        if more > 0 { format!("{first}: {rest}; and {more} more") } else { format!("{first}: {rest}") }
+    }
+}
+
+/// Reads an object of a list, a watch or an answer.
+///
+/// # Errors
+/// It has no name, namespace, UID or resource version, so nothing can be reported about it.
+pub fn read(object: Value, context: Context<'_>) -> Result<PodObject, String> {
+    read_with(object, context, validate::pod_of_cluster)
+}
+
+/// Reads an object whose pod the node has accepted before, from a record. It is not validated again, so that a new rule in this version
+/// ends no running pod (W25).
+///
+/// # Errors
+/// As for `read`.
+pub fn recorded(object: Value, context: Context<'_>) -> Result<PodObject, String> {
+    read_with(object, context, |_| Vec::new())
+}
+
+fn read_with(object: Value, context: Context<'_>, validate: Validate) -> Result<PodObject, String> {
+    let Value::Object(mut content) = object else { return Err("the pod is not an object".to_owned()) };
+    let status = content.remove("status").unwrap_or_default();
+    let ephemeral =
+        content.get_mut("spec").and_then(Value::as_object_mut).and_then(|s| s.remove("ephemeralContainers"));
+    let seconds_of_spec = content.get("spec").and_then(|spec| spec.get("terminationGracePeriodSeconds")?.as_i64());
+    let Some(metadata) = content.get_mut("metadata").and_then(Value::as_object_mut) else {
+        return Err("the pod has no metadata".to_owned());
+    };
+    let text = |metadata: &Map<String, Value>, field: &str| match metadata.get(field).and_then(Value::as_str) {
+        Some(text) if !text.is_empty() => Ok(text.to_owned()),
+        _ => Err(format!("the pod has no metadata.{field}")),
+    };
+    let name = FullName::new(&text(metadata, "namespace")?, &text(metadata, "name")?);
+    let uid = Uid::from(text(metadata, "uid")?);
+    let resource_version = text(metadata, "resourceVersion")?;
+    VOLATILE.iter().for_each(|field| drop(metadata.remove(*field)));
+    let generation = metadata.remove("generation").and_then(|value| value.as_i64()).filter(|g| *g > 0);
+    let deleted = metadata.remove("deletionTimestamp").is_some_and(|at| !at.is_null());
+    let seconds = metadata.remove("deletionGracePeriodSeconds").and_then(|value| value.as_i64());
+    let seconds = seconds.or(seconds_of_spec).unwrap_or(30);
+    let grace = Duration::from_secs(u64::try_from(seconds).unwrap_or(0)).min(LONGEST_GRACE);
+    let mirror = metadata.get("annotations").and_then(|all| all.get(MIRROR)?.as_str()).map(str::to_owned);
+    // The items of a list have neither.
+    content.insert("apiVersion".to_owned(), "v1".into());
+    content.insert("kind".to_owned(), "Pod".into());
+    let content = Value::Object(content);
+    let mut unknown = Vec::new();
+    let pod = typed(&content, ephemeral, context, validate, &mut unknown);
+    let pod = pod.map(|(object, ephemeral)| {
+        // Without the ephemeral containers, which are not a part of the desired state at the start (W29).
+        let digest = uid::digest(&content);
+        let (uid, name, source) = (uid.clone(), name.clone(), Source::api());
+        let pod = Pod { uid, name, source, digest, object, ephemeral: Vec::new() };
+        if ephemeral.is_empty() { pod } else { pod.with_ephemeral(ephemeral) }
+    });
+    let status = document::pod_of_cluster(&json!({ "status": status })).0.ok().and_then(|pod| pod.status);
+    unknown.truncate(MAX_FIELDS);
+    Ok(PodObject {
+        uid,
+        name,
+        resource_version,
+        generation,
+        mirror,
+        deletion: deleted.then_some(Deletion { grace }),
+        status: status.unwrap_or_default(),
+        pod: pod.map(Box::new).map_err(Rejection::of),
+        unknown: unknown.iter().map(FieldPath::to_string).collect(),
+    })
+}
+
+/// The pod with defaults, and its ephemeral containers.
+fn typed(
+    content: &Value,
+    ephemeral: Option<Value>,
+    context: Context<'_>,
+    validate: Validate,
+    unknown: &mut Vec<FieldPath>,
+) -> Result<(core::Pod, Vec<core::EphemeralContainer>), Vec<Fault>> {
+    let (object, fields) = document::pod_of_cluster(content);
+    unknown.extend(fields);
+    let mut object = object.map_err(|fault| vec![fault])?;
+    defaults::apply_of_cluster(&mut object, context);
+    let faults = validate(&object);
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    let Some(list) = ephemeral else { return Ok((object, Vec::new())) };
+    let (of_list, fields) = document::pod_of_cluster(&json!({ "spec": { "ephemeralContainers": list } }));
+    unknown.extend(fields);
+    let list = of_list.map_err(|fault| vec![fault])?.spec.and_then(|spec| spec.ephemeral_containers);
+    Ok((object, list.unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests;

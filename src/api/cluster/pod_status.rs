@@ -1,0 +1,109 @@
+//! The status of a pod for the server: a strategic merge patch of what differs from the server's.
+//!
+//! Older servers drop fields that they do not know (`hostIPs`, `containerStatuses[].volumeMounts`). A kubelet then patches each pod
+//! each 10 s. Therefore `Reported` remembers which fields the server did not store as they were sent.
+
+use super::pod_changes::{Fields, differences};
+use crate::api::names::Uid;
+use k8s_openapi::api::core::v1::{HostIP, PodIP, PodStatus};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+/// Adds what only a node of a cluster reports: its own addresses, at a pod of the host network also as those of the pod, and the
+/// generation of the spec that the node has acted on. `host_ips`: one for each family, the primary one first.
+pub fn complete(status: &mut PodStatus, host_ips: &[String], host_network: bool, generation: Option<i64>) {
+    status.host_ip = host_ips.first().cloned();
+    status.host_ips = Some(host_ips.iter().map(|ip| HostIP { ip: ip.clone() }).collect());
+    if host_network && status.pod_ip.is_none() {
+        status.pod_ip = host_ips.first().cloned();
+        status.pod_ips = Some(host_ips.iter().map(|ip| PodIP { ip: ip.clone() }).collect());
+    }
+    // Servers before 1.34 have no generation of pods.
+    let generation = generation.filter(|generation| *generation > 0);
+    status.observed_generation = generation;
+    for condition in status.conditions.iter_mut().flatten() {
+        condition.observed_generation = generation;
+    }
+}
+
+/// A patch, and what to remember of it until the server has acknowledged it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Patch {
+    /// A strategic merge patch. It applies only to the pod with the UID: otherwise the server answers 409.
+    pub body: String,
+    /// The fields in it, with digests of our values.
+    sent: Vec<(String, u64)>,
+}
+
+/// What the server has acknowledged of the status of one pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reported {
+    /// Fields that the server did not store as they were sent: digests of our value and of the stored one.
+    altered: BTreeMap<String, (u64, u64)>,
+    /// The resource version of the pod after the last patch.
+    version: Option<u64>,
+}
+
+impl Reported {
+    /// The patch that makes the server's status ours. None: nothing to report. `server`: the last known status at the server, without
+    /// states before an acknowledged patch (`is_current`); None: the server has no status.
+    pub fn patch(&self, uid: &Uid, server: Option<&PodStatus>, ours: &PodStatus) -> Option<Patch> {
+        let server = server.map(Fields::of).unwrap_or_default();
+        let mut changes = differences(&server, Fields::of(ours));
+        changes.retain(|change| {
+            let digests = (digest(&change.ours), digest(&server.get(&change.key)));
+            self.altered.get(&change.key) != Some(&digests)
+        });
+        if changes.is_empty() {
+            return None;
+        }
+        let (mut status, mut conditions, mut sent) = (Map::new(), Vec::new(), Vec::new());
+        for change in changes {
+            sent.push((change.key.clone(), digest(&change.ours)));
+            if change.key.starts_with("conditions/") {
+                conditions.push(change.patch);
+            } else {
+                status.insert(change.key, change.patch);
+            }
+        }
+        if !conditions.is_empty() {
+            status.insert("conditions".to_owned(), conditions.into());
+        }
+        let body = json!({ "metadata": { "uid": uid.as_str() }, "status": status }).to_string();
+        Some(Patch { body, sent })
+    }
+
+    /// The server has carried out the patch. `stored` and `version`: the status and the resource version in its answer.
+    pub fn acknowledge(&mut self, patch: &Patch, stored: &PodStatus, version: &str) {
+        let stored = Fields::of(stored);
+        for (key, ours) in &patch.sent {
+            let theirs = digest(&stored.get(key));
+            if theirs == *ours {
+                self.altered.remove(key);
+            } else {
+                self.altered.insert(key.clone(), (*ours, theirs));
+            }
+        }
+        self.version = version.parse().ok();
+    }
+
+    /// False if a pod with this resource version, from a watch or a list, is older than the last acknowledged patch. It must not be
+    /// compared with ours. (Resource versions grow with each change, which Kubernetes guarantees from 1.35 on.)
+    pub fn is_current(&self, version: &str) -> bool {
+        match (self.version, version.parse::<u64>()) {
+            (Some(acknowledged), Ok(version)) => version >= acknowledged,
+            _ => true,
+        }
+    }
+}
+
+fn digest(value: &Value) -> u64 {
+    // Without keys that differ from process to process.
+    let mut hasher = DefaultHasher::new();
+    value.to_string().hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests;

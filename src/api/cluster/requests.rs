@@ -1,0 +1,241 @@
+//! The requests of a node to the API server, other than lists and watches (`watched`).
+
+use super::paths::{self, LEASES, NODES, namespaced, object, with_query};
+use super::request::{ApiRequest, Content, Method, Reading};
+use crate::api::names::{FullName, Uid};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// The time limit that the server gets for requests of the node and its lease, as in a kubelet: a late answer is of no use.
+const LIMIT: [(&str, &str); 1] = [("timeout", "10s")];
+
+fn request(method: Method, path: String, body: Option<(Content, String)>) -> ApiRequest {
+    ApiRequest { method, path, body, reading: Reading::Whole }
+}
+
+fn post(path: String, body: String) -> ApiRequest {
+    request(Method::Post, path, Some((Content::Json, body)))
+}
+
+/// Registers the node. `body`: `node::NodeReport::object`. 409 `AlreadyExists`: read the node instead.
+pub fn create_node(body: String) -> ApiRequest {
+    post(with_query(NODES, &LIMIT), body)
+}
+
+pub fn read_node(name: &str) -> ApiRequest {
+    request(Method::Get, with_query(&object(NODES, name), &LIMIT), None)
+}
+
+/// `body`: see `node_status::Sent::patch`.
+pub fn patch_node_status(name: &str, body: String) -> ApiRequest {
+    let path = with_query(&format!("{}/status", object(NODES, name)), &LIMIT);
+    request(Method::Patch, path, Some((Content::StrategicMergePatch, body)))
+}
+
+/// The lease has the name of the node.
+pub fn read_lease(node: &str) -> ApiRequest {
+    request(Method::Get, with_query(&object(LEASES, node), &LIMIT), None)
+}
+
+/// `body`: `lease::new`
+pub fn create_lease(body: String) -> ApiRequest {
+    post(with_query(LEASES, &LIMIT), body)
+}
+
+/// `body`: `lease::Lease::renewed`. 409 `Conflict`: read the lease again.
+pub fn update_lease(node: &str, body: String) -> ApiRequest {
+    let path = with_query(&object(LEASES, node), &LIMIT);
+    request(Method::Put, path, Some((Content::Json, body)))
+}
+
+/// `body`: `lease::renewal`
+pub fn patch_lease(node: &str, body: String) -> ApiRequest {
+    let path = with_query(&object(LEASES, node), &LIMIT);
+    request(Method::Patch, path, Some((Content::MergePatch, body)))
+}
+
+fn pod(name: &FullName) -> String {
+    object(&namespaced(&name.namespace, "pods"), &name.name)
+}
+
+/// A pod that is gone is 404, or 403 if the Node authorizer checks single pods (seen with 1.36; 1.20 answers 404).
+pub fn read_pod(name: &FullName) -> ApiRequest {
+    request(Method::Get, pod(name), None)
+}
+
+/// A node may create only mirrors of its static pods.
+pub fn create_pod(namespace: &str, body: String) -> ApiRequest {
+    post(namespaced(namespace, "pods"), body)
+}
+
+/// `body`: see `pod_status::Reported::patch`. 409: another pod has the name.
+pub fn patch_pod_status(name: &FullName, body: String) -> ApiRequest {
+    let path = format!("{}/status", pod(name));
+    request(Method::Patch, path, Some((Content::StrategicMergePatch, body)))
+}
+
+/// Removes the object of a pod of which nothing runs any more. 409: another pod has the name.
+pub fn delete_pod(name: &FullName, uid: &Uid) -> ApiRequest {
+    let options = json!({
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "gracePeriodSeconds": 0,
+        "preconditions": { "uid": uid.as_str() },
+    });
+    request(Method::Delete, pod(name), Some((Content::Json, options.to_string())))
+}
+
+/// `body`: `event::Event::object`
+pub fn create_event(namespace: &str, body: String) -> ApiRequest {
+    post(namespaced(namespace, "events"), body)
+}
+
+/// `body`: `event::Event::repeated`. 404: the event has expired, create it again.
+pub fn patch_event(namespace: &str, name: &str, body: String) -> ApiRequest {
+    let path = object(&namespaced(namespace, "events"), name);
+    request(Method::Patch, path, Some((Content::StrategicMergePatch, body)))
+}
+
+/// A token of a service account that is valid as long as the pod exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Token<'a> {
+    pub account: &'a str,
+    pub pod: &'a FullName,
+    pub uid: &'a Uid,
+    /// None: the API server itself. From Kubernetes 1.33 on, the spec of the pod has to name it.
+    pub audience: Option<&'a str>,
+    /// At least 10 minutes. The server may grant another lifetime.
+    pub lifetime: Duration,
+}
+
+impl Token<'_> {
+    /// The answer has `status.token` and `status.expirationTimestamp`.
+    pub fn request(&self) -> ApiRequest {
+        let mut spec = json!({
+            "expirationSeconds": self.lifetime.as_secs(),
+            "boundObjectRef": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "name": &*self.pod.name,
+                "uid": self.uid.as_str(),
+            },
+        });
+        if let Some(audience) = self.audience {
+            spec["audiences"] = json!([audience]);
+        }
+        let body = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec });
+        let accounts = namespaced(&self.pod.namespace, "serviceaccounts");
+        post(format!("{}/token", object(&accounts, self.account)), body.to_string())
+    }
+}
+
+/// The use of a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signer {
+    /// The node's client certificate: its credential.
+    Client,
+    /// The certificate of the node's server.
+    Serving,
+}
+
+/// Requests a certificate. The server gives the object a name that begins with `csr-`. `request`: the PKCS #10 request as base64 of its
+/// PEM text.
+pub fn create_csr(request: &str, signer: Signer) -> ApiRequest {
+    let (signer, usage) = match signer {
+        Signer::Client => ("kubernetes.io/kube-apiserver-client-kubelet", "client auth"),
+        Signer::Serving => ("kubernetes.io/kubelet-serving", "server auth"),
+    };
+    let body: Value = json!({
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": { "generateName": "csr-" },
+        "spec": { "request": request, "signerName": signer, "usages": ["digital signature", usage] },
+    });
+    post(paths::CSRS.to_owned(), body.to_string())
+}
+
+pub fn read_csr(name: &str) -> ApiRequest {
+    request(Method::Get, object(paths::CSRS, name), None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(request: &ApiRequest) -> Value {
+        serde_json::from_str(&request.body.as_ref().unwrap().1).unwrap()
+    }
+
+    #[test]
+    fn node_and_lease_have_a_time_limit() {
+        for (request, expected) in [
+            (create_node("{}".into()), "POST /api/v1/nodes?timeout=10s (2 bytes of application/json)"),
+            (read_node("n1"), "GET /api/v1/nodes/n1?timeout=10s"),
+            (
+                patch_node_status("n1", "{}".into()),
+                "PATCH /api/v1/nodes/n1/status?timeout=10s (2 bytes of application/strategic-merge-patch+json)",
+            ),
+            (
+                create_lease("{}".into()),
+                "POST /apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases?timeout=10s (2 bytes of \
+                 application/json)",
+            ),
+            (
+                update_lease("n1", "{}".into()),
+                "PUT /apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1?timeout=10s (2 bytes of \
+                 application/json)",
+            ),
+            (
+                patch_lease("n1", "{}".into()),
+                "PATCH /apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1?timeout=10s (2 bytes of \
+                 application/merge-patch+json)",
+            ),
+        ] {
+            assert_eq!(format!("{request:?}"), expected);
+        }
+    }
+
+    #[test]
+    fn requests_of_a_pod_name_its_uid() {
+        let (name, uid) = (FullName::new("default", "life"), Uid::from("450ff913-c90e-4319-85e2-250652e43c46"));
+        assert_eq!(read_pod(&name).path, "/api/v1/namespaces/default/pods/life");
+        assert_eq!(patch_pod_status(&name, "{}".into()).path, "/api/v1/namespaces/default/pods/life/status");
+        let delete = delete_pod(&name, &uid);
+        assert_eq!((delete.method, delete.path.as_str()), (Method::Delete, "/api/v1/namespaces/default/pods/life"));
+        assert_eq!(body(&delete)["gracePeriodSeconds"], 0);
+        assert_eq!(body(&delete)["preconditions"], json!({ "uid": "450ff913-c90e-4319-85e2-250652e43c46" }));
+    }
+
+    #[test]
+    fn a_token_is_bound_to_its_pod() {
+        let (name, uid) = (FullName::new("default", "life"), Uid::from("u"));
+        let lifetime = Duration::from_secs(3607);
+        let token = Token { account: "default", pod: &name, uid: &uid, audience: None, lifetime };
+        let request = token.request();
+        assert_eq!(request.path, "/api/v1/namespaces/default/serviceaccounts/default/token");
+        assert_eq!(
+            body(&request),
+            json!({
+                "apiVersion": "authentication.k8s.io/v1",
+                "kind": "TokenRequest",
+                "spec": {
+                    "expirationSeconds": 3607,
+                    "boundObjectRef": { "apiVersion": "v1", "kind": "Pod", "name": "life", "uid": "u" },
+                },
+            })
+        );
+        let vault = Token { audience: Some("vault"), ..token };
+        assert_eq!(body(&vault.request())["spec"]["audiences"], json!(["vault"]));
+    }
+
+    #[test]
+    fn certificates_are_requested_for_a_use() {
+        let request = create_csr("LS0t", Signer::Client);
+        assert_eq!(request.path, "/apis/certificates.k8s.io/v1/certificatesigningrequests");
+        let spec = &body(&request)["spec"];
+        assert_eq!(spec["usages"], json!(["digital signature", "client auth"]));
+        assert_eq!(spec["signerName"], "kubernetes.io/kube-apiserver-client-kubelet");
+        assert_eq!(body(&create_csr("", Signer::Serving))["spec"]["usages"][1], "server auth");
+        assert_eq!(read_csr("csr-x").path, format!("{}/csr-x", request.path));
+    }
+}

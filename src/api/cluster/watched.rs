@@ -1,0 +1,171 @@
+//! The objects that a node lists and watches. A node may do this only for the objects that the Node authorizer knows it needs, and
+//! from Kubernetes 1.32 on only with the selectors used here.
+
+use super::paths::{self, with_query};
+use super::request::{ApiRequest, Method, Reading};
+use crate::api::data_object::{DataKey, DataKind};
+use serde::Serialize;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// The maximum number of objects in an answer to a list, as in a kubelet.
+const PAGE: &str = "500";
+
+/// What is listed and watched together.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum Watched {
+    /// The node with this name.
+    Node(Rc<str>),
+    /// The pods that are bound to the node with this name.
+    Pods(Rc<str>),
+    /// One ConfigMap or Secret: a node may not list others.
+    Data(DataKey),
+    /// All services. A selector for those with an address (`spec.clusterIP!=None`) would spare some, but API servers before 1.21
+    /// refuse it, so the reader has to leave out the others.
+    Services,
+    RuntimeClasses,
+    /// The certificate signing request with this name.
+    Csr(Rc<str>),
+}
+
+fn kind_of(kind: DataKind) -> &'static str {
+    match kind {
+        DataKind::ConfigMap => "ConfigMap",
+        DataKind::Secret => "Secret",
+    }
+}
+
+/// Which state of the objects a list returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListFrom<'a> {
+    /// Any: the server answers from its memory. For the first list.
+    Cache,
+    /// This version or a later one, also from the server's memory. For a list after others, so that a server that is behind does
+    /// not show the past.
+    NotOlderThan(&'a str),
+    /// The newest. For a list after a version has expired.
+    Latest,
+    /// The next page of a list, with the `next` of the page before.
+    Next(&'a str),
+}
+
+impl Watched {
+    /// `kind` of the objects.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Watched::Node(_) => "Node",
+            Watched::Pods(_) => "Pod",
+            Watched::Data(key) => kind_of(key.kind),
+            Watched::Services => "Service",
+            Watched::RuntimeClasses => "RuntimeClass",
+            Watched::Csr(_) => "CertificateSigningRequest",
+        }
+    }
+
+    /// `apiVersion` of the objects and of their list.
+    pub fn api_version(&self) -> &'static str {
+        match self {
+            Watched::RuntimeClasses => "node.k8s.io/v1",
+            Watched::Csr(_) => "certificates.k8s.io/v1",
+            _ => "v1",
+        }
+    }
+
+    /// The path, and the field selector if there is one.
+    fn collection(&self) -> (String, Option<String>) {
+        let by_name = |name: &str| Some(format!("metadata.name={name}"));
+        match self {
+            Watched::Node(name) => (paths::NODES.to_owned(), by_name(name)),
+            Watched::Pods(node) => (paths::PODS.to_owned(), Some(format!("spec.nodeName={node}"))),
+            Watched::Data(key) => {
+                let collection = match key.kind {
+                    DataKind::ConfigMap => "configmaps",
+                    DataKind::Secret => "secrets",
+                };
+                (paths::namespaced(&key.name.namespace, collection), by_name(&key.name.name))
+            }
+            Watched::Services => (paths::SERVICES.to_owned(), None),
+            Watched::RuntimeClasses => (paths::RUNTIME_CLASSES.to_owned(), None),
+            Watched::Csr(name) => (paths::CSRS.to_owned(), by_name(name)),
+        }
+    }
+
+    /// Read the answer's items with `list::item`, and its rest with `list::rest`.
+    pub fn list(&self, from: ListFrom<'_>) -> ApiRequest {
+        let (path, selector) = self.collection();
+        let mut query: Vec<(&str, &str)> = Vec::new();
+        query.extend(selector.as_deref().map(|selector| ("fieldSelector", selector)));
+        match from {
+            ListFrom::Cache => query.extend([("limit", PAGE), ("resourceVersion", "0")]),
+            // A server applies no limit to a list from its memory.
+            ListFrom::NotOlderThan(version) => query.push(("resourceVersion", version)),
+            ListFrom::Latest => query.push(("limit", PAGE)),
+            ListFrom::Next(next) => query.extend([("limit", PAGE), ("continue", next)]),
+        }
+        let path = with_query(&path, &query);
+        ApiRequest { method: Method::Get, path, body: None, reading: Reading::Items }
+    }
+
+    /// Read the lines of the answer with `watch::parse`. The server ends the watch after `timeout`, in whole seconds; a kubelet uses a random 5 to
+    /// 10 minutes, for ConfigMaps and Secrets 30 to 60.
+    pub fn watch(&self, resource_version: &str, timeout: Duration) -> ApiRequest {
+        let (path, selector) = self.collection();
+        let timeout = timeout.as_secs().to_string();
+        let mut query = vec![("allowWatchBookmarks", "true")];
+        query.extend(selector.as_deref().map(|selector| ("fieldSelector", selector)));
+        query.extend([("resourceVersion", resource_version), ("timeoutSeconds", &timeout), ("watch", "true")]);
+        let path = with_query(&path, &query);
+        ApiRequest { method: Method::Get, path, body: None, reading: Reading::Lines }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::names::FullName;
+
+    fn data(kind: DataKind, name: &str) -> Watched {
+        Watched::Data(DataKey { kind, name: FullName::new("default", name) })
+    }
+
+    #[test]
+    fn lists_have_the_parameters_of_a_kubelet() {
+        for (watched, from, expected) in [
+            (
+                Watched::Pods("n1".into()),
+                ListFrom::Cache,
+                "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1&limit=500&resourceVersion=0",
+            ),
+            (
+                Watched::Node("n1".into()),
+                ListFrom::NotOlderThan("41"),
+                "/api/v1/nodes?fieldSelector=metadata.name%3Dn1&resourceVersion=41",
+            ),
+            (
+                data(DataKind::ConfigMap, "kube-root-ca.crt"),
+                ListFrom::Latest,
+                "/api/v1/namespaces/default/configmaps?fieldSelector=metadata.name%3Dkube-root-ca.crt&limit=500",
+            ),
+            (Watched::Services, ListFrom::Next("ab=="), "/api/v1/services?limit=500&continue=ab%3D%3D"),
+            (
+                Watched::RuntimeClasses,
+                ListFrom::Cache,
+                "/apis/node.k8s.io/v1/runtimeclasses?limit=500&resourceVersion=0",
+            ),
+        ] {
+            let request = watched.list(from);
+            assert_eq!((request.path.as_str(), request.reading), (expected, Reading::Items));
+        }
+    }
+
+    #[test]
+    fn watches_ask_for_bookmarks_and_end_at_a_timeout() {
+        let request = data(DataKind::Secret, "s").watch("437", Duration::from_millis(2_541_900));
+        assert_eq!(
+            request.path,
+            "/api/v1/namespaces/default/secrets?allowWatchBookmarks=true&fieldSelector=metadata.name%3Ds&\
+             resourceVersion=437&timeoutSeconds=2541&watch=true"
+        );
+        assert_eq!((request.method, request.reading), (Method::Get, Reading::Lines));
+    }
+}
