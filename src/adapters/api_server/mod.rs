@@ -26,8 +26,10 @@ use http::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, USER_AGE
 use http::{HeaderMap, HeaderValue};
 use mio::{Registry, Token};
 use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub enum Arrived {
     /// A connection was established while there was none, or to another address than before.
     Connected { address: String },
@@ -42,6 +44,20 @@ pub enum Arrived {
     Line { id: OpId, json: Vec<u8> },
     /// A request has ended. Each request has exactly one `Done`.
     Done { id: OpId, result: Result<ApiResponse, ApiError> },
+}
+
+/// Without the content of items and lines, which can contain credentials.
+impl fmt::Debug for Arrived {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Arrived::Connected { address } => write!(f, "Connected({address})"),
+            Arrived::Disconnected { why } => write!(f, "Disconnected({why})"),
+            Arrived::Resolve { host, port } => write!(f, "Resolve({host}:{port})"),
+            Arrived::Item { id, json } => write!(f, "Item({id}, {} bytes)", json.len()),
+            Arrived::Line { id, json } => write!(f, "Line({id}, {} bytes)", json.len()),
+            Arrived::Done { id, result } => write!(f, "Done({id}, {result:?})"),
+        }
+    }
 }
 
 /// The largest answers, in bytes. A larger one ends its request as `ApiError::TooLarge`.
@@ -95,9 +111,10 @@ impl ApiServer {
     /// Starts a request. At the deadline it ends as `Unknown` (as `NotSent` if there is no connection yet). A watch has no
     /// deadline.
     pub fn call(&mut self, id: OpId, request: ApiRequest, deadline: Option<Boot>) {
-        let name = format!("{} {}", request.method.as_str(), request.path.split('?').next().unwrap_or_default());
         let answer = Answer::new(request.reading, self.limits);
-        let call = self.client.call(self.request(request, deadline));
+        let request = self.request(request, deadline);
+        let name = request.name();
+        let call = self.client.call(request);
         self.requests.insert(call, InFlight { id, name, answer });
     }
 
@@ -120,7 +137,7 @@ impl ApiServer {
     }
 
     /// The addresses of the host of `Arrived::Resolve`. If there are none, those of the last look-up remain.
-    pub fn set_addresses(&mut self, host: &str, addresses: Vec<std::net::SocketAddr>) {
+    pub fn set_addresses(&mut self, host: &str, addresses: Vec<SocketAddr>) {
         self.client.set_addresses(host, addresses);
     }
 

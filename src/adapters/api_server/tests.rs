@@ -157,9 +157,9 @@ fn the_lines_of_a_watch_arrive_one_by_one() {
 fn a_list_or_a_watch_that_is_cut_short_is_no_answer() {
     let (mut rig, _) = Rig::new(Limits::default());
     for (reading, text, why) in [
-        (Reading::Items, "{\"items\":[{}", "GET /api/v1/x: the list is cut short"),
-        (Reading::Items, "<html>", "GET /api/v1/x: not a list in JSON (at byte 0)"),
-        (Reading::Lines, "{\"type\"", "GET /api/v1/x: the watch ends inside a line"),
+        (Reading::Items, "{\"items\":[{}", "GET /prefix/api/v1/x: the list is cut short"),
+        (Reading::Items, "<html>", "GET /prefix/api/v1/x: not a list in JSON (at byte 0)"),
+        (Reading::Lines, "{\"type\"", "GET /prefix/api/v1/x: the watch ends inside a line"),
     ] {
         let id = rig.get(reading, None);
         rig.request().answer(200, &[], text);
@@ -197,7 +197,10 @@ fn an_answer_an_item_and_a_line_have_a_limit() {
         let exchange = rig.request();
         exchange.answer(200, &[], &text);
         let result = rig.done(id);
-        assert!(matches!(&result, Err(ApiError::TooLarge(why)) if why.starts_with("GET /api/v1/x: ")), "{result:?}");
+        assert!(
+            matches!(&result, Err(ApiError::TooLarge(why)) if why.starts_with("GET /prefix/api/v1/x: ")),
+            "{result:?}"
+        );
     }
     assert_eq!(rig.parts(), ["{}", "{}"], "the items and lines before it");
     // The connection is still of use.
@@ -217,10 +220,10 @@ fn a_cancelled_request_and_one_that_is_late_end_as_unknown() {
     let late = rig.get(Reading::Whole, Some(rig.now + Duration::from_secs(10)));
     let _exchanges = [rig.request(), rig.request()];
     rig.api.cancel(watch);
-    assert_eq!(rig.done(watch), Err(ApiError::Unknown("GET /api/v1/x: cancelled".to_owned())));
+    assert_eq!(rig.done(watch), Err(ApiError::Unknown("GET /prefix/api/v1/x: cancelled".to_owned())));
     assert_eq!(rig.api.next_deadline(), Some(rig.now + Duration::from_secs(10)));
     rig.now = rig.now + Duration::from_secs(10);
-    assert_eq!(rig.done(late), Err(ApiError::Unknown("GET /api/v1/x: deadline exceeded".to_owned())));
+    assert_eq!(rig.done(late), Err(ApiError::Unknown("GET /prefix/api/v1/x: deadline exceeded".to_owned())));
 }
 
 #[test]

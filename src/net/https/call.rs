@@ -32,14 +32,9 @@ enum Answer {
     Body(RecvStream),
 }
 
-/// The method and the path without the query.
-pub(super) fn name(request: &Request) -> String {
-    format!("{} {}", request.method, request.target.split('?').next().unwrap_or_default())
-}
-
 /// Passes the request to `h2`, which buffers the part that exceeds the server's flow-control windows.
 pub(super) fn start(link: &Link<CallId>, peer: &Peer, id: CallId, request: Request) -> Result<Active, CallError> {
-    let (written_before, name, deadline) = (link.written(), name(&request), request.deadline);
+    let (written_before, name, deadline) = (link.written(), request.name(), request.deadline);
     let unsent = |e: String| CallError::NotSent(format!("{name}: {e}"));
     let uri = format!("{peer}{}", request.target);
     let mut head = http::Request::builder().method(request.method).version(Version::HTTP_2).uri(uri);

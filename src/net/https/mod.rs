@@ -22,6 +22,7 @@ pub use pool::Client;
 use crate::api::time::Boot;
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
+use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -29,8 +30,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub u64);
 
-/// One request. The server is that of the client.
-#[derive(Debug)]
+/// One request. The server is that of the client. (Without `Debug`: the body can contain credentials.)
 pub struct Request {
     pub method: Method,
     /// The path with the query. Starts with `/`.
@@ -41,6 +41,13 @@ pub struct Request {
     pub deadline: Option<Boot>,
 }
 
+impl Request {
+    /// The method and the path without the query, for errors.
+    pub fn name(&self) -> String {
+        format!("{} {}", self.method, self.target.split('?').next().unwrap_or_default())
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallError {
     /// The server has certainly not processed the request.
@@ -49,7 +56,6 @@ pub enum CallError {
     Unknown(String),
 }
 
-#[derive(Debug)]
 pub enum Event {
     /// A connection was opened while there was none, or to another address than before.
     Up { address: SocketAddr },
@@ -64,6 +70,20 @@ pub enum Event {
     Body { id: CallId, bytes: Bytes },
     /// A call has ended. Each call has exactly one `Done`. Ok: the answer is complete.
     Done { id: CallId, result: Result<(), CallError> },
+}
+
+/// Without the content of an answer, which can contain credentials.
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::Up { address } => write!(f, "Up({address})"),
+            Event::Down { why } => write!(f, "Down({why})"),
+            Event::Resolve { host, port } => write!(f, "Resolve({host}:{port})"),
+            Event::Head { id, status, .. } => write!(f, "Head({id:?}, {status})"),
+            Event::Body { id, bytes } => write!(f, "Body({id:?}, {} bytes)", bytes.len()),
+            Event::Done { id, result } => write!(f, "Done({id:?}, {result:?})"),
+        }
+    }
 }
 
 /// Time limits. The default values are for a node of a cluster.

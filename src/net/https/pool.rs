@@ -4,7 +4,6 @@
 //! After a GOAWAY the connection gets no new calls: the next call opens a new one, and the old one is closed when its calls have
 //! ended. This is reported as Down only if the new connection fails. The same happens when the server is replaced.
 
-use super::call;
 use super::connection::Connection;
 use super::opening::{Opening, Progress};
 use super::peer::{Addresses, Host, Peer};
@@ -201,7 +200,7 @@ impl Client {
     /// Removes a call and resets its stream.
     fn end(&mut self, id: CallId, why: &str) {
         let error = if let Some(at) = self.queue.iter().position(|(queued, _)| *queued == id) {
-            let name = self.queue.remove(at).map(|(_, request)| call::name(&request)).unwrap_or_default();
+            let name = self.queue.remove(at).map(|(_, request)| request.name()).unwrap_or_default();
             CallError::NotSent(format!("{name}: {why} while the call waited for a connection to {}", self.peer))
         } else {
             let open = self.slots.iter_mut().filter_map(|slot| match slot {

@@ -146,7 +146,7 @@ impl fmt::Display for Refusal {
             }
             Refusal::OtherName(names) => {
                 // A certificate can have hundreds of names.
-                let shown: Vec<&str> = names.iter().take(8).map(String::as_str).collect();
+                let shown: Vec<&str> = names.iter().take(8).map(|name| bare(name)).collect();
                 let more = if names.len() > shown.len() { ", ..." } else { "" };
                 let shown = shown.join(", ");
                 write!(f, "the server's certificate is for other names ({shown}{more}); configure one of them")
@@ -160,4 +160,10 @@ impl fmt::Display for Refusal {
             Refusal::Other(why) => write!(f, "TLS: {why}"),
         }
     }
+}
+
+/// The name in rustls' description of it: `DnsName("a.example")`.
+fn bare(described: &str) -> &str {
+    let inner = described.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
+    inner.unwrap_or(described).trim_matches('"')
 }

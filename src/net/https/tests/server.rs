@@ -134,7 +134,8 @@ pub enum Control {
 pub struct Server {
     pub address: SocketAddr,
     pub requests: Receiver<Exchange>,
-    control: Sender<Control>,
+    /// An order, and where to confirm it.
+    control: Sender<(Control, Sender<()>)>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -150,14 +151,17 @@ impl Server {
         Server { address, requests, control, thread: Some(thread) }
     }
 
+    /// Returns when the order is carried out.
     pub fn control(&self, control: Control) {
-        self.control.send(control).unwrap();
+        let (confirm, confirmed) = channel();
+        let _ = self.control.send((control, confirm));
+        let _ = confirmed.recv();
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.control.send(Control::End);
+        self.control(Control::End);
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
@@ -198,22 +202,28 @@ fn run(
     config: &Arc<ServerConfig>,
     max_streams: u32,
     requests: &Sender<Exchange>,
-    orders: &Receiver<Control>,
+    orders: &Receiver<(Control, Sender<()>)>,
 ) {
     let mut links: Vec<Link> = Vec::new();
     let mut frozen = false;
     loop {
         match orders.try_recv() {
-            Ok(Control::Leave) => {
-                for link in &mut links {
-                    if let Link::Open { h2, .. } = link {
-                        h2.graceful_shutdown();
+            Ok((order, confirm)) => {
+                match order {
+                    Control::Leave => {
+                        for link in &mut links {
+                            if let Link::Open { h2, .. } = link {
+                                h2.graceful_shutdown();
+                            }
+                        }
                     }
+                    Control::Close => links.iter_mut().for_each(|link| *link = Link::Closed),
+                    Control::Freeze => frozen = true,
+                    Control::End => return,
                 }
+                let _ = confirm.send(());
             }
-            Ok(Control::Close) => links.iter_mut().for_each(|link| *link = Link::Closed),
-            Ok(Control::Freeze) => frozen = true,
-            Ok(Control::End) | Err(TryRecvError::Disconnected) => return,
+            Err(TryRecvError::Disconnected) => return,
             Err(TryRecvError::Empty) => {}
         }
         if !frozen {
