@@ -1,6 +1,7 @@
 //! Each adapter communicates with one external thing. An adapter may use another one below it; `tests/architecture` lists the
 //! permitted pairs.
 
+pub mod api_server;
 pub mod bus;
 pub mod cgroups;
 pub mod credentials;

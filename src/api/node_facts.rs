@@ -119,7 +119,7 @@ pub fn well_known_labels(name: &str, architecture: &str) -> [(&'static str, Stri
 }
 
 /// Go's architecture names, as used in images and node selectors.
-fn go_architecture(rust: &str) -> &str {
+pub fn go_architecture(rust: &str) -> &str {
     match rust {
         "x86_64" => "amd64",
         "x86" => "386",

@@ -7,7 +7,9 @@
 //! - `http1_client`: a GET request and its response;
 //! - `tls`: TLS over a socket; `spdy`: SPDY/3.1 for the streams of a container runtime;
 //! - `x509`: reads the validity, the names and the public key of a certificate;
+//! - `http2`: the part of HTTP/2 that `grpc` and `https` share;
 //! - `grpc`: a gRPC client over HTTP/2 on a unix socket, with reconnection; `grpc/once`: one call over TCP;
+//! - `https`: a client for one server over TLS and HTTP/2;
 //! - `addresses`: the addresses of this machine; `backoff`: when to connect, listen or request a stream again.
 
 pub mod addresses;
@@ -16,6 +18,8 @@ pub mod buffered;
 pub mod grpc;
 pub mod http1;
 pub mod http1_client;
+mod http2;
+pub mod https;
 pub mod listener;
 pub mod spdy;
 pub mod stream;

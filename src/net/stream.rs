@@ -1,10 +1,10 @@
 //! A connected socket, TCP, TLS or unix, and the client at its other end.
 
-use crate::net::tls::server::Session;
+use crate::net::tls::session::Session;
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::Shutdown;
 
 /// The client of a connection.
@@ -87,5 +87,20 @@ impl Write for Stream {
             Stream::Tls(s) => s.flush(),
             Stream::Tcp(_) | Stream::Unix(_) => Ok(()),
         }
+    }
+}
+
+/// False while the connection is being opened.
+///
+/// # Errors
+/// It cannot be opened.
+pub fn connected(stream: &TcpStream) -> io::Result<bool> {
+    if let Some(e) = stream.take_error()? {
+        return Err(e);
+    }
+    match stream.peer_addr() {
+        Ok(_) => Ok(true),
+        Err(e) if e.kind() == ErrorKind::NotConnected => Ok(false),
+        Err(e) => Err(e),
     }
 }

@@ -4,8 +4,8 @@
 use super::grpc::HealthCheck;
 use crate::engine::effect::{Destination, Target};
 use crate::net::addresses::addresses;
-use crate::net::grpc::once::connected;
 use crate::net::http1_client::{Get, Malformed, Reader, Response};
+use crate::net::stream::connected;
 use crate::net::tls::client as tls;
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};

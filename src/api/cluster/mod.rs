@@ -1,14 +1,17 @@
 //! The API server of a cluster: the requests of a node and their answers, as plain values and texts.
 //!
 //! - `request`: a request and an answer in general; `paths`: the paths; `requests`: the requests of a node;
-//! - `watched`: the objects that a node lists and watches; `list`, `watch`: the answers to that;
+//! - `watched`: the objects that a node lists and watches; `list`, `watch`: the answers to that; `items`, `lines` take them
+//!   apart as they arrive;
 //! - `status`: why the server refuses a request;
 //! - `node`: this machine as an object Node; `node_status`: the patches of it;
 //! - `pod_object`: from the server's object to our pod; `pod_status`, `pod_changes`: the status of a pod for the server;
 //! - `lease`: the sign of life of the node; `event`: events.
 
 pub mod event;
+pub mod items;
 pub mod lease;
+pub mod lines;
 pub mod list;
 pub mod node;
 pub mod node_status;

@@ -1,9 +1,7 @@
-//! The default transport: HTTP/2 with the `h2` crate on a non-blocking unix socket in the agent's poll. The futures are polled
-//! by hand. The tokio crate is used for two traits only; there is no tokio runtime.
+//! The default transport: HTTP/2 (`net::http2`) on a non-blocking unix socket.
 //!
 //! - this file: the link (connecting, back-off, GOAWAY), deadlines, the queue of calls that wait for a stream;
-//! - `connection`: one connection and its calls; `call`: one call;
-//! - `socket`: reading and writing within a budget; `wake`: the list of futures to poll.
+//! - `connection`: one connection and its calls; `call`: one call.
 //!
 //! The link counts as up when the peer's SETTINGS have arrived: connect(2) succeeds before the peer accepts. After a GOAWAY the
 //! connection gets no new calls; a new connection takes them, and the old one is closed when its calls have ended. This is
@@ -12,8 +10,6 @@
 
 mod call;
 pub(crate) mod connection;
-pub(super) mod socket;
-mod wake;
 
 use super::wire;
 use super::{Call, CallError, CallId, Completion, Transport};

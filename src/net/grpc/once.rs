@@ -3,11 +3,11 @@
 use super::h2::connection::{Connection, Health};
 use super::{Call, CallError, CallId, Completion};
 use crate::api::time::Boot;
-use crate::net::stream::Stream;
+use crate::net::stream::{Stream, connected};
 use bytes::Bytes;
 use mio::net::TcpStream;
 use mio::{Registry, Token};
-use std::io::{self, ErrorKind};
+use std::io;
 
 /// A call in progress. Dropping it closes the connection.
 pub enum Once {
@@ -79,19 +79,4 @@ fn open(stream: TcpStream, call: Call, registry: &Registry, token: Token) -> Res
     // (The boot time matters only for a deadline, which the caller keeps.)
     connection.start(CallId(0), call, Boot(0))?;
     Ok(Box::new(connection))
-}
-
-/// False while the connection is being opened.
-///
-/// # Errors
-/// It cannot be opened.
-pub fn connected(stream: &TcpStream) -> io::Result<bool> {
-    if let Some(e) = stream.take_error()? {
-        return Err(e);
-    }
-    match stream.peer_addr() {
-        Ok(_) => Ok(true),
-        Err(e) if e.kind() == ErrorKind::NotConnected => Ok(false),
-        Err(e) => Err(e),
-    }
 }

@@ -1,8 +1,8 @@
 //! The server side of gRPC: calls with one request and one answer, on one connection. As for the client, the futures of `h2` are
 //! polled by hand.
 
-use super::h2::socket::{Gauge, Socket};
 use super::wire::{self, Deframer};
+use crate::net::http2::socket::{Gauge, Socket};
 use crate::net::stream::Stream;
 use ::h2::RecvStream;
 use ::h2::server::{self, Handshake, SendResponse};

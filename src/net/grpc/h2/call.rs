@@ -1,10 +1,11 @@
 //! One call on a connection: passes the whole request to `h2` and assembles the answer.
 
-use super::wake::{CallWaker, Woken};
 use crate::api::time::Boot;
 use crate::net::grpc::wire::{self, Deframer};
 use crate::net::grpc::{Call, CallError, CallId, Completion};
-use ::h2::client::{ResponseFuture, SendRequest};
+use crate::net::http2::link::Link;
+use crate::net::http2::wake::CallWaker;
+use ::h2::client::ResponseFuture;
 use ::h2::{Reason, RecvStream, SendStream};
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, TE, USER_AGENT};
@@ -30,7 +31,7 @@ pub struct Active {
     /// Used only to reset the stream; the request itself was passed to `h2`.
     request: SendStream<Bytes>,
     answer: Answer,
-    waker: Arc<CallWaker>,
+    waker: Arc<CallWaker<CallId>>,
     /// Bytes that the connection had written before this call. If the number does not grow, no byte of the call was sent.
     written_before: u64,
 }
@@ -41,14 +42,8 @@ enum Answer {
 }
 
 /// Passes the request to `h2`, which buffers the part that exceeds the peer's flow-control windows.
-pub fn start(
-    send: &SendRequest<Bytes>,
-    woken: &Arc<Woken>,
-    written_before: u64,
-    id: CallId,
-    call: Call,
-    now: Boot,
-) -> Result<Active, CallError> {
+pub fn start(link: &Link<CallId>, id: CallId, call: Call, now: Boot) -> Result<Active, CallError> {
+    let written_before = link.written();
     let body = wire::frame(&call.body).map_err(CallError::Refused)?;
     let mut request = Request::builder()
         .method(Method::POST)
@@ -65,12 +60,10 @@ pub fn start(
         request = request.header("grpc-timeout", timeout(deadline.since(now) + PEER_GRACE));
     }
     let request = request.body(()).map_err(|e| CallError::Refused(format!("{}: {e}", call.path)))?;
-    // Each call uses its own clone: a handle accepts no second request before the first one has a stream.
     let (headers, mut stream) =
-        send.clone().send_request(request, false).map_err(|e| CallError::NotSent(e.to_string()))?;
-    let waker = woken.call_waker(id);
+        link.handle().send_request(request, false).map_err(|e| CallError::NotSent(e.to_string()))?;
     // The first poll registers the waker.
-    waker.waker().wake();
+    let waker = link.waker(id);
     if let Err(e) = stream.send_data(body, true) {
         stream.send_reset(Reason::CANCEL);
         return Err(CallError::Unknown(format!("{}: {e}", call.path)));

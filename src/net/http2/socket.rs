@@ -55,12 +55,12 @@ impl Gauge {
         self.state().stopped
     }
 
-    /// Whether data has arrived from the peer. Its first frame is SETTINGS.
-    pub fn heard(&self) -> bool {
-        self.state().read > 0
+    /// Bytes read since the connection was opened. The peer's first frame is SETTINGS.
+    pub fn read(&self) -> u64 {
+        self.state().read
     }
 
-    /// Bytes written to the kernel since the connection was opened.
+    /// Bytes written since the connection was opened.
     pub fn written(&self) -> u64 {
         self.state().written
     }
@@ -71,7 +71,7 @@ pub struct Socket {
     registry: Registry,
     token: Token,
     gauge: Gauge,
-    /// A write is blocked, and the socket is registered for write readiness.
+    /// A write or flush is blocked, and the socket is registered for write readiness.
     blocked: bool,
 }
 
@@ -113,7 +113,10 @@ impl Socket {
                         state.write_budget = state.write_budget.saturating_sub(count);
                         state.written += count as u64;
                     }
-                    self.watch_for_room(false)?;
+                    // TLS has only encrypted the data; the flush tells whether the socket has room.
+                    if !matches!(self.stream, Stream::Tls(_)) {
+                        self.watch_for_room(false)?;
+                    }
                     return Poll::Ready(Ok(count));
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {
@@ -174,11 +177,25 @@ impl AsyncWrite for Socket {
         true
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+    /// Writes the data that TLS has encrypted, and its answers to what it has read. The other streams keep nothing.
+    fn poll_flush(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !matches!(self.stream, Stream::Tls(_)) {
+            return Poll::Ready(Ok(()));
+        }
+        loop {
+            match self.stream.flush() {
+                Ok(()) => return Poll::Ready(self.watch_for_room(false)),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    self.watch_for_room(true)?;
+                    return Poll::Pending;
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Poll::Ready(Err(e)),
+            }
+        }
     }
 
-    /// Nothing to do: dropping the socket closes it.
+    /// Nothing to do: dropping the socket closes it. (HTTP/2 announces the end itself.)
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

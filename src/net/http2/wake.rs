@@ -1,25 +1,29 @@
 //! Records the futures to poll. `h2` wakes the waker of a call when data for it has arrived, and that of the connection when it
 //! has data to write. Only woken futures are polled, so the cost of a drive does not depend on the number of calls in flight.
 
-use crate::net::grpc::CallId;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Wake, Waker};
 
-/// The woken futures of one connection. Only one thread ever takes the lock; `Waker` requires a type that is `Sync`.
-#[derive(Default)]
-pub struct Woken {
-    calls: Mutex<Vec<CallId>>,
+/// The woken futures of one connection; a call has the key `K`. Only one thread ever takes the lock; `Waker` requires a type that is `Sync`.
+pub struct Woken<K> {
+    calls: Mutex<Vec<K>>,
     connection: AtomicBool,
 }
 
-impl Woken {
+impl<K> Default for Woken<K> {
+    fn default() -> Woken<K> {
+        Woken { calls: Mutex::new(Vec::new()), connection: AtomicBool::new(false) }
+    }
+}
+
+impl<K: Copy> Woken<K> {
     pub fn any(&self) -> bool {
         self.connection.load(Ordering::Relaxed) || !self.calls.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     /// Returns the calls woken since the last call of this function, each once.
-    pub fn take_calls(&self) -> Vec<CallId> {
+    pub fn take_calls(&self) -> Vec<K> {
         std::mem::take(&mut self.calls.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -27,12 +31,12 @@ impl Woken {
         self.connection.swap(false, Ordering::Relaxed)
     }
 
-    pub fn call_waker(self: &Arc<Woken>, id: CallId) -> Arc<CallWaker> {
-        Arc::new(CallWaker { id, listed: AtomicBool::new(false), woken: self.clone() })
+    pub fn call_waker(self: &Arc<Woken<K>>, key: K) -> Arc<CallWaker<K>> {
+        Arc::new(CallWaker { key, listed: AtomicBool::new(false), woken: self.clone() })
     }
 }
 
-impl Wake for Woken {
+impl<K: Send + 'static> Wake for Woken<K> {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -42,13 +46,13 @@ impl Wake for Woken {
     }
 }
 
-pub struct CallWaker {
-    id: CallId,
+pub struct CallWaker<K> {
+    key: K,
     listed: AtomicBool,
-    woken: Arc<Woken>,
+    woken: Arc<Woken<K>>,
 }
 
-impl CallWaker {
+impl<K: Copy + Send + Sync + 'static> CallWaker<K> {
     /// Call this before polling the call: a later wake lists the call again.
     pub fn reset(&self) {
         self.listed.store(false, Ordering::Relaxed);
@@ -59,14 +63,14 @@ impl CallWaker {
     }
 }
 
-impl Wake for CallWaker {
+impl<K: Copy + Send + Sync + 'static> Wake for CallWaker<K> {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
         if !self.listed.swap(true, Ordering::Relaxed) {
-            self.woken.calls.lock().unwrap_or_else(PoisonError::into_inner).push(self.id);
+            self.woken.calls.lock().unwrap_or_else(PoisonError::into_inner).push(self.key);
         }
     }
 }
@@ -78,15 +82,15 @@ mod tests {
     #[test]
     fn a_call_woken_twice_is_listed_once_until_it_is_polled() {
         let woken = Arc::new(Woken::default());
-        let call = woken.call_waker(CallId(7));
+        let call = woken.call_waker(7_u64);
         call.waker().wake();
         call.waker().wake_by_ref();
-        assert_eq!(woken.take_calls(), [CallId(7)]);
+        assert_eq!(woken.take_calls(), [7]);
         call.waker().wake();
-        assert_eq!(woken.take_calls(), []);
+        assert_eq!(woken.take_calls(), Vec::<u64>::new());
         call.reset();
         call.waker().wake();
-        assert_eq!(woken.take_calls(), [CallId(7)]);
+        assert_eq!(woken.take_calls(), [7]);
         assert!(!woken.take_connection());
         Waker::from(woken.clone()).wake();
         assert!(woken.take_connection());

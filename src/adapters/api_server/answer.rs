@@ -1,0 +1,103 @@
+//! The answer to one request, assembled from its parts within the limits.
+
+use super::{Arrived, Limits};
+use crate::api::cluster::items::{Broken, Items};
+use crate::api::cluster::lines::Lines;
+use crate::api::cluster::request::{ApiError, ApiResponse, Reading};
+use crate::engine::op::OpId;
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, StatusCode};
+use std::time::Duration;
+
+pub(super) enum Answer {
+    /// Nothing has arrived.
+    Awaited {
+        reading: Reading,
+        limits: Limits,
+    },
+    Begun {
+        status: u16,
+        retry_after: Option<Duration>,
+        body: Body,
+        limits: Limits,
+    },
+    Over,
+}
+
+pub(super) enum Body {
+    Whole(Vec<u8>),
+    Items(Items),
+    Lines(Lines),
+}
+
+impl Answer {
+    pub(super) fn new(reading: Reading, limits: Limits) -> Answer {
+        Answer::Awaited { reading, limits }
+    }
+
+    pub(super) fn head(&mut self, status: StatusCode, headers: &HeaderMap) {
+        let Answer::Awaited { reading, limits } = *self else { return };
+        let body = match reading {
+            // The body is a `Status`.
+            _ if !status.is_success() => Body::Whole(Vec::new()),
+            Reading::Whole => Body::Whole(Vec::new()),
+            Reading::Items => Body::Items(Items::new(limits.part)),
+            Reading::Lines => Body::Lines(Lines::new(limits.part)),
+        };
+        *self = Answer::Begun { status: status.as_u16(), retry_after: retry_after(headers), body, limits };
+    }
+
+    /// Adds a part of the body, and appends the items or lines that are complete.
+    ///
+    /// # Errors
+    /// The answer is too large, or is not a list.
+    pub(super) fn body(&mut self, id: OpId, bytes: &[u8], out: &mut Vec<Arrived>) -> Result<(), ApiError> {
+        let Answer::Begun { body, limits, .. } = self else { return Ok(()) };
+        match body {
+            Body::Whole(whole) if whole.len() + bytes.len() > limits.whole => {
+                Err(ApiError::TooLarge(format!("the answer is larger than {} bytes", limits.whole)))
+            }
+            Body::Whole(whole) => {
+                whole.extend_from_slice(bytes);
+                Ok(())
+            }
+            Body::Items(items) => {
+                items.push(bytes, &mut |json| out.push(Arrived::Item { id, json })).map_err(|e| broken(e, limits.part))
+            }
+            Body::Lines(lines) => lines
+                .push(bytes, &mut |json| out.push(Arrived::Line { id, json }))
+                .map_err(|_| ApiError::TooLarge(format!("a line of the watch is longer than {} bytes", limits.part))),
+        }
+    }
+
+    /// The server sends no more.
+    ///
+    /// # Errors
+    /// The answer ends inside a list or a line.
+    pub(super) fn finish(&mut self) -> Result<ApiResponse, ApiError> {
+        let Answer::Begun { status, retry_after, body, limits } = std::mem::replace(self, Answer::Over) else {
+            return Err(ApiError::Unknown("the answer is empty".to_owned()));
+        };
+        let body = match body {
+            Body::Whole(whole) => whole,
+            Body::Items(items) => items.finish().map_err(|e| broken(e, limits.part))?,
+            Body::Lines(lines) if lines.is_partial() => {
+                return Err(ApiError::Unknown("the watch ends inside a line".to_owned()));
+            }
+            Body::Lines(_) => Vec::new(),
+        };
+        Ok(ApiResponse { status, retry_after, body })
+    }
+}
+
+fn broken(error: Broken, limit: usize) -> ApiError {
+    match error {
+        Broken::TooLarge => ApiError::TooLarge(format!("{error}: more than {limit} bytes")),
+        Broken::Malformed { .. } | Broken::Truncated => ApiError::Unknown(error.to_string()),
+    }
+}
+
+/// The header `Retry-After` in seconds. A date, which an API server does not send, is ignored.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
+}

@@ -1,0 +1,134 @@
+//! The server of a cluster and the credentials of this node: the content of a kubeconfig, with the files that it names.
+
+use super::kubeconfig;
+use crate::net::https::{Host, Peer};
+use http::{HeaderValue, Uri};
+use std::fmt;
+use std::net::IpAddr;
+use std::path::Path;
+
+/// The values do not change with the files: read them again and pass them to `ApiServer::replace_credentials`.
+#[derive(Clone)]
+pub struct Credentials {
+    pub(super) peer: Peer,
+    /// The path of the server's URL, which precedes that of each request. Does not end with `/`.
+    pub(super) prefix: String,
+    /// The value of `Authorization`.
+    pub(super) token: Option<HeaderValue>,
+    pub(super) certificate: Option<Vec<u8>>,
+}
+
+/// Without the token and the key.
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "credentials for {}{}", self.peer, self.prefix)
+    }
+}
+
+impl Credentials {
+    /// Reads the current context of a kubeconfig. Waits for the disk: the agent runs it on a helper thread.
+    ///
+    /// # Errors
+    /// The file, the field, what is wrong with it, and the remedy. The text contains no secret.
+    pub fn read(path: &Path) -> Result<Credentials, String> {
+        kubeconfig::read(path)
+    }
+
+    /// The URL of the server, always with its port.
+    pub fn server(&self) -> String {
+        format!("{}{}", self.peer, self.prefix)
+    }
+
+    /// The client's certificate in DER, for its names and its validity.
+    pub fn client_certificate(&self) -> Option<&[u8]> {
+        self.certificate.as_deref()
+    }
+}
+
+/// The parts of the URL of a server.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Server {
+    pub(super) host: Host,
+    pub(super) port: u16,
+    pub(super) prefix: String,
+}
+
+impl Server {
+    /// # Errors
+    /// What is wrong with the URL.
+    pub(super) fn parse(url: &str) -> Result<Server, String> {
+        const FORM: &str = "use the form https://HOST:PORT";
+        if url.contains('@') {
+            // Without the URL: it can contain a password.
+            return Err(format!("the URL contains a user name; {FORM}"));
+        }
+        let uri: Uri = url.parse().map_err(|_| format!("{url:?} is not a URL; {FORM}"))?;
+        if uri.scheme_str() != Some("https") {
+            return Err(format!(
+                "{url:?} does not begin with https://, and credentials are sent only over TLS; {FORM}"
+            ));
+        }
+        let authority = uri.authority().filter(|_| uri.query().is_none());
+        // (A text after the colon that is not a port would be ignored.)
+        let (host, port) = match authority.map(|a| (a.host(), a.port(), a.as_str())) {
+            Some((host, None, all)) if all == host => (host, 443),
+            Some((host, Some(port), _)) if port.as_u16() > 0 => (host, port.as_u16()),
+            _ => return Err(format!("{url:?} has no valid host and port; {FORM}")),
+        };
+        let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+        let host = match bare.parse::<IpAddr>() {
+            Ok(ip) => Host::Address(ip),
+            Err(_) if bare.len() == host.len() && !host.is_empty() => Host::Name(host.to_ascii_lowercase()),
+            Err(_) => return Err(format!("{url:?} has no valid host and port; {FORM}")),
+        };
+        Ok(Server { host, port, prefix: uri.path().trim_end_matches('/').to_owned() })
+    }
+
+    /// The host without the brackets of an IPv6 address.
+    pub(super) fn name(&self) -> String {
+        match &self.host {
+            Host::Address(ip) => ip.to_string(),
+            Host::Name(name) => name.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_has_a_host_a_port_and_a_prefix() {
+        for (url, host, port, prefix) in [
+            ("https://10.0.0.1:6443", "10.0.0.1", 6443, ""),
+            ("https://API.example", "api.example", 443, ""),
+            ("https://[fd00::1]:6443/", "fd00::1", 6443, ""),
+            ("https://[fd00::1]", "fd00::1", 443, ""),
+            ("https://api.example:8443/k8s/c-1/", "api.example", 8443, "/k8s/c-1"),
+        ] {
+            let server = Server::parse(url).unwrap();
+            assert_eq!((server.name().as_str(), server.port, server.prefix.as_str()), (host, port, prefix), "{url}");
+        }
+    }
+
+    #[test]
+    fn other_urls_are_errors() {
+        for url in [
+            "",
+            "10.0.0.1:6443",
+            "http://10.0.0.1",
+            "https://",
+            "https://:6443",
+            "https://a:0",
+            "https://a:b",
+            "https://a:99999",
+            "https://user:password@a",
+            "https://a?b=c",
+            "https://[fd00::g]:1",
+            "https://a b",
+        ] {
+            let error = Server::parse(url).unwrap_err();
+            assert!(error.contains("use the form https://HOST:PORT"), "{url}: {error}");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! One connection of a client. Its owner keeps the calls, each under a key of type `K`. A drive polls the connection's future,
+//! then the calls that it woke, and repeats this until nothing is woken or the budget is used up.
+//!
+//! The budget is split into slices, and the calls consume the data after each slice: `h2` keeps unconsumed frames in a table
+//! that never shrinks, and small slices keep it small.
+
+use super::socket::{Gauge, Socket};
+use super::wake::{CallWaker, Woken};
+use ::h2::PingPong;
+use ::h2::client::{self, SendRequest};
+use bytes::Bytes;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+/// Bytes read and bytes written before the calls are polled.
+const SLICE: usize = 16 << 10;
+/// Maximum number of slices in one drive.
+const SLICES: usize = 8;
+
+/// Flow-control windows of one answer and of all answers together, in bytes. No memory is reserved for them. The peer sends the
+/// rest of a larger answer as the received data is consumed.
+const STREAM_WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = 1 << 20;
+
+/// Maximum size of an answer's headers in bytes. `grpc-message` can be long.
+const MAX_HEADERS: u32 = 64 << 10;
+
+/// Maximum number of concurrent streams until the peer's SETTINGS arrive. No call is started before that.
+const INITIAL_STREAMS: usize = 100;
+
+pub struct Link<K> {
+    gauge: Gauge,
+    h2: Pin<Box<client::Connection<Socket, Bytes>>>,
+    send: SendRequest<Bytes>,
+    woken: Arc<Woken<K>>,
+}
+
+/// The state of a connection after a drive.
+#[derive(Debug)]
+pub enum Health {
+    /// `again`: the budget was used up.
+    Good { again: bool },
+    /// The connection accepts no new calls (GOAWAY, or no stream ids are left). The calls in flight continue.
+    Leaving { again: bool, why: String },
+    /// The connection has ended. `polite`: the peer sent a GOAWAY before.
+    Over { why: String, polite: bool },
+}
+
+impl<K: Copy + Send + Sync + 'static> Link<K> {
+    /// # Errors
+    /// The socket fails or accepts no data.
+    pub fn new(socket: Socket, gauge: Gauge) -> Result<Link<K>, String> {
+        gauge.slice(SLICE);
+        let handshake = client::Builder::new()
+            .initial_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .initial_max_send_streams(INITIAL_STREAMS)
+            .max_header_list_size(MAX_HEADERS)
+            .enable_push(false)
+            // These limits protect against a hostile peer, but over years a friendly peer would reach them, too: they count late
+            // frames of cancelled calls, and small frames, which the budget bounds anyway.
+            .max_local_error_reset_streams(None)
+            .data_frame_budget(usize::MAX)
+            .handshake::<Socket, Bytes>(socket);
+        // The handshake only writes 24 bytes to an empty socket buffer, so it does not have to wait.
+        match Box::pin(handshake).as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Ok((send, h2))) => {
+                Ok(Link { gauge, h2: Box::pin(h2), send, woken: Arc::new(Woken::default()) })
+            }
+            Poll::Ready(Err(e)) => Err(e.to_string()),
+            Poll::Pending => Err("the new connection accepts no data".to_string()),
+        }
+    }
+
+    /// Whether the peer's SETTINGS have arrived, which shows that the peer accepted the connection.
+    pub fn is_greeted(&self) -> bool {
+        self.gauge.read() > 0
+    }
+
+    /// Bytes read since the connection was opened. With TLS: of the content.
+    pub fn read(&self) -> u64 {
+        self.gauge.read()
+    }
+
+    /// Bytes written since the connection was opened. With TLS: of the content, encrypted or not.
+    pub fn written(&self) -> u64 {
+        self.gauge.written()
+    }
+
+    /// The number of concurrent calls that the peer permits.
+    pub fn max_calls(&self) -> usize {
+        self.send.current_max_send_streams()
+    }
+
+    /// A handle for one request. (A handle accepts no second request before the first one has a stream.)
+    pub fn handle(&self) -> SendRequest<Bytes> {
+        self.send.clone()
+    }
+
+    /// The waker of a call, which is polled in the next drive.
+    pub fn waker(&self, key: K) -> Arc<CallWaker<K>> {
+        let waker = self.woken.call_waker(key);
+        waker.waker().wake();
+        waker
+    }
+
+    /// The interface for PING frames. None after the first call.
+    pub fn ping_pong(&mut self) -> Option<PingPong> {
+        self.h2.ping_pong()
+    }
+
+    /// Reads, writes, and calls `poll` for each woken call. `look` means that the socket may have become readable since the last
+    /// read. At `Over`, the calls that are left have to be ended by the caller.
+    pub fn drive(&mut self, look: bool, mut poll: impl FnMut(K)) -> Health {
+        if look {
+            self.gauge.begin();
+        }
+        self.gauge.slice(SLICE);
+        let mut slices = 1;
+        let mut repeat = true;
+        while repeat || self.woken.any() {
+            if self.woken.take_connection() || repeat {
+                let waker = Waker::from(self.woken.clone());
+                if let Poll::Ready(result) = self.h2.as_mut().poll(&mut Context::from_waker(&waker)) {
+                    return self.over(result);
+                }
+            }
+            self.woken.take_calls().into_iter().for_each(&mut poll);
+            repeat = self.gauge.stopped() && slices < SLICES;
+            if repeat {
+                slices += 1;
+                self.gauge.slice(SLICE);
+            }
+        }
+        let again = self.gauge.stopped();
+        match self.send.poll_ready(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Err(e)) => Health::Leaving { again, why: e.to_string() },
+            _ => Health::Good { again },
+        }
+    }
+
+    fn over(&mut self, result: Result<(), ::h2::Error>) -> Health {
+        let reported = match self.send.poll_ready(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Err(e)) if e.is_go_away() && e.is_remote() => Some(e.to_string()),
+            _ => None,
+        };
+        let polite = reported.is_some();
+        let why = match (reported, result) {
+            (Some(reported), _) => reported,
+            (None, Err(e)) => format!("connection lost: {e}"),
+            (None, Ok(())) => "connection closed by the peer".to_string(),
+        };
+        Health::Over { why, polite }
+    }
+}

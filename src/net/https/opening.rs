@@ -1,0 +1,193 @@
+//! Opens a connection: TCP, TLS, and HTTP/2 up to the server's SETTINGS, to one address after the other until one of them
+//! succeeds. Each address has its own time limits.
+
+use super::peer::Peer;
+use super::{CallId, Times};
+use crate::api::time::Boot;
+use crate::net::http2::link::{Health, Link};
+use crate::net::http2::socket::Socket;
+use crate::net::stream::{Stream, connected};
+use crate::net::tls::session::Session;
+use crate::net::tls::verified::Refusal;
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+use rustix::net::sockopt::set_tcp_user_timeout;
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+
+/// The kernel closes a connection whose data the peer does not acknowledge for this time, in milliseconds.
+const USER_TIMEOUT: u32 = 15_000;
+
+pub(super) struct Opening {
+    pub(super) token: Token,
+    peer: Peer,
+    address: SocketAddr,
+    /// The time limit of the stage.
+    pub(super) until: Boot,
+    stage: Stage,
+    /// The socket may be ready.
+    look: bool,
+    rest: VecDeque<SocketAddr>,
+    failed: Vec<(SocketAddr, String)>,
+    times: Times,
+}
+
+enum Stage {
+    Tcp(TcpStream),
+    Tls(Box<Session>),
+    Greeting(Box<Link<CallId>>),
+    /// The attempt has failed.
+    Failed(String),
+}
+
+pub(super) enum Progress {
+    Pending {
+        again: bool,
+    },
+    Open {
+        link: Link<CallId>,
+        address: SocketAddr,
+        peer: Peer,
+    },
+    /// No address can be reached. The text names each address and the reason.
+    Failed(String),
+}
+
+impl Opening {
+    /// `addresses` must not be empty.
+    pub(super) fn new(
+        token: Token,
+        peer: Peer,
+        addresses: &[SocketAddr],
+        times: Times,
+        registry: &Registry,
+        now: Boot,
+    ) -> Option<Opening> {
+        let mut rest: VecDeque<SocketAddr> = addresses.iter().copied().collect();
+        let address = rest.pop_front()?;
+        let stage = connect(address, registry, token);
+        Some(Opening {
+            token,
+            peer,
+            address,
+            until: now + times.connect,
+            stage,
+            look: true,
+            rest,
+            failed: Vec::new(),
+            times,
+        })
+    }
+
+    pub(super) fn ready(&mut self) {
+        self.look = true;
+    }
+
+    pub(super) fn advance(&mut self, registry: &Registry, now: Boot) -> Progress {
+        loop {
+            let stage = std::mem::replace(&mut self.stage, Stage::Failed("the attempt is over".to_owned()));
+            let look = std::mem::take(&mut self.look);
+            let (stage, again) = match stage {
+                Stage::Tcp(stream) => match connected(&stream) {
+                    Ok(false) => (Stage::Tcp(stream), false),
+                    Ok(true) => match self.start_tls(stream, now) {
+                        Ok(session) => {
+                            self.stage = Stage::Tls(Box::new(session));
+                            continue;
+                        }
+                        Err(e) => (Stage::Failed(text(&e)), false),
+                    },
+                    Err(e) => (Stage::Failed(text(&e)), false),
+                },
+                Stage::Tls(mut session) => match session.handshake() {
+                    Ok(false) => (Stage::Tls(session), false),
+                    Ok(true) => match self.start_http(session, registry) {
+                        Ok(link) => {
+                            (self.stage, self.look) = (Stage::Greeting(Box::new(link)), true);
+                            continue;
+                        }
+                        Err(why) => (Stage::Failed(why), false),
+                    },
+                    Err(e) if e.kind() == ErrorKind::UnexpectedEof => {
+                        (Stage::Failed("the server closed the connection during the TLS handshake".to_owned()), false)
+                    }
+                    Err(e) => (Stage::Failed(Refusal::of(&e).map_or_else(|| text(&e), |r| r.to_string())), false),
+                },
+                Stage::Greeting(mut link) => match link.drive(look, |_| {}) {
+                    Health::Good { .. } if link.is_greeted() => {
+                        return Progress::Open { link: *link, address: self.address, peer: self.peer.clone() };
+                    }
+                    Health::Good { again } => (Stage::Greeting(link), again),
+                    Health::Leaving { why, .. } => (Stage::Failed(why), false),
+                    // With TLS 1.3, the server judges the client's certificate after the client's handshake.
+                    Health::Over { why, .. } if why.contains("fatal alert") => {
+                        (Stage::Failed(format!("the server refuses the client's certificate ({why})")), false)
+                    }
+                    Health::Over { why, .. } => (Stage::Failed(why), false),
+                },
+                Stage::Failed(why) => (Stage::Failed(why), false),
+            };
+            self.stage = stage;
+            let why = match &self.stage {
+                Stage::Failed(why) => why.clone(),
+                _ if self.until > now => return Progress::Pending { again },
+                Stage::Tcp(_) => format!("no connection within {} s", self.times.connect.as_secs()),
+                Stage::Tls(_) => format!("no TLS handshake within {} s", self.times.greeting.as_secs()),
+                Stage::Greeting(_) => {
+                    format!("connected, but no answer (HTTP/2 SETTINGS) within {} s", self.times.greeting.as_secs())
+                }
+            };
+            self.failed.push((self.address, why));
+            let Some(next) = self.rest.pop_front() else { return Progress::Failed(self.reasons()) };
+            (self.address, self.until, self.look) = (next, now + self.times.connect, true);
+            self.stage = connect(next, registry, self.token);
+        }
+    }
+
+    fn start_tls(&mut self, stream: TcpStream, now: Boot) -> io::Result<Session> {
+        stream.set_nodelay(true)?;
+        set_tcp_user_timeout(&stream, USER_TIMEOUT)?;
+        self.until = now + self.times.greeting;
+        self.peer.tls.connect(stream)
+    }
+
+    fn start_http(&self, session: Box<Session>, registry: &Registry) -> Result<Link<CallId>, String> {
+        if session.protocol() != Some(b"h2") {
+            return Err(Refusal::Protocol.to_string());
+        }
+        let mut stream = Stream::Tls(session);
+        let registered = stream.reregister(registry, self.token, Interest::READABLE);
+        let socket = registered.and_then(|()| Socket::on(stream, registry, self.token));
+        let (socket, gauge) = socket.map_err(|e| text(&e))?;
+        Link::new(socket, gauge)
+    }
+
+    /// The reasons of all addresses. The address of the URL itself is not repeated.
+    fn reasons(&self) -> String {
+        let one = |(address, why): &(SocketAddr, String)| match address.to_string() == self.peer.authority() {
+            true => why.clone(),
+            false => format!("{address}: {why}"),
+        };
+        self.failed.iter().map(one).collect::<Vec<_>>().join("; ")
+    }
+}
+
+fn connect(address: SocketAddr, registry: &Registry, token: Token) -> Stage {
+    let opened = TcpStream::connect(address).and_then(|mut stream| {
+        registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
+        Ok(stream)
+    });
+    match opened {
+        Ok(stream) => Stage::Tcp(stream),
+        Err(e) => Stage::Failed(text(&e)),
+    }
+}
+
+/// The error in lower case, without its number.
+fn text(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or(&text);
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
+}

@@ -1,0 +1,169 @@
+//! The client's side of TLS, with a server whose certificate must be signed by a given CA and valid for a given name.
+
+use super::session::Session;
+use mio::net::TcpStream;
+use rustls::client::Resumption;
+use rustls::crypto::ring;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{AlertDescription, CertificateError, ClientConfig, ClientConnection, Error, RootCertStore};
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+/// Opens connections to one server with one identity. A connection keeps the identity with which it began.
+#[derive(Clone)]
+pub struct Connector {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+}
+
+/// A certificate chain, the client's own certificate first, and its key.
+pub type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+/// The part of the configuration that is not usable. The text contains nothing of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unusable {
+    Authority(String),
+    Identity(String),
+    Name,
+    Tls(String),
+}
+
+impl Connector {
+    /// `name` is the DNS name or the IP address in the server's certificate, `protocol` the one that is offered (ALPN).
+    ///
+    /// # Errors
+    /// The key does not belong to the certificate, the name is not valid, or a certificate cannot be read.
+    pub fn new(
+        authorities: Vec<CertificateDer<'static>>,
+        identity: Option<Identity>,
+        name: &str,
+        protocol: &[u8],
+    ) -> Result<Connector, Unusable> {
+        let name = ServerName::try_from(name.to_owned()).map_err(|_| Unusable::Name)?;
+        let mut roots = RootCertStore::empty();
+        for authority in authorities {
+            roots.add(authority).map_err(|e| Unusable::Authority(e.to_string()))?;
+        }
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let builder = builder.with_safe_default_protocol_versions().map_err(|e| Unusable::Tls(e.to_string()))?;
+        let builder = builder.with_root_certificates(roots);
+        let mut config = match identity {
+            Some((chain, key)) => {
+                builder.with_client_auth_cert(chain, key).map_err(|e| Unusable::Identity(e.to_string()))?
+            }
+            None => builder.with_no_client_auth(),
+        };
+        config.alpn_protocols = vec![protocol.to_vec()];
+        // Connections are long and rare.
+        config.resumption = Resumption::disabled();
+        Ok(Connector { config: Arc::new(config), name })
+    }
+
+    /// Starts a connection on a connected socket. `Session::handshake` continues it.
+    ///
+    /// # Errors
+    /// rustls cannot create the connection.
+    pub fn connect(&self, socket: TcpStream) -> io::Result<Session> {
+        let connection = ClientConnection::new(self.config.clone(), self.name.clone()).map_err(io::Error::other)?;
+        Ok(Session::new(connection.into(), socket))
+    }
+
+    /// The name that the server's certificate must have.
+    pub fn name(&self) -> String {
+        self.name.to_str().into_owned()
+    }
+}
+
+/// Why a handshake failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The certificate of the server is signed by another CA.
+    OtherAuthority,
+    /// The certificate of the server has expired, or the clock of this machine is wrong.
+    Expired,
+    /// The certificate of the server is not valid yet, or the clock of this machine is wrong.
+    NotYetValid,
+    /// The certificate of the server is for other names. They are listed if they are known.
+    OtherName(Vec<String>),
+    /// The server does not accept the client's certificate.
+    Client(String),
+    /// The server does not offer the protocol.
+    Protocol,
+    Other(String),
+}
+
+impl Refusal {
+    /// The reason in an error of a session; None if the socket failed.
+    pub fn of(error: &io::Error) -> Option<Refusal> {
+        let error = error.get_ref()?.downcast_ref::<Error>()?;
+        Some(match error {
+            // The same name as the right CA with another key is a bad signature.
+            Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
+                Refusal::OtherAuthority
+            }
+            Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
+                Refusal::Expired
+            }
+            Error::InvalidCertificate(CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. }) => {
+                Refusal::NotYetValid
+            }
+            Error::InvalidCertificate(CertificateError::NotValidForNameContext { presented, .. }) => {
+                Refusal::OtherName(presented.clone())
+            }
+            Error::InvalidCertificate(CertificateError::NotValidForName) => Refusal::OtherName(Vec::new()),
+            Error::AlertReceived(
+                alert @ (AlertDescription::BadCertificate
+                | AlertDescription::CertificateExpired
+                | AlertDescription::CertificateRequired
+                | AlertDescription::CertificateRevoked
+                | AlertDescription::CertificateUnknown
+                | AlertDescription::UnknownCA
+                | AlertDescription::UnsupportedCertificate
+                | AlertDescription::AccessDenied),
+            ) => Refusal::Client(format!("{alert:?}")),
+            Error::AlertReceived(AlertDescription::NoApplicationProtocol) | Error::NoApplicationProtocol => {
+                Refusal::Protocol
+            }
+            Error::InvalidMessage(_) => Refusal::Other(format!("the server does not answer in TLS ({error})")),
+            other => Refusal::Other(other.to_string()),
+        })
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::OtherAuthority => f.write_str(
+                "the server's certificate is not signed by the configured CA; correct the CA, or the address if this is \
+                 another server",
+            ),
+            Refusal::Expired => {
+                f.write_str("the server's certificate has expired; renew it, or correct the clock of this machine")
+            }
+            Refusal::NotYetValid => {
+                f.write_str("the server's certificate is not valid yet; correct the clock of this machine")
+            }
+            Refusal::OtherName(names) => {
+                // A certificate can have hundreds of names.
+                let shown: Vec<&str> = names.iter().take(8).map(|name| bare(name)).collect();
+                let more = if names.len() > shown.len() { ", ..." } else { "" };
+                let shown = shown.join(", ");
+                write!(f, "the server's certificate is for other names ({shown}{more}); configure one of them")
+            }
+            Refusal::Client(alert) => {
+                write!(f, "the server refuses the client's certificate ({alert}); renew it")
+            }
+            Refusal::Protocol => f.write_str(
+                "the server does not offer HTTP/2 (ALPN h2); correct the address, or remove the proxy in between",
+            ),
+            Refusal::Other(why) => write!(f, "TLS: {why}"),
+        }
+    }
+}
+
+/// The name in rustls' description of it: `DnsName("a.example")`.
+fn bare(described: &str) -> &str {
+    let inner = described.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
+    inner.unwrap_or(described).trim_matches('"')
+}
