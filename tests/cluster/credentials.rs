@@ -55,11 +55,16 @@ fn a_node_reads_only_what_its_pods_use() {
     forbidden(&stranger, "get secret login", "");
     forbidden(&kubectl, "get secrets", "");
     // Only the node of a pod may report its status, and only it may delete the pod.
-    let patch = r#"patch pod user --subresource=status -p '{"status":{"phase":"Running"}}'"#;
-    forbidden(&stranger, patch, "");
-    ok(&kubectl, patch);
-    forbidden(&stranger, "delete pod user --grace-period=0 --force --wait=false", "");
-    ok(&kubectl, "delete pod user --grace-period=0 --force --wait=false");
+    let path = format!("/api/v1/namespaces/{namespace}/pods/user");
+    let mut object = plane.get(&path).expect("the pod");
+    object["status"]["phase"] = json!("Running");
+    let (status, delete) = (format!("replace --raw {path}/status -f -"), format!("delete --raw {path}"));
+    let error = forbidden(&stranger, &status, &object.to_string());
+    assert!(error.contains("spec.nodeName set to itself"), "{error}");
+    ok_with(&kubectl, &status, &object.to_string());
+    let error = forbidden(&stranger, &delete, "");
+    assert!(error.contains("spec.nodeName set to itself"), "{error}");
+    ok(&kubectl, &delete);
     plane.wait("the permission ends with the pod", |_| kubectl.run("get secret login").code != 0);
     ok(&admin, &format!("delete node {name} {other}"));
 }

@@ -40,9 +40,14 @@ fn forbidden(kubectl: &Kubectl, line: &str, input: &str) -> String {
     printed.err
 }
 
-/// A node that only exists as an object. Its name is also its label `node`.
+/// A node that only exists as an object. Its name is also its label `node`. It is not ready, as a node that has just joined:
+/// without this condition, the controller manager would take it for a node that pods may go to.
 fn node(name: &str) -> String {
-    json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name, "labels": { "node": name } } }).to_string()
+    let now = jiff::Timestamp::now().to_string();
+    let ready = json!({ "type": "Ready", "status": "False", "lastHeartbeatTime": now, "lastTransitionTime": now });
+    json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name, "labels": { "node": name } },
+        "status": { "conditions": [ready] } })
+    .to_string()
 }
 
 /// Reports the node as ready, with its own credentials. After 40 s without a report, the controller manager does not believe it
@@ -51,8 +56,13 @@ fn report_ready(kubectl: &Kubectl, node: &str) {
     let (now, room) = (jiff::Timestamp::now().to_string(), json!({ "cpu": "2", "memory": "4Gi", "pods": "110" }));
     let ready = json!({ "type": "Ready", "status": "True", "reason": "KubeletReady", "message": "a test reports this",
         "lastHeartbeatTime": now, "lastTransitionTime": now });
-    let patch = json!({ "status": { "capacity": room, "allocatable": room, "conditions": [ready] } });
-    ok(kubectl, &format!("patch node {node} --subresource=status -p '{patch}'"));
+    // (`kubectl patch --subresource` reads the status first, as a subresource, which a node may not do.)
+    let path = format!("/api/v1/nodes/{node}");
+    let mut object: Value = serde_json::from_str(&ok(kubectl, &format!("get --raw {path}"))).expect("JSON");
+    object["status"] = json!({ "capacity": room, "allocatable": room, "conditions": [ready] });
+    // Others may change the node meanwhile.
+    object["metadata"]["resourceVersion"] = Value::Null;
+    ok_with(kubectl, &format!("replace --raw {path}/status -f -"), &object.to_string());
 }
 
 /// A Deployment of pods for the nodes with the label `node=NODE`.

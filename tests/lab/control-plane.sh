@@ -48,7 +48,7 @@ generate_openapi() {
 }
 
 build() {
-	local tree version
+	local tree
 	export GOROOT=$DIR/unpacked/usr/lib/go-1.19 GOPATH=$DIR/go GOCACHE=$DIR/gocache GO111MODULE=off CGO_ENABLED=0 GOFLAGS='-p=2'
 	PATH=$GOROOT/bin:$PATH
 	tree=$GOPATH/src/k8s.io/kubernetes
@@ -58,12 +58,12 @@ build() {
 	if [ ! -s "$tree/pkg/generated/openapi/zz_generated.openapi.go" ]; then (generate_openapi "$tree"); fi
 	cd "$tree"
 	mkdir -p "$BIN"
-	# What `/version` shows. Vendored packages have this prefix for the linker, which ignores unknown names.
-	version=k8s.io/kubernetes/vendor/k8s.io/component-base/version
+	# What `/version` shows. (The linker's option -X has no effect here.)
+	sed -i -e 's/^\tgitMajor .*/\tgitMajor = "1"/' -e 's/^\tgitMinor .*/\tgitMinor = "20"/' -e 's/^\tgitVersion .*/\tgitVersion = "v1.20.2"/' \
+		staging/src/k8s.io/component-base/version/base.go
 	for program in "${missing[@]}"; do
 		say "building $program of Kubernetes 1.20 (minutes)"
-		go build -tags providerless -ldflags "-s -w -X $version.gitVersion=v1.20.2 -X $version.gitMajor=1 -X $version.gitMinor=20" \
-			-o "$DIR/$program.new" "./cmd/$program"
+		go build -tags providerless -ldflags '-s -w' -o "$DIR/$program.new" "./cmd/$program"
 		mv "$DIR/$program.new" "$BIN/$program"
 	done
 	cp "$DIR/unpacked/usr/bin/etcd" "$BIN/etcd"
