@@ -21,7 +21,8 @@ fi
 [ $# -gt 0 ] || die 'usage: control-plane.sh [--built] PROGRAM...'
 SUITE=bookworm
 DIR=${XDG_CACHE_HOME:-$(caller_home)/.cache}/wherry-lab/control-plane
-BIN=$DIR/bin
+# The name changes with the recipe, so that programs of an older one are built again.
+BIN=$DIR/1.20.2
 
 missing=()
 for program in "$@"; do
@@ -57,13 +58,16 @@ build() {
 	if [ ! -s "$tree/pkg/generated/openapi/zz_generated.openapi.go" ]; then (generate_openapi "$tree"); fi
 	cd "$tree"
 	mkdir -p "$BIN"
+	# What `/version` shows. (The linker's option -X has no effect here.)
+	sed -i -e 's/^\tgitMajor .*/\tgitMajor = "1"/' -e 's/^\tgitMinor .*/\tgitMinor = "20"/' -e 's/^\tgitVersion .*/\tgitVersion = "v1.20.2"/' \
+		staging/src/k8s.io/component-base/version/base.go
 	for program in "${missing[@]}"; do
 		say "building $program of Kubernetes 1.20 (minutes)"
-		go build -tags providerless -ldflags '-s -w -X k8s.io/component-base/version.gitVersion=v1.20.2 -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=20' \
-			-o "$DIR/$program.new" "./cmd/$program"
+		go build -tags providerless -ldflags '-s -w' -o "$DIR/$program.new" "./cmd/$program"
 		mv "$DIR/$program.new" "$BIN/$program"
 	done
 	cp "$DIR/unpacked/usr/bin/etcd" "$BIN/etcd"
+	rm -rf "$DIR/bin"
 	# Half a gigabyte that only another build would use.
 	rm -rf "$DIR/gocache" "$DIR/openapi-gen"
 }
