@@ -94,6 +94,8 @@ pub(super) fn dump(
                 Job::Findings => "search for a container runtime",
                 Job::Kube(_) => "prepare an answer for kubectl",
                 Job::Lookup(_) => "look up a host name",
+                Job::Kubeconfig => "read the kubeconfig",
+                Job::ApiServer(_) => "look up the API server",
                 Job::Networks(_) => "check the network results of sandboxes",
             };
             (id.0.to_string(), what)

@@ -4,6 +4,7 @@ use super::handlers::Lookup;
 use super::kube::{KubeJob, KubeWork};
 use super::paths::{ContainerFiles, Removed, SandboxCall};
 use super::{Agent, system_check, views};
+use crate::adapters::api_server::Credentials;
 use crate::adapters::cgroups::CgroupResult;
 use crate::adapters::credentials::docker_config;
 use crate::adapters::cri::requests::HostDns;
@@ -28,7 +29,7 @@ use crate::engine::op::{Code, OpError, OpId};
 use crate::engine::pod::kill::KillId;
 use crate::event_loop::{Class, Finished, Helpers, JobError, JobId};
 use std::collections::{BTreeMap, VecDeque};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -64,6 +65,10 @@ pub enum Job {
     Dns(SandboxCall),
     /// The address of a host, for a probe or a hook.
     Lookup(Box<Lookup>),
+    /// The kubeconfig of the node.
+    Kubeconfig,
+    /// The addresses of this host, the API server.
+    ApiServer(String),
     /// The removal of empty network results.
     Networks(OpId),
     /// The node's docker configuration.
@@ -88,6 +93,8 @@ pub enum Work {
     Mounts(Result<Vec<Mount>, OpError>),
     Message(String),
     Lookup(Result<IpAddr, String>),
+    Kubeconfig(Result<Credentials, String>),
+    ApiServer(Result<Vec<SocketAddr>, String>),
     FileSystem(Result<FileSystemFact, OpError>),
     /// The new path of a log.
     Rotated(Result<String, String>),
@@ -159,7 +166,9 @@ impl Agent {
             Effect::Runtime { op, call, timeout } => return self.call_runtime(op, call, timeout, now),
             Effect::Cancel { op } if self.handlers.cancel(op) => self.take_handled(),
             Effect::Cancel { op } if self.cancel_device_call(op) => {}
+            Effect::Cancel { op } if self.cancel_api_call(op, now) => {}
             Effect::Cancel { op } => return self.cancel(op),
+            Effect::Api { op, request, timeout } => self.call_api(op, request, timeout, now),
             Effect::Files { op, call } => self.use_files(op, call, now),
             Effect::Cgroup { op, call } => {
                 self.cgroups.call(op, call, now.boot);
@@ -406,6 +415,8 @@ impl Agent {
                 self.events.push_back(Event::Done { op, result: Ok(Answer::PodDisks(facts)) });
             }
             (Job::Lookup(lookup), Work::Lookup(address)) => self.host_looked_up(*lookup, address, now),
+            (Job::Kubeconfig, Work::Kubeconfig(credentials)) => self.kubeconfig_read(Some(credentials)),
+            (Job::ApiServer(host), Work::ApiServer(found)) => self.api_server_looked_up(&host, found, now),
             (Job::Hosts(waiting), Work::Hosts(hosts)) => self.prepare_on_host_network(waiting, hosts),
             (Job::Dns(sandbox), Work::Dns(host)) => {
                 let host = host.unwrap_or_else(|e| {
@@ -444,6 +455,8 @@ impl Agent {
         let job = match job {
             // The handler failed.
             Job::Lookup(lookup) => return self.host_looked_up(*lookup, Err("i/o timeout".to_owned()), now),
+            Job::Kubeconfig => return self.kubeconfig_read(None),
+            Job::ApiServer(host) => return self.api_server_looked_up(&host, Err("i/o timeout".to_owned()), now),
             other => other,
         };
         if let Some(repeated) = self.standing.repetitions(&e.to_string(), now.boot) {
@@ -483,7 +496,7 @@ impl Agent {
                 self.reloaded(Err(e), now);
                 Vec::new()
             }
-            Job::Inspection(_) | Job::Lookup(_) => Vec::new(),
+            Job::Inspection(_) | Job::Lookup(_) | Job::Kubeconfig | Job::ApiServer(_) => Vec::new(),
         };
         for op in ops {
             self.events.push_back(Event::Done { op, result: result.clone() });

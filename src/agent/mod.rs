@@ -3,10 +3,11 @@
 //! `Agent::run` is the loop. `start` builds the agent. `effects` carries effects out, and `events` brings events in; `logind`
 //! does both for graceful shutdown. `paths` starts and cancels the runtime calls, and lets helpers read files that Wherry
 //! does not own, `credentials` those for image pulls, `devices` calls device plugins. `control` passes users' requests to the engine, and its answers to the server. `content` has the data that
-//! the server shows, `kube` the API for kubectl, `views` the form in which it shows pods, `descriptors` and `dump` the internal state. `event_recorder`
+//! the server shows, `kube` the API for kubectl, `cluster` connects the node to its API server, `views` the form in which it shows pods, `descriptors` and `dump` the internal state. `event_recorder`
 //! writes the log lines and events of pods, `event_cache` keeps the events, `logging` formats the log, and `service`
 //! notifies systemd. `system_check` checks the machine, and `purge` is the command of that name; it does not use the engine.
 
+mod cluster;
 mod content;
 mod control;
 mod credentials;
@@ -69,6 +70,7 @@ const LOGIND: Token = Token(5);
 const SLICES: Token = Token(6);
 const MOUNTS: Token = Token(7);
 const DEVICES: Token = Token(8);
+const API_SERVER: [Token; 2] = [Token(9), Token(10)];
 /// Tokens from here on belong to the server.
 const SERVER: usize = 1024;
 
@@ -95,6 +97,8 @@ pub struct Agent {
     files: PodFiles,
     records: RecordQueue,
     server: Server,
+    /// None: the node has only the pods of its manifests.
+    cluster: Option<cluster::ClusterConnection>,
     /// The Kubernetes API for kubectl.
     kube: kube::KubeState,
     metrics: Metrics,
@@ -191,6 +195,7 @@ impl Agent {
                     EVENTS => self.drive_container_events(now),
                     LOGIND => self.drive_logind(now),
                     SLICES => self.drive_cgroups(now),
+                    token if self.cluster.as_ref().is_some_and(|c| c.owns(token)) => self.cluster_ready(token, now),
                     token if self.server.owns(token) => self.server.ready(token),
                     token if self.pidfds.owns(token) => self.process_ended(token),
                     token if self.log_writes.owns(token) => self.logs_written(),
@@ -219,6 +224,7 @@ impl Agent {
             self.cgroups.next_deadline(),
             self.server.next_deadline(),
             self.kube.next_deadline(),
+            self.cluster.as_ref().and_then(cluster::ClusterConnection::next_deadline),
             self.sources.helpers.next_deadline(),
             self.handlers.next_deadline(),
             self.devices.as_ref().and_then(Devices::next_deadline),
@@ -249,6 +255,9 @@ impl Agent {
         }
         if due(self.devices.as_ref().and_then(Devices::next_deadline)) {
             self.drive_devices(now);
+        }
+        if due(self.cluster.as_ref().and_then(cluster::ClusterConnection::next_deadline)) {
+            self.drive_cluster(now);
         }
         self.drive_kube(now);
         self.handlers.expire(now.boot);

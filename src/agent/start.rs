@@ -3,11 +3,12 @@
 use super::effects::RecordQueue;
 use super::event_cache::EventCache;
 use super::event_recorder::EventRecorder;
-use super::kube::KubeState;
+use super::cluster::ClusterConnection;
+use super::kube::{KubeState, Machine};
 use super::logind::{self, HeldLock};
 use super::service::Service;
 use super::{
-    Agent, DEVICES, HELPERS, MANIFESTS, MOUNTS, RUNTIME, SERVER, SIGNALS, SLICES, descriptors, logging, system_check,
+    API_SERVER, Agent, DEVICES, HELPERS, MANIFESTS, MOUNTS, RUNTIME, SERVER, SIGNALS, SLICES, descriptors, logging, system_check,
 };
 use super::{Process, Reporting, Runtime, Sources};
 use crate::adapters::cgroups::{self, Cgroups, PodCgroups};
@@ -34,7 +35,8 @@ use crate::api::resources::Resources;
 use crate::api::time::Wall;
 use crate::config::Config;
 use crate::config::problem::Problem;
-use crate::engine::config::EngineConfig;
+use crate::engine::cluster::data;
+use crate::engine::config::{ClusterConfig, EngineConfig};
 use crate::engine::cordon;
 use crate::engine::event::{Event, LogindEvent};
 use crate::engine::images::seen;
@@ -90,7 +92,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let engine = Engine::new(engine_config(&config, node, &root.id, started.wall));
     let files = pod_files(&config, &cgroups);
     let found = Event::Directories(files.found());
-    let kept = Event::Records(records.load(&[record::KIND, shutdown::record::KIND, seen::KIND, cordon::KIND]));
+    let kept = Event::Records(records.load(&[record::KIND, shutdown::record::KIND, seen::KIND, cordon::KIND, data::KIND]));
     let mut events = VecDeque::from([kept, found]);
     if lock.is_held() {
         events.push_back(Event::Logind(LogindEvent::Inherited));
@@ -123,6 +125,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         files,
         records: RecordQueue::new(records),
         server: Server::new(listener_kinds, SERVER),
+        cluster: ClusterConnection::new(&config, API_SERVER),
         kube: KubeState::new(&config),
         service: Service::new(started.boot),
         standing: logging::LogDeduplicator::new(),
@@ -221,8 +224,13 @@ pub(super) fn engine_config(config: &Config, node: NodeFacts, owner: &str, start
         credential_providers: config.credential_providers.clone(),
         // Nodes should not act at the same moment. A hash of the owner's id is random enough.
         seed: owner.bytes().fold(0, |seed: u64, b| seed.wrapping_mul(31).wrapping_add(u64::from(b))),
+        cluster: config.kubeconfig.as_ref().map(|_| cluster_config()),
         ..defaults
     }
+}
+
+fn cluster_config() -> ClusterConfig {
+    ClusterConfig { addresses: crate::net::addresses::addresses(), info: Machine::read().info(String::new()) }
 }
 
 /// The capacity and the allocatable resources of this machine with this configuration (A2).

@@ -196,6 +196,16 @@ impl DataObjects {
         }
     }
 
+    /// Adds the object, or replaces the one under its key.
+    pub fn replace(&mut self, object: Rc<DataObject>) {
+        self.by_key.insert(object.key.clone(), object);
+    }
+
+    /// False: there is no such object.
+    pub fn remove(&mut self, key: &DataKey) -> bool {
+        self.by_key.remove(key).is_some()
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = &DataObject> {
         self.by_key.values().map(|object| &**object)
     }

@@ -81,6 +81,11 @@ impl Pod {
         self.object.spec.as_ref().unwrap_or(&EMPTY)
     }
 
+    /// The pod is from the API server of a cluster, not from a manifest.
+    pub fn is_from_api_server(&self) -> bool {
+        self.source.is_api()
+    }
+
     /// The main containers.
     pub fn containers(&self) -> &[core::Container] {
         &self.spec().containers

@@ -39,9 +39,9 @@ reasons! {
     // Events of a pod about its DNS settings.
     DNSConfigForming MissingClusterDNS
     // Events of the node.
-    BadManifest BadRecord Conflict DevicePlugin EvictionThresholdMet FailedCgroup FailedStore FreeDiskSpaceFailed ImageGCFailed InvalidDiskCapacity LeftoverDirectory LogindConnected LogindDisconnected NetworkNotReady
+    ApiServerConnected ApiServerDisconnected ApiServerError BadManifest BadRecord Conflict DevicePlugin EvictionThresholdMet FailedCgroup FailedStore FreeDiskSpaceFailed ImageGCFailed InvalidDiskCapacity LeftoverDirectory LogindConnected LogindDisconnected NetworkNotReady
     NodeHasDiskPressure NodeHasInsufficientMemory NodeHasInsufficientPID NodeHasNoDiskPressure NodeHasSufficientMemory NodeHasSufficientPID NodeNotSchedulable NodeSchedulable
-    RuntimeConnected RuntimeDisconnected RuntimeNotReady RuntimeReady ShutdownArmed ShutdownNotArmed Starting
+    NodeRegistered RuntimeConnected RuntimeDisconnected RuntimeNotReady RuntimeReady ShutdownArmed ShutdownNotArmed Starting
     // Why a pod ends or is killed.
     DeadlineExceeded Drained Evicted NodeShutdown Preempting Terminated
     // Why a pod waits or is rejected. All extended resources share one metric label.

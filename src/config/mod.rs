@@ -166,6 +166,8 @@ pub struct Config {
     pub shutdown: Groups,
     /// The directory for the logind drop-in (S2).
     pub logind_conf_dir: PathBuf,
+    /// The kubeconfig with which the node is a member of a cluster. None: the node has only the pods of its manifests.
+    pub kubeconfig: Option<PathBuf>,
     /// The levels of a kubelet: 0 for important messages, 4 for debugging, 6 and more for full message contents.
     pub verbosity: u32,
 }
@@ -219,6 +221,7 @@ impl Default for Config {
             shutdown_said: shutdown::Notification::default(),
             shutdown: Groups::default(),
             logind_conf_dir: "/etc/systemd/logind.conf.d".into(),
+            kubeconfig: None,
             verbosity: 0,
         }
     }

@@ -35,6 +35,7 @@ pub static FIELDS: &[Field] = &[
             Ok(())
         }
     }),
+    set("kubeconfig", Kind::Text, |c, v| absolute(v.text()).map(|p| c.kubeconfig = Some(p))),
     set("kubectlAddress", Kind::Text, |c, v| super::kubelet::ip(v.text()).map(|a| c.kubectl_address = a)),
     set("kubectlPort", INT32, |c, v| super::kubelet::port(v).map(|p| c.kubectl_port = p)),
     set("logindConfDir", Kind::Text, |c, v| absolute(v.text()).map(|p| c.logind_conf_dir = p)),

@@ -1,5 +1,6 @@
 //! The engine's settings. `Event::Configure` replaces them; `owner`, `boot_id`, `started` and `seed` are fixed at the start.
 
+use crate::api::cluster::node::NodeInfo;
 use crate::api::credential_provider::Provider;
 use crate::api::node_facts::NodeFacts;
 use crate::api::resources::{CPU, MEMORY, PODS, Resources};
@@ -53,6 +54,17 @@ pub struct EngineConfig {
     pub started: Wall,
     /// The seed of the jitter (W9).
     pub seed: u64,
+    /// The node is a member of a cluster.
+    pub cluster: Option<ClusterConfig>,
+}
+
+/// The settings of a member of a cluster. They are fixed at the start.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ClusterConfig {
+    /// The addresses of this node for the API server, the preferred one first.
+    pub addresses: Vec<String>,
+    /// The runtime's version is not known here.
+    pub info: NodeInfo,
 }
 
 impl Default for EngineConfig {
@@ -78,6 +90,7 @@ impl Default for EngineConfig {
             log_rotation: log_rotation::Policy::default(),
             root: String::new(),
             shutdown: Groups::default(),
+            cluster: None,
             boot_id: String::new(),
             started: Wall(0),
             seed: 1,

@@ -65,6 +65,8 @@ pub enum Owner {
     Logs,
     /// A user's list of images.
     ImageList,
+    /// The API server of the cluster, and the records of its objects.
+    Cluster,
     Worker(Uid),
     /// A status read of this pod.
     Read(Uid),

@@ -1,5 +1,6 @@
 //! The engine's output: requests to the outside. They are plain values, so that a test can print and compare them.
 
+use crate::api::cluster::request::ApiRequest;
 use crate::api::credential_provider::Provider;
 use crate::api::devices::Allocated;
 use crate::api::expand::Expanded;
@@ -76,6 +77,8 @@ pub enum Effect {
     Device { op: OpId, call: DeviceCall, timeout: Duration },
     /// Call logind or systemd. A call without an answer ends after `timeout` with `OpError::Unknown`.
     Logind { op: OpId, call: LogindCall, timeout: Duration },
+    /// Send a request to the API server. It ends in one `ApiEvent::Done`, also after `timeout` or when it is cancelled. None: a watch, which has no time limit.
+    Api { op: OpId, request: ApiRequest, timeout: Option<Duration> },
     /// S4: close the inhibitor lock, if Wherry holds one. A `StoreLock` has to follow: systemd's copy counts too.
     ReleaseLock,
     /// S7: make systemd's descriptor store contain exactly the lock that Wherry holds.
@@ -412,6 +415,8 @@ pub enum TimerKey {
     Logs,
     /// A hanging call gives its slot to the next pod.
     Slots,
+    /// The next request to the API server.
+    Cluster,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! The engine's input: changes outside, and the answers to its effects.
 
+use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::credential_provider::Provided;
 use crate::api::devices::{Allocated, Device, Registration};
 use crate::api::facts::{
@@ -81,6 +82,8 @@ pub enum Event {
     Device(DeviceEvent),
     /// From logind.
     Logind(LogindEvent),
+    /// From the API server.
+    Api(ApiEvent),
     /// The answer to `Watch`. If the watch failed, relists cover the process.
     Watched {
         uid: Uid,
@@ -108,6 +111,17 @@ pub enum LogindEvent {
     Down { why: String },
     /// The signal PrepareForShutdown.
     Preparing(bool),
+}
+
+/// Parts of an answer that is not complete yet. The `Done` of the request follows.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ApiEvent {
+    /// An element of a list.
+    Item { op: OpId, json: Vec<u8> },
+    /// A line of a watch.
+    Line { op: OpId, json: Vec<u8> },
+    /// The request has ended.
+    Done { op: OpId, result: Result<ApiResponse, ApiError> },
 }
 
 /// Device plugins (G).

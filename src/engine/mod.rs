@@ -12,6 +12,7 @@
 //! - `context`, `outbox`, `timer`, `rng`, `config`, `record_error`: parts that several machines use.
 
 pub mod admission;
+pub mod cluster;
 pub mod config;
 pub mod container_ends;
 pub mod context;

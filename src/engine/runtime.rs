@@ -91,6 +91,11 @@ impl Runtime {
         self.fact.as_ref().map_or("containerd", |f| f.name.as_str())
     }
 
+    /// `containerd://1.7.0`; empty before the first answer.
+    pub fn name_and_version(&self) -> String {
+        self.fact.as_ref().map(|f| format!("{}://{}", f.name, f.version)).unwrap_or_default()
+    }
+
     /// Requests the status, unless a request is in flight.
     pub fn read_status(&mut self, timeout: Duration, outbox: &mut Outbox) {
         if !self.reading_status && self.is_up() {

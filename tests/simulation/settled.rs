@@ -233,7 +233,7 @@ fn nothing_else(w: &World) -> Judged {
             // The next read of logind's delay.
             TimerKey::Logind => w.logind.wanted,
             TimerKey::Reread(_) | TimerKey::Shutdown => false,
-            TimerKey::Leftovers | TimerKey::Admission | TimerKey::Slots => false,
+            TimerKey::Leftovers | TimerKey::Admission | TimerKey::Cluster | TimerKey::Slots => false,
         };
         unless(fine, "leak: timers", || format!("{key:?} is armed"))?;
     }

@@ -125,6 +125,11 @@ impl ApiServer {
         }
     }
 
+    /// The request is in flight.
+    pub fn has(&self, id: OpId) -> bool {
+        self.requests.values().any(|request| request.id == id)
+    }
+
     /// New requests use these credentials on a new connection. The old connection closes when its requests have ended.
     pub fn replace_credentials(&mut self, credentials: Credentials) {
         self.client.replace(credentials.peer.clone());

@@ -46,7 +46,7 @@ use crate::net::tls::server::Acceptor;
 use access::Access;
 use encoded::EncodedChanges;
 use logs::LogRequest;
-use node::Machine;
+pub(in crate::agent) use node::Machine;
 use pending::PendingRequests;
 use std::net::IpAddr;
 use std::rc::Rc;

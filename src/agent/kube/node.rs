@@ -2,8 +2,10 @@
 
 use crate::agent::content::View;
 use crate::agent::views;
+use crate::api::cluster::node::NodeInfo;
 use crate::api::kube::discovery::kubernetes_version;
 use crate::api::kube::node_change;
+use crate::api::node_facts::go_architecture;
 use serde_json::{Value, json};
 use std::fs;
 
@@ -29,6 +31,22 @@ impl Machine {
             boot_id: crate::adapters::host::machine::boot_id(),
             kernel_version: rustix::system::uname().release().to_string_lossy().into_owned(),
             os_image: name.unwrap_or("Linux").trim_matches('"').to_owned(),
+        }
+    }
+
+    /// `status.nodeInfo`. `runtime`: `containerd://1.7.0`.
+    pub fn info(&self, runtime: String) -> NodeInfo {
+        NodeInfo {
+            machine_id: self.machine_id.clone(),
+            system_uuid: self.system_uuid.clone(),
+            boot_id: self.boot_id.clone(),
+            kernel_version: self.kernel_version.clone(),
+            os_image: self.os_image.clone(),
+            container_runtime_version: runtime,
+            kubelet_version: kubernetes_version(env!("CARGO_PKG_VERSION")),
+            kube_proxy_version: String::new(),
+            operating_system: "linux".to_owned(),
+            architecture: go_architecture(std::env::consts::ARCH).to_owned(),
         }
     }
 
@@ -72,8 +90,6 @@ pub(super) fn object(view: &View<'_>, machine: &Machine, addresses: &[String]) -
         None => condition("Ready", true, "KubeletReady", "wherry is ready"),
         Some((reason, message)) => condition("Ready", false, reason, message),
     });
-    let version = kubernetes_version(env!("CARGO_PKG_VERSION"));
-    let architecture = facts.labels.get("kubernetes.io/arch").cloned().unwrap_or_default();
     let internal = addresses.iter().map(|a| json!({ "type": "InternalIP", "address": a }));
     let host = std::iter::once(json!({ "type": "Hostname", "address": facts.name }));
     let mut node = json!({
@@ -92,18 +108,7 @@ pub(super) fn object(view: &View<'_>, machine: &Machine, addresses: &[String]) -
             "conditions": conditions,
             "addresses": internal.chain(host).collect::<Vec<_>>(),
             "daemonEndpoints": { "kubeletEndpoint": { "Port": view.config.kubectl_port } },
-            "nodeInfo": {
-                "machineID": machine.machine_id,
-                "systemUUID": machine.system_uuid,
-                "bootID": machine.boot_id,
-                "kernelVersion": machine.kernel_version,
-                "osImage": machine.os_image,
-                "containerRuntimeVersion": format!("{}://{}", runtime.name, runtime.version),
-                "kubeletVersion": version,
-                "kubeProxyVersion": "",
-                "operatingSystem": "linux",
-                "architecture": architecture,
-            },
+            "nodeInfo": machine.info(format!("{}://{}", runtime.name, runtime.version)),
         },
     });
     node_change::show(&mut node, summary.cordoned);

@@ -6,8 +6,10 @@
 //! - `status`: why the server refuses a request;
 //! - `node`: this machine as an object Node; `node_status`: the patches of it;
 //! - `pod_object`: from the server's object to our pod; `pod_status`, `pod_changes`: the status of a pod for the server;
-//! - `lease`: the sign of life of the node; `event`: events.
+//! - `lease`: the sign of life of the node; `event`: events;
+//! - `data_record`: a ConfigMap or a Secret on the disk.
 
+pub mod data_record;
 pub mod event;
 pub mod items;
 pub mod lease;

@@ -66,6 +66,7 @@ pub struct Desired {
     /// The objects whose values have changed since the last call of `take_changed_data`.
     #[serde(skip)]
     changed_data: Vec<DataKey>,
+    manifests_known: bool,
     /// The last update had problems between objects.
     object_problems: bool,
     conflicts: Vec<Conflict>,
@@ -83,6 +84,7 @@ impl Default for Desired {
             runtime_classes: RuntimeClasses::default(),
             priority_classes: Vec::new(),
             changed_data: Vec::new(),
+            manifests_known: false,
             object_problems: false,
             conflicts: Vec::new(),
             names: Names::default(),
@@ -162,20 +164,42 @@ impl Desired {
         }
     }
 
-    /// The manifests have changed. Returns the pods that are desired now, and reports each new conflict. `of_worker`:
-    /// the pod as which a desired worker runs or starts again. `is_listed`: the runtime shows a pod of ours with this
-    /// UID that has no worker. `resized`: the worker's pod that this document
-    /// continues under another UID.
+    /// The manifests have changed. `resized`: the worker's pod that this document continues under another UID.
     pub fn update<'w>(
         &mut self,
         objects: Objects,
-        of_worker: impl Fn(&Uid) -> Option<&'w Rc<Pod>>,
         resized: impl Fn(&Pod) -> Option<&'w Rc<Pod>>,
+        outbox: &mut Outbox,
+    ) {
+        self.manifests = self.resolve(objects, outbox);
+        self.manifests_known = true;
+        self.continue_resized(resized);
+    }
+
+    /// The manifests have been read once.
+    pub fn has_manifests(&self) -> bool {
+        self.manifests_known
+    }
+
+    /// The pods of the records, until the sources have been read.
+    pub fn recorded_pods(&self) -> impl Iterator<Item = &Rc<Pod>> {
+        let recorded = match &self.sources {
+            Sources::Unread { recorded, .. } => Some(recorded),
+            Sources::Read => None,
+        };
+        recorded.into_iter().flat_map(|recorded| recorded.values().map(|record| &record.pod))
+    }
+
+    /// Returns the pods that are desired now, and reports each new conflict. `of_api`: the pods of the API server. `of_worker`:
+    /// the pod as which a desired worker runs or starts again. `is_listed`: the runtime shows a pod of ours with this
+    /// UID that has no worker.
+    pub fn choose<'w>(
+        &mut self,
+        of_api: &[Rc<Pod>],
+        of_worker: impl Fn(&Uid) -> Option<&'w Rc<Pod>>,
         is_listed: impl Fn(&Uid) -> bool,
         outbox: &mut Outbox,
     ) -> BTreeMap<Uid, Rc<Pod>> {
-        self.manifests = self.resolve(objects, outbox);
-        self.continue_resized(resized);
         let recorded = |uid: &Uid| match &self.sources {
             Sources::Unread { recorded, .. } => recorded.get(uid).map(|record| &record.pod),
             Sources::Read => None,
@@ -185,7 +209,7 @@ impl Desired {
             None if is_listed(uid) => Known::Listed,
             None => Known::No,
         };
-        let Choice { chosen, conflicts } = precedence::choose(&self.manifests, known);
+        let Choice { chosen, conflicts } = precedence::choose(self.manifests.iter().chain(of_api), known);
         for conflict in conflicts.iter().filter(|c| !self.conflicts.contains(c)) {
             outbox.emit_node_event(Severity::Warning, Reason::Conflict, conflict.to_string());
         }
@@ -276,7 +300,8 @@ mod tests {
         let accepted =
             |pod: &&Rc<Pod>| PodDocument::Accepted(AcceptedPod { pod: (*pod).clone(), given: Given::default() });
         let objects = Objects { pods: pods.iter().map(accepted).collect(), ..Objects::default() };
-        let chosen = desired.update(objects, |_| None, |_| None, |_| false, &mut outbox);
+        desired.update(objects, |_| None, &mut outbox);
+        let chosen = desired.choose(&[], |_| None, |_| false, &mut outbox);
         (chosen, outbox.take().len())
     }
 

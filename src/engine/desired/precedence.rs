@@ -38,13 +38,13 @@ pub struct Choice {
 }
 
 /// Chooses among the documents, which are in the order of their paths.
-pub fn choose<'a>(manifests: &[Rc<Pod>], known: impl Fn(&Uid) -> Known<'a>) -> Choice {
+pub fn choose<'m, 'a>(manifests: impl Iterator<Item = &'m Rc<Pod>>, known: impl Fn(&Uid) -> Known<'a>) -> Choice {
     let precedence = |pod: &Pod| match known(&pod.uid) {
         Known::From(source) if *source == pod.source => Precedence::Own,
         Known::From(_) | Known::Listed => Precedence::SameUid,
         Known::No => Precedence::New,
     };
-    let mut order: Vec<&Rc<Pod>> = manifests.iter().collect();
+    let mut order: Vec<&Rc<Pod>> = manifests.collect();
     order.sort_by_cached_key(|pod| precedence(pod));
     let mut names: BTreeMap<&FullName, &Rc<Pod>> = BTreeMap::new();
     let mut chosen: BTreeMap<Uid, Rc<Pod>> = BTreeMap::new();
@@ -95,7 +95,7 @@ pub(super) mod tests {
     #[test]
     fn d4_of_two_documents_the_first_by_path_is_in_force() {
         let pods = [pod("web", "/m/a.yaml", 1), pod("web", "/m/b.yaml", 2)];
-        let choice = choose(&pods, |_| Known::No);
+        let choice = choose(pods.iter(), |_| Known::No);
         assert_eq!(paths(&choice), ["/m/a.yaml"]);
         let [conflict] = choice.conflicts.as_slice() else { panic!("{:?}", choice.conflicts) };
         assert_eq!(conflict.common, Common::Name(pods[0].name.clone()));
@@ -110,16 +110,16 @@ pub(super) mod tests {
     fn d4_the_document_of_a_running_pod_stays_in_force() {
         let (first, runs) = (pod("web", "/m/a.yaml", 1), pod("web", "/m/b.yaml", 2));
         let known = |uid: &Uid| if *uid == runs.uid { Known::From(&runs.source) } else { Known::No };
-        assert_eq!(paths(&choose(&[first.clone(), runs.clone()], known)), ["/m/b.yaml"]);
+        assert_eq!(paths(&choose([first.clone(), runs.clone()].iter(), known)), ["/m/b.yaml"]);
         let listed = |uid: &Uid| if *uid == runs.uid { Known::Listed } else { Known::No };
-        assert_eq!(paths(&choose(&[first, runs.clone()], listed)), ["/m/b.yaml"]);
+        assert_eq!(paths(&choose([first, runs.clone()].iter(), listed)), ["/m/b.yaml"]);
     }
 
     #[test]
     fn d4_two_names_with_one_uid_are_a_conflict() {
         let first = pod("web", "/m/a.yaml", 1);
         let second = Rc::new(Pod { uid: first.uid.clone(), ..Pod::clone(&pod("db", "/m/b.yaml", 1)) });
-        let choice = choose(&[first.clone(), second], |_| Known::No);
+        let choice = choose([first.clone(), second].iter(), |_| Known::No);
         let common = Common::Uid { uid: first.uid.clone(), other: first.name.clone() };
         assert_eq!(choice.conflicts.iter().map(|c| &c.common).collect::<Vec<_>>(), [&common]);
     }

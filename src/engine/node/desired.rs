@@ -6,6 +6,7 @@ use crate::api::names::{FullName, Uid};
 use crate::api::objects::Objects;
 use crate::api::pod::Pod;
 use crate::api::resize;
+use crate::engine::cluster::data;
 use crate::engine::cordon;
 use crate::engine::desired::precedence;
 use crate::engine::effect::Effect;
@@ -31,15 +32,14 @@ impl Engine {
         if let Some((_, text)) = records.iter().find(|(key, _)| key == seen::KEY) {
             self.images.record_found(text, &mut self.outbox);
         }
-        self.desired.records_found(records, &mut self.outbox);
+        let (objects, others): (Vec<_>, Vec<_>) = records.into_iter().partition(|(key, _)| data::is_key(key));
+        self.desired.records_found(others, &mut self.outbox);
+        self.take_cluster_records(&objects);
     }
 
     /// The manifests have changed, or have been read for the first time (D1).
     pub(super) fn reconcile(&mut self, objects: Objects) {
         let workers = &self.workers;
-        let of_worker = |uid: &Uid| {
-            workers.get(uid).filter(|w| w.demand.desired).and_then(|w| w.demand.successor.as_ref().or(w.pod.as_ref()))
-        };
         let resized = |new: &Pod| {
             let continues = |w: &&Worker| {
                 let current = w.pod.as_ref();
@@ -48,12 +48,27 @@ impl Engine {
             let mut all = workers.values().map(|w| &**w).filter(continues);
             if workers.contains_key(&new.uid) { None } else { all.next().and_then(|w| w.pod.as_ref()) }
         };
+        self.desired.update(objects, resized, &mut self.outbox);
+        self.compare();
+    }
+
+    /// The pods of a source have changed.
+    pub(super) fn compare(&mut self) {
+        if !self.desired.has_manifests() {
+            return;
+        }
+        let of_api = self.cluster_pods();
+        let workers = &self.workers;
+        let of_worker = |uid: &Uid| {
+            workers.get(uid).filter(|w| w.demand.desired).and_then(|w| w.demand.successor.as_ref().or(w.pod.as_ref()))
+        };
         let is_listed = |uid: &Uid| self.pleg.without_worker.unclaimed.contains_key(uid);
-        let chosen = self.desired.update(objects, of_worker, resized, is_listed, &mut self.outbox);
+        let chosen = self.desired.choose(&of_api, of_worker, is_listed, &mut self.outbox);
         let (recorded, early) = self.desired.sources_read(&chosen);
         self.revive(recorded);
         self.claim(&chosen);
         self.compare_with_workers(chosen);
+        self.shorten_deletions();
         // The last run may have ended between the end of the cordon and the writes of the pods' records.
         self.release_evicted();
         self.pleg.without_worker.all_claimed();
@@ -137,11 +152,12 @@ impl Engine {
 
     pub(super) fn undesire(&mut self, uid: &Uid) {
         self.desired.not_outdated(uid);
+        let deletion = self.deletion_grace(uid);
         let Some(worker) = self.workers.get_mut(uid) else { return };
-        let name = worker.name.clone();
+        let (name, grace) = (worker.name.clone(), deletion.unwrap_or(worker.grace_period()));
         worker.demand.successor = None;
         if std::mem::take(&mut worker.demand.desired) {
-            self.with_worker(uid, |worker, entry, ctx| worker.replace(entry, ctx));
+            self.with_worker(uid, |worker, entry, ctx| worker.replace_within(grace, entry, ctx));
             self.outbox.push(Effect::Publish { uid: uid.clone(), name });
             self.dirty.insert(uid.clone());
         }

@@ -5,11 +5,12 @@
 //! desired pods with the workers, `replace` replaces edited pods, `kills` handles kills by other parts, `requests`
 //! carries out the requests of users, `host_cleanup` removes what earlier runs left on the host, `images`
 //! connects the garbage collection of images with the pods, `eviction` does so for node-pressure eviction, `logs` for
-//! the rotation of logs, `devices` for device plugins, `cordon` for cordons of the node, `pleg` adopts the pods
+//! the rotation of logs, `devices` for device plugins, `cordon` for cordons of the node, `cluster` for the pods of an API server, `pleg` adopts the pods
 //! that a list shows, `admission` and `shutdown` carry out the decisions of admission and the orders of the node
 //! shutdown, `view` and `worker_status` provide the data for the API, and `dump` shows the whole state.
 
 mod admission;
+mod cluster;
 mod cordon;
 mod desired;
 mod devices;
@@ -36,6 +37,8 @@ use crate::api::eviction::Condition;
 use crate::api::names::Uid;
 use crate::api::time::Now;
 use crate::engine::admission::machine::NodeAdmission;
+use crate::engine::cluster::Cluster;
+use crate::engine::cluster::member::Member;
 use crate::engine::config::EngineConfig;
 use crate::engine::container_ends::{ContainerEnds, Published};
 use crate::engine::context::{Context, Owner};
@@ -86,6 +89,7 @@ pub struct Engine {
     logs: LogRotation,
     shutdown: Shutdown,
     cordon: Cordon,
+    cluster: Cluster,
     admission: NodeAdmission,
     /// Boxed, because a node of the map has room for 11 values.
     workers: BTreeMap<Uid, Box<Worker>>,
@@ -116,6 +120,10 @@ impl Engine {
             logs: LogRotation::default(),
             shutdown: Shutdown::new(config.shutdown.clone()),
             cordon: Cordon::default(),
+            cluster: match &config.cluster {
+                Some(_) => Cluster::Member(Box::new(Member::new(&config.node.name))),
+                None => Cluster::Standalone,
+            },
             admission: NodeAdmission::default(),
             workers: BTreeMap::new(),
             container_ends: ContainerEnds::default(),
@@ -175,6 +183,7 @@ impl Engine {
             Event::Logind(event) => {
                 self.with_shutdown(|shutdown, _, ctx| shutdown.logind(event, ctx));
             }
+            Event::Api(event) => self.api_event(event),
             Event::Watched { uid, id, ok } => self.pleg.watch_answered(&uid, &id, ok, now.boot),
             Event::Ended { uid, id } => self.process_ended(&uid, &id),
             Event::Done { op, result } => self.operation_ended(op, result),
@@ -192,6 +201,7 @@ impl Engine {
         self.arm_eviction();
         self.with_logs(LogRotation::arm);
         self.report_ends();
+        self.step_cluster();
         self.outbox.take()
     }
 
@@ -236,6 +246,7 @@ impl Engine {
             TimerKey::Leftovers => self.orphaned_directories.timer_fired(),
             // `settle` grants the free slots.
             TimerKey::Slots => self.slots.timer_fired(),
+            TimerKey::Cluster => self.cluster_timer(),
         }
     }
 
@@ -262,6 +273,7 @@ impl Engine {
             // Without the record, images only stay for longer. A later run writes it again.
             Some(Owner::ImageRecord) => {}
             Some(Owner::RuntimeStatus) => self.runtime_status(result),
+            Some(Owner::Cluster) => self.cluster_recorded(op, result.map(|_| ())),
             Some(Owner::Cordon) => self.cordon_recorded(op, result),
             Some(Owner::Cgroups) => self.admission.cpu_weight.answered(result, &mut self.outbox),
             Some(Owner::Logind) => {
@@ -340,7 +352,10 @@ impl Engine {
             now: self.now,
             generation: self.generation,
             config: &self.config,
-            data: self.desired.data(),
+            data: match self.cluster.member() {
+                Some(member) if worker.is_from_api_server() => member.data.objects(),
+                _ => self.desired.data(),
+            },
             rng: &mut self.rng,
             slots: &mut self.slots,
             provider_cache: &mut self.provider_cache,
@@ -391,6 +406,7 @@ impl Engine {
 
     fn forget(&mut self, uid: &Uid) {
         let Some(worker) = self.workers.remove(uid) else { return };
+        self.deleted_pod_is_gone(uid, &worker.status);
         self.free_name(&worker.name, uid);
         self.pleg.forget(uid, self.generation, &mut self.outbox);
         self.slots.forget(uid);

@@ -3,6 +3,7 @@
 mod admission;
 mod adoption;
 mod classes;
+mod cluster;
 mod cordon;
 mod credentials;
 mod data;

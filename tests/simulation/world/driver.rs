@@ -97,7 +97,9 @@ impl World {
         match effect {
             Effect::Runtime { op, call: RuntimeCall::Handler(call), .. } => self.exec_handler(op, *call),
             Effect::Runtime { op, call, timeout } => self.runtime_call(op, call, timeout),
+            Effect::Cancel { op } if self.api_cancel(op) => {}
             Effect::Cancel { op } => self.cancel(op),
+            Effect::Api { op, request, .. } => self.api_request(op, &request),
             Effect::Files { op, call } => self.files_call(op, call),
             Effect::Cgroup { op, call } => self.cgroup_call(op, &call),
             Effect::AcceptPods(pods) => self.accept_pods(pods),

@@ -127,6 +127,7 @@ impl World {
         self.host.watched = false;
         self.logs.engine_killed();
         self.connection.forget_pending();
+        self.api_disconnected();
         self.handlers.probing.clear();
         let given_up = self.lose_what_is_in_flight();
         let now = self.wall_now();

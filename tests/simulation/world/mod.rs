@@ -1,7 +1,8 @@
 //! The world around the engine. Each file here is one model with its own state: the clock, the queue of future events, the
 //! connection to the runtime and its faults, the processes of containers, the disk, cgroups, network results, volumes, hooks and
-//! probes, manifests, power. `World` composes them. `driver` carries the engine's effects to the models and their answers to the engine.
+//! probes, manifests, power, the API server of a cluster. `World` composes them. `driver` carries the engine's effects to the models and their answers to the engine.
 
+pub mod api_server;
 mod cgroups;
 mod clock;
 mod connection;
@@ -30,6 +31,7 @@ use crate::control::Users;
 use crate::logind::Logind;
 use crate::runtime::Runtime;
 use crate::stream::Stream;
+use api_server::ApiServer;
 use cgroups::Cgroups;
 use clock::{Clock, Timers};
 use connection::Connection;
@@ -90,6 +92,8 @@ pub struct World {
     pub logs: Logs,
     pub registry: Registry,
     pub logind: Logind,
+    /// Used only by a member of a cluster.
+    pub api: ApiServer,
     /// The pods by manifest file, as their documents define them.
     pub files: BTreeMap<String, Rc<Pod>>,
     pub manifests: Manifests,
@@ -135,6 +139,7 @@ impl World {
             logs: Logs::default(),
             registry: Registry::default(),
             logind: Logind::default(),
+            api: ApiServer::default(),
             files: BTreeMap::new(),
             manifests: Manifests::default(),
             scarce: None,

@@ -25,7 +25,7 @@ impl Worker {
         // A pod that completed by itself keeps its status.
         if !self.is_over() && self.end == End::Open {
             // After a restart of Wherry a requester repeats its request; report it only once.
-            let marked = self.demand.waits_for.insert(kill.by);
+            let marked = self.runs_again_after(kill.by) && self.demand.waits_for.insert(kill.by);
             if marked || self.cause.as_ref() != Some(&cause) {
                 ctx.outbox.emit_event(self.pod.as_ref(), None, severity, reason, cause.message.clone());
             }
@@ -47,6 +47,12 @@ impl Worker {
                 true => self.put_marks(ctx),
             }
         }
+    }
+
+    /// A pod of a manifest runs again when the cause is over. A pod of the API server has ended: its controller creates another one.
+    /// An exception is a shutdown, because without the server nothing would run after it.
+    fn runs_again_after(&self, by: TerminationSource) -> bool {
+        by == TerminationSource::Shutdown || !self.is_from_api_server()
     }
 
     /// W4: a pod that terminates gets this grace period if it is shorter.
@@ -164,8 +170,13 @@ impl Worker {
 
     /// Terminates a pod that is no longer desired or has changed. If it is desired again, it starts again (W6).
     pub fn replace(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
+        self.replace_within(self.grace_period(), entry, ctx);
+    }
+
+    /// As `replace`, within a grace period that is not the pod's own.
+    pub fn replace_within(&mut self, grace: Duration, entry: &mut Entry, ctx: &mut Context<'_>) {
         self.demand.replaced = true;
-        self.kill(self.grace_period(), None, entry, ctx);
+        self.kill(grace, None, entry, ctx);
     }
 
     /// W8: the pod's manifest changed. Returns true if the old version has to continue for now: it runs, and only a record

@@ -316,6 +316,11 @@ impl Worker {
         }
     }
 
+    /// The API server has bound the pod to this node.
+    pub fn is_from_api_server(&self) -> bool {
+        self.pod.as_ref().is_some_and(|pod| pod.is_from_api_server())
+    }
+
     /// The pod's own grace period.
     pub fn grace_period(&self) -> Duration {
         self.pod.as_ref().map_or(Duration::from_secs(1), |p| p.grace_period())

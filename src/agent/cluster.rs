@@ -1,0 +1,186 @@
+//! Passes the engine's requests to the API server of the cluster, and its answers to the engine. Helper threads read the kubeconfig
+//! and look up the server's name.
+
+use super::effects::{Job, Work};
+use super::Agent;
+use crate::adapters::api_server::{ApiServer, Arrived, Credentials, Limits};
+use crate::api::cluster::request::{ApiError, ApiRequest};
+use crate::api::time::{Boot, Now};
+use crate::config::Config;
+use crate::engine::event::{ApiEvent, Event};
+use crate::engine::op::OpId;
+use crate::event_loop::Class;
+use mio::Token;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The node's connection to its cluster.
+pub struct ClusterConnection {
+    kubeconfig: PathBuf,
+    tokens: [Token; 2],
+    server: Server,
+    /// The kubeconfig is being read.
+    reading: bool,
+    /// A reused buffer.
+    arrived: Vec<Arrived>,
+}
+
+enum Server {
+    /// The kubeconfig cannot be used, for this reason.
+    Unknown(String),
+    Known(Box<ApiServer>),
+}
+
+impl ClusterConnection {
+    /// None: the node has no cluster.
+    pub fn new(config: &Config, tokens: [Token; 2]) -> Option<ClusterConnection> {
+        let kubeconfig = config.kubeconfig.clone()?;
+        let server = match Credentials::read(&kubeconfig) {
+            Ok(credentials) => {
+                log::info!("cluster server={}", credentials.server());
+                Server::Known(Box::new(ApiServer::new(credentials, Limits::default(), tokens)))
+            }
+            Err(why) => {
+                log::error!("the node cannot join its cluster: {why}");
+                Server::Unknown(why)
+            }
+        };
+        Some(ClusterConnection { kubeconfig, tokens, server, reading: false, arrived: Vec::new() })
+    }
+
+    pub fn owns(&self, token: Token) -> bool {
+        matches!(&self.server, Server::Known(server) if server.owns(token))
+    }
+
+    pub fn next_deadline(&self) -> Option<Boot> {
+        match &self.server {
+            Server::Known(server) => server.next_deadline(),
+            Server::Unknown(_) => None,
+        }
+    }
+
+    fn read(&mut self, credentials: Result<Credentials, String>) {
+        self.reading = false;
+        match (credentials, &mut self.server) {
+            (Ok(credentials), Server::Known(server)) => server.replace_credentials(credentials),
+            (Ok(credentials), Server::Unknown(_)) => {
+                log::info!("cluster server={}", credentials.server());
+                let server = ApiServer::new(credentials, Limits::default(), self.tokens);
+                self.server = Server::Known(Box::new(server));
+            }
+            // The last credentials may still be valid.
+            (Err(why), Server::Known(_)) => log::warn!("the kubeconfig cannot be read again: {why}"),
+            (Err(why), Server::Unknown(last)) => *last = why,
+        }
+    }
+}
+
+impl Agent {
+    pub(super) fn call_api(&mut self, op: OpId, request: ApiRequest, timeout: Option<Duration>, now: Now) {
+        let deadline = timeout.map(|timeout| now.boot + timeout);
+        let why = match self.cluster.as_mut().map(|cluster| &mut cluster.server) {
+            Some(Server::Known(server)) => {
+                server.call(op, request, deadline);
+                return self.drive_cluster(now);
+            }
+            Some(Server::Unknown(why)) => why.clone(),
+            None => "the node has no cluster".to_owned(),
+        };
+        self.events.push_back(Event::Api(ApiEvent::Done { op, result: Err(ApiError::NotSent(why)) }));
+        self.read_kubeconfig(now);
+    }
+
+    /// True if it is a request to the API server.
+    pub(super) fn cancel_api_call(&mut self, op: OpId, now: Now) -> bool {
+        let Some(Server::Known(server)) = self.cluster.as_mut().map(|cluster| &mut cluster.server) else { return false };
+        let is_known = server.has(op);
+        if is_known {
+            server.cancel(op);
+            self.drive_cluster(now);
+        }
+        is_known
+    }
+
+    pub(super) fn cluster_ready(&mut self, token: Token, now: Now) {
+        if let Some(Server::Known(server)) = self.cluster.as_mut().map(|cluster| &mut cluster.server) {
+            server.ready(token);
+        }
+        self.drive_cluster(now);
+    }
+
+    pub(super) fn drive_cluster(&mut self, now: Now) {
+        let Some(ClusterConnection { server: Server::Known(server), arrived, .. }) = &mut self.cluster else { return };
+        let mut all = std::mem::take(arrived);
+        if server.drive(self.event_loop.registry(), now.boot, &mut all) {
+            self.event_loop.again(self.cluster_token());
+        }
+        for arrived in all.drain(..) {
+            match arrived {
+                Arrived::Connected { address } => log::info!("api-server=connected address={address}"),
+                Arrived::Disconnected { why } => {
+                    log::debug!("api-server=disconnected error={why:?}");
+                    // Another program may have renewed the credentials.
+                    self.read_kubeconfig(now);
+                }
+                Arrived::Resolve { host, port } => self.look_up_api_server(host, port, now),
+                Arrived::Item { id: op, json } => self.events.push_back(Event::Api(ApiEvent::Item { op, json })),
+                Arrived::Line { id: op, json } => self.events.push_back(Event::Api(ApiEvent::Line { op, json })),
+                Arrived::Done { id: op, result } => {
+                    if let Err(e) = &result {
+                        log::debug!("op={op} api-server error={e:?}");
+                    }
+                    self.events.push_back(Event::Api(ApiEvent::Done { op, result }));
+                }
+            }
+        }
+        if let Some(cluster) = &mut self.cluster {
+            cluster.arrived = all;
+        }
+    }
+
+    fn cluster_token(&self) -> Token {
+        self.cluster.as_ref().map_or(Token(0), |cluster| cluster.tokens[0])
+    }
+
+    pub(super) fn read_kubeconfig(&mut self, now: Now) {
+        let Some(cluster) = self.cluster.as_mut().filter(|cluster| !cluster.reading) else { return };
+        cluster.reading = true;
+        let path = cluster.kubeconfig.clone();
+        let (of_thread, deadline) = (path.clone(), now.boot + READ_TIMEOUT);
+        let work = move || Work::Kubeconfig(Credentials::read(&of_thread));
+        let id = self.sources.helpers.submit_for(Class::Credentials, "read the kubeconfig", &path, deadline, work);
+        self.sources.jobs.insert(id, Job::Kubeconfig);
+    }
+
+    /// None: the thread has not answered in time.
+    pub(super) fn kubeconfig_read(&mut self, credentials: Option<Result<Credentials, String>>) {
+        if let Some(cluster) = &mut self.cluster {
+            cluster.read(credentials.unwrap_or_else(|| Err("the file system does not answer".to_owned())));
+        }
+    }
+
+    fn look_up_api_server(&mut self, host: String, port: u16, now: Now) {
+        let of_thread = host.clone();
+        let work = move || {
+            let found = (of_thread.as_str(), port).to_socket_addrs();
+            Work::ApiServer(found.map(Iterator::collect).map_err(|e| e.to_string()))
+        };
+        let deadline = now.boot + LOOKUP_TIMEOUT;
+        let id = self.sources.helpers.submit_for(Class::Names, "look up the API server", Path::new(&host), deadline, work);
+        self.sources.jobs.insert(id, Job::ApiServer(host));
+    }
+
+    pub(super) fn api_server_looked_up(&mut self, host: &str, found: Result<Vec<SocketAddr>, String>, now: Now) {
+        if let Some(Server::Known(server)) = self.cluster.as_mut().map(|cluster| &mut cluster.server) {
+            match found {
+                Ok(addresses) => server.set_addresses(host, addresses),
+                Err(why) => server.not_resolved(host, &why),
+            }
+        }
+        self.drive_cluster(now);
+    }
+}

@@ -1,0 +1,207 @@
+//! The ConfigMaps and Secrets of the API server's pods. Each has its own list and watch, because a node may only read by
+//! name. Each is on the disk before a pod uses it, so that the node continues without the server, also after a reboot.
+
+use super::reflector::{Change, Reflector, Step};
+use crate::api::cluster::data_record::{self, Fetched};
+use crate::api::cluster::request::{ApiError, ApiResponse};
+use crate::api::cluster::watched::Watched;
+use crate::api::data_object::{DataKey, DataObjects};
+use crate::engine::context::Owner;
+use crate::engine::effect::{Effect, RecordChange};
+use crate::engine::op::{OpError, OpId};
+use crate::engine::outbox::Outbox;
+use crate::api::time::Boot;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+pub use data_record::KIND;
+
+/// The key of a record of an object.
+pub fn is_key(key: &str) -> bool {
+    key.split_once('/').is_some_and(|(kind, _)| kind == KIND)
+}
+
+#[derive(Debug, Default, Serialize)]
+pub struct Data {
+    followed: BTreeMap<DataKey, Followed>,
+    /// The values in use.
+    #[serde(skip)]
+    objects: DataObjects,
+    #[serde(skip)]
+    changed: Vec<DataKey>,
+    /// Records in flight: the object becomes usable when it is durable.
+    writes: BTreeMap<OpId, DataKey>,
+}
+
+#[derive(Debug, Serialize)]
+struct Followed {
+    reflector: Reflector<Fetched>,
+    /// The version that is being written.
+    #[serde(skip)]
+    next: Option<Fetched>,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+enum State {
+    /// Neither the server nor the disk has answered.
+    Unknown,
+    /// The object, or its absence, is known.
+    Known,
+}
+
+impl Data {
+    /// An object of the records. An unusable one is moved aside.
+    pub fn record_found(&mut self, key: &str, text: &str, outbox: &mut Outbox) {
+        match data_record::read(key, text) {
+            Ok(fetched) => {
+                let data_key = fetched.object.key.clone();
+                self.objects.replace(fetched.object);
+                let mut followed = Followed::new(&data_key);
+                followed.state = State::Known;
+                self.followed.insert(data_key, followed);
+            }
+            Err(why) => {
+                super::warn(outbox, format!("record {key} is unusable; moving it aside: {why}"));
+                outbox.record(Owner::Cluster, RecordChange::SetAside { key: key.to_owned() });
+            }
+        }
+    }
+
+    /// The values in use.
+    pub fn objects(&self) -> &DataObjects {
+        &self.objects
+    }
+
+    /// Every one of these objects is known: read from the server or from the disk, or known not to exist.
+    pub fn knows(&self, mut keys: impl Iterator<Item = DataKey>) -> bool {
+        keys.all(|key| self.followed.get(&key).is_some_and(|f| f.state == State::Known))
+    }
+
+    /// The objects that have changed since the last call.
+    pub fn take_changed(&mut self) -> Vec<DataKey> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// The objects that pods refer to.
+    pub fn follow(&mut self, keys: BTreeSet<DataKey>, outbox: &mut Outbox) {
+        let unused: Vec<DataKey> = self.followed.keys().filter(|key| !keys.contains(key)).cloned().collect();
+        for key in unused {
+            let Some(followed) = self.followed.remove(&key) else { continue };
+            if let Some(op) = followed.reflector.op() {
+                outbox.push(Effect::Cancel { op });
+            }
+            self.objects.remove(&key);
+            outbox.record(Owner::Cluster, RecordChange::Delete { key: data_record::key(&key) });
+        }
+        for key in keys {
+            self.followed.entry(key.clone()).or_insert_with(|| Followed::new(&key));
+        }
+    }
+
+    pub fn next(&self) -> Option<Boot> {
+        self.followed.values().filter_map(|f| f.reflector.next()).min()
+    }
+
+    pub fn hurry(&mut self) {
+        self.followed.values_mut().for_each(|f| f.reflector.hurry());
+    }
+
+    pub fn step(&mut self, step: &mut Step<'_>) {
+        for followed in self.followed.values_mut() {
+            followed.reflector.step(step);
+        }
+    }
+
+    pub fn item(&mut self, op: OpId, json: &[u8], step: &mut Step<'_>) {
+        if let Some((_, followed)) = self.by_op(op) {
+            followed.reflector.item(op, json, &Fetched::read, step);
+        }
+    }
+
+    pub fn line(&mut self, op: OpId, json: &[u8], step: &mut Step<'_>) {
+        let Some((key, followed)) = self.by_op(op) else { return };
+        if let Some(change) = followed.reflector.line(op, json, &Fetched::read, step) {
+            self.take(&key, change, step.outbox);
+        }
+    }
+
+    /// False: the operation is not one of the data.
+    pub fn ended(&mut self, op: OpId, result: &Result<ApiResponse, ApiError>, step: &mut Step<'_>) -> bool {
+        let Some((key, followed)) = self.by_op(op) else { return false };
+        if let Some(change) = followed.reflector.ended(op, result, step) {
+            self.take(&key, change, step.outbox);
+        }
+        true
+    }
+
+    /// A record has been written. False: it is not one of the data.
+    pub fn recorded(&mut self, op: OpId, result: Result<(), OpError>, outbox: &mut Outbox) -> bool {
+        let Some(key) = self.writes.remove(&op) else { return false };
+        let Some(followed) = self.followed.get_mut(&key) else { return true };
+        // A later version is being written.
+        if self.writes.values().any(|other| *other == key) {
+            return true;
+        }
+        if let Err(e) = result {
+            // A full disk must not stop the pods of a node that is connected.
+            super::warn(outbox, format!("{key} cannot be kept on the disk: {}", e.message()));
+        }
+        if let Some(fetched) = followed.next.take() {
+            followed.state = State::Known;
+            self.objects.replace(fetched.object);
+            self.changed.push(key);
+        }
+        true
+    }
+
+    fn by_op(&mut self, op: OpId) -> Option<(DataKey, &mut Followed)> {
+        let mut all = self.followed.iter_mut();
+        all.find(|(_, f)| f.reflector.op() == Some(op)).map(|(key, followed)| (key.clone(), followed))
+    }
+
+    fn take(&mut self, key: &DataKey, change: Change<Fetched>, outbox: &mut Outbox) {
+        let now = match change {
+            Change::All(mut list) => list.pop(),
+            Change::Set(object) => Some(object),
+            Change::Gone(_) => None,
+        };
+        let Some(followed) = self.followed.get_mut(key) else { return };
+        match now {
+            // The answer is for another object than the one that was asked for.
+            Some(fetched) if fetched.object.key != *key => {
+                super::warn(outbox, format!("the API server answered with {} for {key}", fetched.object.key));
+            }
+            Some(fetched) => {
+                let same = self.objects.get(key).is_some_and(|old| old.digest == fetched.object.digest);
+                if same && followed.state == State::Known && followed.next.is_none() {
+                    return;
+                }
+                let change = RecordChange::Put { key: data_record::key(key), value: data_record::write(&fetched) };
+                let op = outbox.record(Owner::Cluster, change);
+                self.writes.insert(op, key.clone());
+                followed.next = Some(fetched);
+            }
+            None => {
+                followed.next = None;
+                let known = std::mem::replace(&mut followed.state, State::Known);
+                if self.objects.remove(key) {
+                    outbox.record(Owner::Cluster, RecordChange::Delete { key: data_record::key(key) });
+                }
+                if known == State::Unknown || !self.changed.contains(key) {
+                    self.changed.push(key.clone());
+                }
+            }
+        }
+    }
+}
+
+impl Followed {
+    fn new(key: &DataKey) -> Followed {
+        Followed {
+            reflector: Reflector::new(Watched::Data(key.clone())),
+            next: None,
+            state: State::Unknown,
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! This machine as a node of a cluster: registration, lease, status, and the pods that the API server binds to the node.
+//!
+//! Every machine here is level-triggered like a pod's worker: a step compares the wanted with the reported state, and begins
+//! the requests that are due. While the server cannot be reached, a single request tries the connection, and nothing else
+//! changes: the pods run on.
+
+pub mod backoff;
+pub mod data;
+pub mod lease;
+pub mod member;
+pub mod node;
+pub mod pods;
+pub mod posts;
+pub mod reflector;
+pub mod reports;
+
+use crate::api::reason::Reason;
+use crate::engine::effect::Severity;
+use crate::engine::outbox::Outbox;
+use member::Member;
+use serde::Serialize;
+
+#[derive(Debug, Default, Serialize)]
+pub enum Cluster {
+    /// Pods come only from manifests.
+    #[default]
+    Standalone,
+    Member(Box<Member>),
+}
+
+impl Cluster {
+    pub fn member(&self) -> Option<&Member> {
+        match self {
+            Cluster::Standalone => None,
+            Cluster::Member(member) => Some(member),
+        }
+    }
+
+    pub fn member_mut(&mut self) -> Option<&mut Member> {
+        match self {
+            Cluster::Standalone => None,
+            Cluster::Member(member) => Some(member),
+        }
+    }
+}
+
+/// A log line and an event of the node.
+fn warn(outbox: &mut Outbox, message: String) {
+    outbox.emit_node_event(Severity::Warning, Reason::ApiServerError, message);
+}

@@ -1,0 +1,197 @@
+//! The registration of the node, and its status.
+//!
+//! The node's object is read first: it shows the labels and the status that the server has, and whether the node has to be
+//! created. A node that was deleted while Wherry runs is created again at once.
+
+use super::backoff::{Backoff, Limits};
+use super::reflector::{Step, begin};
+use crate::api::cluster::node::NodeReport;
+use crate::api::cluster::node_status::Sent;
+use crate::api::cluster::request::{ApiError, ApiResponse};
+use crate::api::cluster::requests;
+use crate::api::cluster::status::{Failure, Refusal};
+use crate::api::time::Boot;
+use crate::engine::op::OpId;
+use serde::Serialize;
+use serde_json::Value;
+use std::time::Duration;
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// `nodeStatusReportFrequency`: an unchanged status is sent again after this time.
+const HEARTBEAT: Duration = Duration::from_secs(300);
+const RETRIES: Limits = Limits { first: Duration::from_millis(100), most: Duration::from_secs(7) };
+
+#[derive(Debug, Serialize)]
+pub struct Node {
+    state: State,
+    backoff: Backoff,
+}
+
+#[derive(Debug, Serialize)]
+enum State {
+    Unread,
+    Reading(OpId),
+    /// The server has no such node.
+    Missing,
+    Creating(OpId),
+    Registered(Box<Registered>),
+}
+
+#[derive(Debug, Serialize)]
+struct Registered {
+    uid: String,
+    /// The status that the server has.
+    #[serde(skip)]
+    sent: Sent,
+    /// The status patch in flight, and the status after it.
+    #[serde(skip)]
+    patch: Option<(OpId, Sent)>,
+    heartbeat: Boot,
+}
+
+/// The result of a request for the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The node is registered now.
+    Registered,
+    Reported,
+    Failed,
+}
+
+impl Default for Node {
+    fn default() -> Node {
+        Node { state: State::Unread, backoff: Backoff::default() }
+    }
+}
+
+impl Node {
+    pub fn uid(&self) -> Option<&str> {
+        match &self.state {
+            State::Registered(r) => Some(&r.uid),
+            _ => None,
+        }
+    }
+
+    /// When the next step is due; None: a request is in flight.
+    pub fn next(&self) -> Option<Boot> {
+        match &self.state {
+            State::Unread | State::Missing => Some(self.backoff.at()),
+            State::Reading(_) | State::Creating(_) => None,
+            State::Registered(r) if r.patch.is_some() => None,
+            State::Registered(r) => Some(r.heartbeat.max(self.backoff.at())),
+        }
+    }
+
+    pub fn is_busy(&self) -> bool {
+        self.next().is_none()
+    }
+
+    /// Reads the object again: the server answers again, or the node may have been deleted.
+    pub fn read_again(&mut self) {
+        if !self.is_busy() {
+            self.state = State::Unread;
+            self.backoff.hurry();
+        }
+    }
+
+    /// Registers the node, and reports a status that has changed.
+    pub fn step(&mut self, report: &NodeReport, step: &mut Step<'_>) {
+        if !self.backoff.is_due(step.now) {
+            return;
+        }
+        match &mut self.state {
+            State::Unread => {
+                let op = begin(requests::read_node(&report.name), Some(TIMEOUT), step.outbox);
+                self.state = State::Reading(op);
+            }
+            State::Missing => {
+                let request = requests::create_node(report.object(step.wall));
+                self.state = State::Creating(begin(request, Some(TIMEOUT), step.outbox));
+            }
+            State::Registered(r) if r.patch.is_none() => {
+                let heartbeat = r.heartbeat <= step.now;
+                if let Some((patch, sent)) = r.sent.patch(report, step.wall, heartbeat) {
+                    let request = requests::patch_node_status(&report.name, patch);
+                    r.patch = Some((begin(request, Some(TIMEOUT), step.outbox), sent));
+                }
+            }
+            State::Reading(_) | State::Creating(_) | State::Registered(_) => {}
+        }
+    }
+
+    /// None: the operation is not one of the node.
+    pub fn ended(
+        &mut self,
+        op: OpId,
+        result: &Result<ApiResponse, ApiError>,
+        step: &mut Step<'_>,
+    ) -> Option<Progress> {
+        match &mut self.state {
+            State::Reading(of) | State::Creating(of) if *of == op => {
+                let creating = matches!(self.state, State::Creating(_));
+                self.state = State::Unread;
+                match result.as_ref().map(|response| (response, Refusal::of(response))) {
+                    Ok((response, None)) => match read(&response.body) {
+                        Ok((uid, sent)) => {
+                            self.backoff.succeeded();
+                            // A created node has its whole status. The status of another one is compared now.
+                            let heartbeat = if creating { step.now + HEARTBEAT } else { step.now };
+                            let registered = Registered { uid, sent, patch: None, heartbeat };
+                            self.state = State::Registered(Box::new(registered));
+                            return Some(Progress::Registered);
+                        }
+                        Err(why) => super::warn(step.outbox, format!("the API server's Node is unusable: {why}")),
+                    },
+                    Ok((_, Some(refusal))) => match refusal.failure {
+                        // Some servers refuse the read of a node that does not exist.
+                        Failure::NotFound | Failure::Forbidden if !creating => {
+                            self.state = State::Missing;
+                            return Some(Progress::Failed);
+                        }
+                        Failure::AlreadyExists if creating => {}
+                        _ => refused(&refusal, step),
+                    },
+                    Err(_) => {}
+                }
+                self.backoff.failed(RETRIES, step.now, step.rng);
+                Some(Progress::Failed)
+            }
+            State::Registered(r) if r.patch.as_ref().is_some_and(|(of, _)| *of == op) => {
+                let (_, sent) = r.patch.take()?;
+                match result.as_ref().map(|response| (response, Refusal::of(response))) {
+                    Ok((response, None)) => {
+                        r.sent = sent;
+                        if let Ok(node) = serde_json::from_slice(&response.body) {
+                            r.sent.observe(&node);
+                        }
+                        r.heartbeat = step.now + step.rng.jitter(HEARTBEAT.mul_f64(0.8));
+                        self.backoff.succeeded();
+                        return Some(Progress::Reported);
+                    }
+                    Ok((_, Some(refusal))) if refusal.failure == Failure::NotFound => {
+                        self.state = State::Unread;
+                        return Some(Progress::Failed);
+                    }
+                    Ok((_, Some(refusal))) => refused(&refusal, step),
+                    Err(_) => {}
+                }
+                self.backoff.failed(RETRIES, step.now, step.rng);
+                Some(Progress::Failed)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The UID of the node, and its state at the server.
+fn read(body: &[u8]) -> Result<(String, Sent), String> {
+    let node: Value = serde_json::from_slice(body).map_err(|e| e.to_string())?;
+    match node.pointer("/metadata/uid").and_then(Value::as_str) {
+        Some(uid) if node["kind"] == "Node" => Ok((uid.to_owned(), Sent::of(&node))),
+        _ => Err("it is no Node with a UID".to_owned()),
+    }
+}
+
+fn refused(refusal: &Refusal, step: &mut Step<'_>) {
+    super::warn(step.outbox, format!("the API server refuses the node: {refusal}"));
+}

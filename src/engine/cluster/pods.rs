@@ -1,0 +1,154 @@
+//! The pods that the API server binds to this node.
+//!
+//! Before the first complete list, the pods of the records are the list: the node continues where it was, also without the
+//! server.
+
+use super::reflector::{Change, Reflector, Step};
+use crate::api::cluster::pod_object::{self, PodObject, Rejection};
+use crate::api::cluster::request::{ApiError, ApiResponse};
+use crate::api::cluster::watched::Watched;
+use crate::api::document::Context;
+use crate::api::names::{FullName, Uid};
+use crate::api::pod::Pod;
+use crate::api::time::Wall;
+use crate::engine::op::OpId;
+use k8s_openapi::api::core::v1 as core;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+#[derive(Debug, Serialize)]
+pub struct Pods {
+    node: Rc<str>,
+    pub reflector: Reflector<PodObject>,
+    known: BTreeMap<Uid, Bound>,
+}
+
+/// A pod that is bound to this node.
+#[derive(Debug, Serialize)]
+pub struct Bound {
+    pub name: FullName,
+    /// None: Wherry cannot run it, for the reason in `refusal`.
+    pub pod: Option<Rc<Pod>>,
+    pub refusal: Option<Rejection>,
+    /// The grace period of its deletion.
+    pub deletion: Option<Duration>,
+    /// The phase at the server is Succeeded or Failed.
+    pub ended: bool,
+    /// It has a record of an earlier run.
+    pub recorded: bool,
+    /// The generation of the spec; None: not known.
+    pub generation: Option<i64>,
+}
+
+/// The status at the server.
+#[derive(Debug, PartialEq)]
+pub struct Stored {
+    pub status: core::PodStatus,
+    pub resource_version: String,
+}
+
+/// A change of the pods.
+#[derive(Debug, PartialEq)]
+pub enum Seen {
+    /// The state that the server has.
+    Status(Uid, Box<Stored>),
+    /// The object does not exist any more.
+    Gone(Uid),
+}
+
+impl Pods {
+    pub fn new(node: &str) -> Pods {
+        let node: Rc<str> = node.into();
+        Pods { reflector: Reflector::new(Watched::Pods(node.clone())), node, known: BTreeMap::new() }
+    }
+
+    /// A pod of the records.
+    pub fn recorded(&mut self, pod: &Rc<Pod>) {
+        let (name, pod_of) = (pod.name.clone(), Some(pod.clone()));
+        let bound = Bound { name, pod: pod_of, refusal: None, deletion: None, ended: false, recorded: true, generation: None };
+        self.known.insert(pod.uid.clone(), bound);
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&Uid, &Bound)> {
+        self.known.iter()
+    }
+
+    pub fn get(&self, uid: &Uid) -> Option<&Bound> {
+        self.known.get(uid)
+    }
+
+    pub fn item(&mut self, op: OpId, json: &[u8], step: &mut Step<'_>) {
+        let seen = seen(step.wall);
+        let context = Context::new(&self.node, &seen);
+        self.reflector.item(op, json, &|object| pod_object::read(object, context), step);
+    }
+
+    pub fn line(&mut self, op: OpId, json: &[u8], step: &mut Step<'_>) -> Vec<Seen> {
+        let seen = seen(step.wall);
+        let context = Context::new(&self.node, &seen);
+        let change = self.reflector.line(op, json, &|object| pod_object::read(object, context), step);
+        change.map(|change| self.take(change)).unwrap_or_default()
+    }
+
+    /// Returns None if nothing has changed.
+    pub fn ended(
+        &mut self,
+        op: OpId,
+        result: &Result<ApiResponse, ApiError>,
+        step: &mut Step<'_>,
+    ) -> Option<Vec<Seen>> {
+        self.reflector.ended(op, result, step).map(|change| self.take(change))
+    }
+
+    fn take(&mut self, change: Change<PodObject>) -> Vec<Seen> {
+        match change {
+            Change::Set(object) => self.set(object).into_iter().collect(),
+            Change::Gone(object) => {
+                self.known.remove(&object.uid);
+                vec![Seen::Gone(object.uid)]
+            }
+            Change::All(objects) => {
+                let before = std::mem::take(&mut self.known);
+                let mut seen: Vec<Seen> = Vec::with_capacity(objects.len());
+                // The same pod stays the same value.
+                self.known = before;
+                let listed: Vec<Uid> = objects.iter().map(|object| object.uid.clone()).collect();
+                seen.extend(objects.into_iter().filter_map(|object| self.set(object)));
+                let gone: Vec<Uid> = self.known.keys().filter(|uid| !listed.contains(uid)).cloned().collect();
+                for uid in gone {
+                    self.known.remove(&uid);
+                    seen.push(Seen::Gone(uid));
+                }
+                seen
+            }
+        }
+    }
+
+    /// None: a mirror of a pod of the manifests, which this node has made itself.
+    fn set(&mut self, object: PodObject) -> Option<Seen> {
+        let PodObject { uid, name, pod, deletion, status, resource_version, mirror, generation, .. } = object;
+        if mirror.is_some() {
+            return None;
+        }
+        let phase = status.phase.as_deref();
+        let ended = matches!(phase, Some("Succeeded" | "Failed"));
+        let (pod, refusal) = match pod {
+            Ok(pod) => (Some(Rc::from(pod)), None),
+            Err(rejection) => (None, Some(rejection)),
+        };
+        // A running pod keeps the version with which it was accepted.
+        let before = self.known.get(&uid);
+        let recorded = before.is_some_and(|bound| bound.recorded);
+        let pod = before.and_then(|bound| bound.pod.clone()).or(pod);
+        let bound = Bound { name, pod, refusal, deletion: deletion.map(|d| d.grace), ended, recorded, generation };
+        self.known.insert(uid.clone(), bound);
+        Some(Seen::Status(uid, Box::new(Stored { status, resource_version })))
+    }
+}
+
+/// The time for the annotation `config.seen`.
+fn seen(now: Wall) -> String {
+    now.timestamp().map(|at| at.to_string()).unwrap_or_default()
+}

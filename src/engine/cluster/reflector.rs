@@ -1,0 +1,276 @@
+//! Keeps one collection of objects up to date: a list, then a watch from the version of the list, and again a list when the
+//! server does not have that version any more (410).
+//!
+//! A list counts only when it is complete and of the right kind: an empty or foreign answer never means that the objects are
+//! gone.
+
+use super::backoff::{Backoff, REQUESTS};
+use crate::api::cluster::list;
+use crate::api::cluster::request::{ApiError, ApiRequest, ApiResponse};
+use crate::api::cluster::status::Refusal;
+use crate::api::cluster::watch::{self, ChangeKind, Line};
+use crate::api::cluster::watched::{ListFrom, Watched};
+use crate::api::time::{Boot, Wall};
+use crate::engine::context::Owner;
+use crate::engine::effect::Effect;
+use crate::engine::op::OpId;
+use crate::engine::outbox::Outbox;
+use crate::engine::rng::Rng;
+use serde::Serialize;
+use serde_json::Value;
+use std::time::Duration;
+
+/// A list has to be complete within this time.
+const LIST_TIMEOUT: Duration = Duration::from_secs(60);
+/// The server ends a watch after a random time in this range, as for a kubelet, so that watches move to other servers.
+const WATCH: (Duration, Duration) = (Duration::from_secs(300), Duration::from_secs(600));
+/// A watch that ends earlier without a line counts as a failure.
+const SHORT: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Serialize)]
+#[serde(bound = "")]
+pub struct Reflector<T> {
+    pub watched: Watched,
+    state: State<T>,
+    backoff: Backoff,
+    /// A complete list has been received.
+    synced: bool,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(bound = "")]
+enum State<T> {
+    /// The next request is due at the end of the back-off.
+    Waiting {
+        /// The version to watch from; None: a list is next.
+        from: Option<String>,
+        /// The server has lost the version of the last list: the next one must not come from its cache.
+        expired: bool,
+    },
+    Listing {
+        op: OpId,
+        #[serde(skip)]
+        found: Vec<T>,
+        expired: bool,
+    },
+    Watching { op: OpId, version: String, since: Boot, heard: bool },
+}
+
+/// A change of the collection.
+#[derive(Debug, PartialEq)]
+pub enum Change<T> {
+    /// The complete collection.
+    All(Vec<T>),
+    /// An object has appeared or changed.
+    Set(T),
+    /// An object is gone.
+    Gone(T),
+}
+
+/// Makes an object from its JSON. An error means that the object cannot even be identified.
+pub type Decode<'a, T> = &'a dyn Fn(Value) -> Result<T, String>;
+
+/// The time, the jitter and the effects of a step.
+pub struct Step<'a> {
+    pub now: Boot,
+    pub wall: Wall,
+    pub rng: &'a mut Rng,
+    pub outbox: &'a mut Outbox,
+}
+
+impl<T> Reflector<T> {
+    pub fn new(watched: Watched) -> Reflector<T> {
+        Reflector {
+            watched,
+            state: State::Waiting { from: None, expired: false },
+            backoff: Backoff::default(),
+            synced: false,
+        }
+    }
+
+    /// A complete list has been received.
+    pub fn is_synced(&self) -> bool {
+        self.synced
+    }
+
+    /// The request in flight.
+    pub fn op(&self) -> Option<OpId> {
+        match &self.state {
+            State::Waiting { .. } => None,
+            State::Listing { op, .. } | State::Watching { op, .. } => Some(*op),
+        }
+    }
+
+    /// When the next request is due; None: one is in flight.
+    pub fn next(&self) -> Option<Boot> {
+        matches!(self.state, State::Waiting { .. }).then(|| self.backoff.at())
+    }
+
+    /// The server answers again: the next request is due now.
+    pub fn hurry(&mut self) {
+        self.backoff.hurry();
+    }
+
+    /// Begins the next request if it is due.
+    pub fn step(&mut self, step: &mut Step<'_>) {
+        let State::Waiting { from, expired } = &mut self.state else { return };
+        if !self.backoff.is_due(step.now) {
+            return;
+        }
+        let expired = *expired;
+        self.state = match from.take() {
+            None => {
+                let list = if expired { ListFrom::Latest } else { ListFrom::Cache };
+                let request = self.watched.list(list);
+                State::Listing { op: begin(request, Some(LIST_TIMEOUT), step.outbox), found: Vec::new(), expired }
+            }
+            Some(version) => {
+                let span = WATCH.1.as_secs() - WATCH.0.as_secs();
+                let seconds = WATCH.0.as_secs() + step.rng.draw() % span;
+                let request = self.watched.watch(&version, Duration::from_secs(seconds));
+                let op = begin(request, None, step.outbox);
+                State::Watching { op, version, since: step.now, heard: false }
+            }
+        };
+    }
+
+    /// An element of the list in flight.
+    pub fn item(&mut self, op: OpId, json: &[u8], decode: Decode<'_, T>, step: &mut Step<'_>) {
+        let State::Listing { op: of, found, .. } = &mut self.state else { return };
+        if *of != op {
+            return;
+        }
+        match list::item(json).and_then(|object| decode(object)) {
+            Ok(object) => found.push(object),
+            Err(why) => self.broken(op, &format!("the list contains an object that cannot be read: {why}"), step),
+        }
+    }
+
+    /// A line of the watch in flight.
+    pub fn line(&mut self, op: OpId, json: &[u8], decode: Decode<'_, T>, step: &mut Step<'_>) -> Option<Change<T>> {
+        let State::Watching { op: of, version, heard, .. } = &mut self.state else { return None };
+        if *of != op {
+            return None;
+        }
+        *heard = true;
+        match watch::parse(json, &self.watched) {
+            Ok(Line::Change { kind, object, resource_version: new }) => match decode(object) {
+                Ok(object) => {
+                    *version = new;
+                    self.backoff.succeeded();
+                    return Some(match kind {
+                        ChangeKind::Added | ChangeKind::Modified => Change::Set(object),
+                        ChangeKind::Deleted => Change::Gone(object),
+                    });
+                }
+                Err(why) => self.broken(op, &format!("the watch has an object that cannot be read: {why}"), step),
+            },
+            Ok(Line::Bookmark(new)) => {
+                *version = new;
+                self.backoff.succeeded();
+            }
+            Ok(Line::Error(refusal)) => {
+                step.outbox.push(Effect::Cancel { op });
+                self.failed(&refusal, step);
+            }
+            Err(why) => self.broken(op, &why, step),
+        }
+        None
+    }
+
+    /// The request in flight has ended. Returns the collection after a complete list.
+    pub fn ended(
+        &mut self,
+        op: OpId,
+        result: &Result<ApiResponse, ApiError>,
+        step: &mut Step<'_>,
+    ) -> Option<Change<T>> {
+        if self.op() != Some(op) {
+            return None;
+        }
+        let response = match result {
+            Ok(response) => match Refusal::of(response) {
+                None => response,
+                Some(refusal) => {
+                    self.failed(&refusal, step);
+                    return None;
+                }
+            },
+            Err(_) => {
+                self.again(step);
+                return None;
+            }
+        };
+        match std::mem::replace(&mut self.state, State::Waiting { from: None, expired: false }) {
+            State::Waiting { .. } => None,
+            State::Watching { version, since, heard, .. } => {
+                self.state = State::Waiting { from: Some(version), expired: false };
+                if !heard && step.now.since(since) < SHORT {
+                    self.backoff.failed(REQUESTS, step.now, step.rng);
+                }
+                None
+            }
+            State::Listing { mut found, expired, .. } => match list::rest(&response.body, &self.watched) {
+                Ok(list::Rest { resource_version: version, next: None }) => {
+                    self.backoff.succeeded();
+                    self.synced = true;
+                    found.shrink_to_fit();
+                    self.state = State::Waiting { from: Some(version), expired: false };
+                    Some(Change::All(found))
+                }
+                Ok(list::Rest { next: Some(next), .. }) => {
+                    let request = self.watched.list(ListFrom::Next(&next));
+                    let op = begin(request, Some(LIST_TIMEOUT), step.outbox);
+                    self.state = State::Listing { op, found, expired };
+                    None
+                }
+                Err(why) => {
+                    self.report(&why, step);
+                    self.backoff.failed(REQUESTS, step.now, step.rng);
+                    None
+                }
+            },
+        }
+    }
+
+    /// The server answered with an error.
+    fn failed(&mut self, refusal: &Refusal, step: &mut Step<'_>) {
+        if refusal.is_expired() {
+            self.state = State::Waiting { from: None, expired: true };
+        }
+        self.backoff.refused(Some(refusal), REQUESTS, step.now, step.rng);
+        self.idle();
+    }
+
+    /// The answer makes no sense: it changes nothing, and the request is repeated.
+    fn broken(&mut self, op: OpId, why: &str, step: &mut Step<'_>) {
+        step.outbox.push(Effect::Cancel { op });
+        self.report(why, step);
+        self.again(step);
+    }
+
+    fn again(&mut self, step: &mut Step<'_>) {
+        self.backoff.failed(REQUESTS, step.now, step.rng);
+        self.idle();
+    }
+
+    /// Waits for the next request, which continues the watch if there was one.
+    fn idle(&mut self) {
+        let (from, expired) = match std::mem::replace(&mut self.state, State::Waiting { from: None, expired: false }) {
+            State::Watching { version, .. } => (Some(version), false),
+            State::Listing { expired, .. } => (None, expired),
+            State::Waiting { from, expired } => (from, expired),
+        };
+        self.state = State::Waiting { from, expired };
+    }
+
+    fn report(&self, why: &str, step: &mut Step<'_>) {
+        let message = format!("the answer of the API server for {} is unusable: {why}", self.watched.kind());
+        super::warn(step.outbox, message);
+    }
+}
+
+/// Sends a request.
+pub fn begin(request: ApiRequest, timeout: Option<Duration>, outbox: &mut Outbox) -> OpId {
+    outbox.begin(Owner::Cluster, |op| Effect::Api { op, request, timeout })
+}

@@ -1,0 +1,242 @@
+//! Reports the status of the API server's pods, and confirms their deletion.
+//!
+//! A patch carries the pod's UID, so that it never changes another pod of the same name. The deletion with grace period 0 is sent
+//! after the last status, and only for a pod of which nothing runs and whose volumes are gone.
+
+use super::backoff::{Backoff, REQUESTS};
+use super::reflector::{Step, begin};
+use super::pods::Stored;
+use crate::api::cluster::pod_status::{Patch, Reported};
+use crate::api::cluster::request::{ApiError, ApiResponse};
+use crate::api::cluster::requests;
+use crate::api::cluster::status::{Failure, Refusal};
+use crate::api::names::{FullName, Uid};
+use crate::api::time::Boot;
+use crate::engine::op::OpId;
+use k8s_openapi::api::core::v1 as core;
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Requests in flight for all pods.
+const PARALLEL: usize = 10;
+
+#[derive(Debug, Default, Serialize)]
+pub struct Reports {
+    pods: BTreeMap<Uid, Report>,
+    /// Pods that may have something to report.
+    changed: BTreeSet<Uid>,
+    in_flight: BTreeMap<OpId, Uid>,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    name: FullName,
+    /// The status at the server.
+    #[serde(skip)]
+    stored: core::PodStatus,
+    /// Ours. None: nothing is known about the pod yet.
+    #[serde(skip)]
+    ours: Option<core::PodStatus>,
+    #[serde(skip)]
+    reported: Reported,
+    state: State,
+    backoff: Backoff,
+}
+
+#[derive(Debug, Serialize)]
+enum State {
+    /// `patch`: in flight.
+    Live {
+        #[serde(skip)]
+        patch: Option<Patch>,
+    },
+    /// Nothing of the deleted pod is left. Its last status is reported, then its deletion is confirmed.
+    Ended {
+        #[serde(skip)]
+        patch: Option<Patch>,
+    },
+    Deleting,
+    /// The server has confirmed it, and the watch shows it soon.
+    Deleted,
+}
+
+impl Reports {
+    /// The server has this status.
+    pub fn stored(&mut self, uid: &Uid, name: &FullName, stored: &Stored) {
+        let report = self.pods.entry(uid.clone()).or_insert_with(|| Report::new(name.clone()));
+        // The watch may still show the past.
+        if report.reported.is_current(&stored.resource_version) {
+            report.stored = stored.status.clone();
+            self.changed.insert(uid.clone());
+        }
+    }
+
+    /// Our status has changed.
+    pub fn publish(&mut self, uid: &Uid, name: &FullName, status: core::PodStatus) {
+        let report = self.pods.entry(uid.clone()).or_insert_with(|| Report::new(name.clone()));
+        if report.ours.as_ref() != Some(&status) && matches!(report.state, State::Live { .. }) {
+            report.ours = Some(status);
+            self.changed.insert(uid.clone());
+        }
+    }
+
+    /// Nothing of the deleted pod is left on the node. `last`: its last status, if that is known.
+    pub fn ended(&mut self, uid: &Uid, name: &FullName, last: Option<core::PodStatus>) {
+        let report = self.pods.entry(uid.clone()).or_insert_with(|| Report::new(name.clone()));
+        if let State::Live { patch } = &mut report.state {
+            report.state = State::Ended { patch: patch.take() };
+            report.ours = last.or(report.ours.take());
+            self.changed.insert(uid.clone());
+        }
+    }
+
+    /// The deletion is being confirmed.
+    pub fn is_ended(&self, uid: &Uid) -> bool {
+        self.pods.get(uid).is_some_and(|r| !matches!(r.state, State::Live { .. }))
+    }
+
+    /// The object does not exist any more.
+    pub fn gone(&mut self, uid: &Uid) {
+        self.pods.remove(uid);
+        self.changed.remove(uid);
+    }
+
+    /// The server answers again.
+    pub fn hurry(&mut self) {
+        for report in self.pods.values_mut() {
+            report.backoff.hurry();
+        }
+    }
+
+    pub fn next(&self) -> Option<Boot> {
+        if self.in_flight.len() >= PARALLEL {
+            return None;
+        }
+        let waits = |uid: &&Uid| !self.in_flight.values().any(|busy| busy == *uid);
+        let due = self.changed.iter().filter(waits).filter_map(|uid| self.pods.get(uid));
+        due.map(|report| report.backoff.at()).min()
+    }
+
+    pub fn step(&mut self, step: &mut Step<'_>) {
+        let busy: BTreeSet<&Uid> = self.in_flight.values().collect();
+        let due = |uid: &&Uid| {
+            !busy.contains(uid) && self.pods.get(*uid).is_none_or(|report| report.backoff.is_due(step.now))
+        };
+        let due: Vec<Uid> = self.changed.iter().filter(due).cloned().collect();
+        for uid in due {
+            if self.in_flight.len() >= PARALLEL {
+                return;
+            }
+            self.changed.remove(&uid);
+            let Some(report) = self.pods.get_mut(&uid) else { continue };
+            if let Some(op) = report.step(&uid, step) {
+                self.in_flight.insert(op, uid);
+            }
+        }
+    }
+
+    /// False: the operation is not one of the reports.
+    pub fn answered(&mut self, op: OpId, result: &Result<ApiResponse, ApiError>, step: &mut Step<'_>) -> bool {
+        let Some(uid) = self.in_flight.remove(&op) else { return false };
+        let Some(report) = self.pods.get_mut(&uid) else { return true };
+        if report.answered(result, step) {
+            self.changed.insert(uid);
+        }
+        true
+    }
+}
+
+impl Report {
+    fn new(name: FullName) -> Report {
+        Report {
+            name,
+            stored: core::PodStatus::default(),
+            ours: None,
+            reported: Reported::default(),
+            state: State::Live { patch: None },
+            backoff: Backoff::default(),
+        }
+    }
+
+    /// Begins the next request, if there is something to report.
+    fn step(&mut self, uid: &Uid, step: &mut Step<'_>) -> Option<OpId> {
+        let (State::Live { patch } | State::Ended { patch }) = &mut self.state else { return None };
+        if let Some(ours) = &self.ours
+            && let Some(new) = self.reported.patch(uid, Some(&self.stored), ours)
+        {
+            let request = requests::patch_pod_status(&self.name, new.body.clone());
+            *patch = Some(new);
+            return Some(begin(request, Some(TIMEOUT), step.outbox));
+        }
+        match self.state {
+            State::Ended { .. } => {
+                self.state = State::Deleting;
+                Some(begin(requests::delete_pod(&self.name, uid), Some(TIMEOUT), step.outbox))
+            }
+            _ => None,
+        }
+    }
+
+    /// True: there may be something to report now.
+    fn answered(&mut self, result: &Result<ApiResponse, ApiError>, step: &mut Step<'_>) -> bool {
+        let deleting = matches!(self.state, State::Deleting);
+        let sent = match &mut self.state {
+            State::Live { patch } | State::Ended { patch } => patch.take(),
+            State::Deleting | State::Deleted => None,
+        };
+        let refusal = match result.as_ref().map(|response| (response, Refusal::of(response))) {
+            Ok((response, None)) => {
+                self.backoff.succeeded();
+                if deleting {
+                    self.state = State::Deleted;
+                    return false;
+                }
+                if let Some((sent, stored)) = sent.zip(read(&response.body)) {
+                    self.reported.acknowledge(&sent, &stored.status, &stored.resource_version);
+                    self.stored = stored.status;
+                }
+                return true;
+            }
+            Ok((_, refusal)) => refusal,
+            Err(_) => None,
+        };
+        match refusal.as_ref().map(|r| r.failure) {
+            // The pod is gone, or another pod has its name. The Node authorizer answers 403 for a pod that does not exist.
+            Some(Failure::NotFound | Failure::Conflict) if deleting => {
+                self.state = State::Deleted;
+                return false;
+            }
+            Some(Failure::NotFound) => {
+                self.state = State::Deleted;
+                return false;
+            }
+            Some(Failure::Invalid) => {
+                // The same patch would be refused again.
+                let why = refusal.map(|r| r.to_string()).unwrap_or_default();
+                let message = format!("the API server refuses the status of pod {}: {why}", self.name);
+                super::warn(step.outbox, message);
+                if let Some(sent) = sent {
+                    self.reported.acknowledge(&sent, &self.stored, "");
+                }
+                return matches!(self.state, State::Ended { .. });
+            }
+            _ => {}
+        }
+        if deleting {
+            self.state = State::Ended { patch: None };
+        }
+        self.backoff.refused(refusal.as_ref(), REQUESTS, step.now, step.rng);
+        true
+    }
+}
+
+/// The pod in the answer to a patch.
+fn read(body: &[u8]) -> Option<Stored> {
+    let mut pod: Value = serde_json::from_slice(body).ok()?;
+    let resource_version = pod.pointer("/metadata/resourceVersion")?.as_str()?.to_owned();
+    let status = serde_json::from_value(pod.get_mut("status")?.take()).ok()?;
+    Some(Stored { status, resource_version })
+}

@@ -1,0 +1,307 @@
+//! Connects the machines of the cluster (`engine/cluster`) with the workers: the API server's pods are desired, their statuses are
+//! reported, and their deletion is confirmed when nothing of them is left.
+
+use super::Engine;
+use crate::api::cluster::event::{Event, Involved};
+use crate::api::cluster::pod_object::Rejection;
+use crate::api::cluster::pod_status;
+use crate::api::cluster::node::{Address, Condition, NodeReport, Pressure, may_set_label};
+use crate::api::eviction;
+use crate::api::cluster::request::{ApiError, ApiRequest, ApiResponse};
+use crate::api::cluster::requests;
+use crate::api::data_object::DataKey;
+use crate::api::names::Uid;
+use crate::api::pod::Pod;
+use crate::api::time::Wall;
+use crate::api::{environment, volume_contents};
+use crate::engine::cluster::member::Member;
+use crate::engine::cluster::pods::Seen;
+use crate::engine::cluster::reflector::Step;
+use crate::engine::config::EngineConfig;
+use crate::engine::effect::{Effect, Notice, Severity};
+use crate::engine::event::ApiEvent;
+use crate::engine::op::{OpError, OpId};
+use crate::engine::pod::worker::Worker;
+use k8s_openapi::api::core::v1 as core;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+/// The objects that a pod refers to.
+fn references(pod: &Pod) -> impl Iterator<Item = DataKey> {
+    volume_contents::references(pod).chain(environment::references(pod)).chain(pod.image_pull_secrets())
+}
+
+impl Engine {
+    fn with_member<T>(&mut self, f: impl FnOnce(&mut Member, &mut Step<'_>) -> T) -> Option<T> {
+        let Engine { cluster, now, rng, outbox, .. } = self;
+        let member = cluster.member_mut()?;
+        Some(f(member, &mut Step { now: now.boot, wall: now.wall, rng, outbox }))
+    }
+
+    pub(super) fn api_event(&mut self, event: ApiEvent) {
+        match event {
+            ApiEvent::Item { op, json } => {
+                self.with_member(|member, step| member.item(op, &json, step));
+            }
+            ApiEvent::Line { op, json } => {
+                let seen = self.with_member(|member, step| member.line(op, &json, step)).unwrap_or_default();
+                self.pods_seen(seen, false);
+            }
+            ApiEvent::Done { op, result } => self.api_answered(op, &result),
+        }
+    }
+
+    fn api_answered(&mut self, op: OpId, result: &Result<ApiResponse, ApiError>) {
+        // A cancelled request of the past is not known any more.
+        if self.outbox.ops.end(op).is_none() {
+            return;
+        }
+        if let Some((seen, listed)) = self.with_member(|member, step| member.answered(op, result, step)) {
+            self.pods_seen(seen, listed);
+            self.cluster_data_changed();
+        }
+    }
+
+    fn pods_seen(&mut self, seen: Vec<Seen>, listed: bool) {
+        if !seen.is_empty() || listed {
+            self.follow_data();
+            self.compare();
+        }
+    }
+
+    /// Follows the ConfigMaps and Secrets of the pods that run here or will run.
+    fn follow_data(&mut self) {
+        let Engine { cluster, outbox, .. } = self;
+        let Some(member) = cluster.member_mut() else { return };
+        let keys: BTreeSet<DataKey> =
+            member.pods.iter().filter_map(|(_, bound)| bound.pod.as_deref()).flat_map(references).collect();
+        member.data.follow(keys, outbox);
+    }
+
+    /// A record of the cluster has been written.
+    pub(super) fn cluster_recorded(&mut self, op: OpId, result: Result<(), OpError>) {
+        self.with_member(|member, step| member.recorded(op, result, step.outbox));
+        self.cluster_data_changed();
+    }
+
+    /// W9: pods that wait for a ConfigMap or a Secret continue, and volumes get the new files.
+    fn cluster_data_changed(&mut self) {
+        let Some(changed) = self.with_member(|member, _| member.data.take_changed()) else { return };
+        if changed.is_empty() {
+            return;
+        }
+        for (uid, worker) in &mut self.workers {
+            let of_api = worker.pod.as_ref().is_some_and(|pod| pod.is_from_api_server());
+            if of_api && worker.data_changed(&changed, self.now.boot) {
+                self.dirty.insert(uid.clone());
+            }
+        }
+        self.compare();
+    }
+
+    /// The records of the API server's pods and of their objects, found at the start.
+    pub(super) fn take_cluster_records(&mut self, objects: &[(String, String)]) {
+        let Engine { cluster, desired, outbox, .. } = self;
+        let Some(member) = cluster.member_mut() else { return };
+        for pod in desired.recorded_pods().filter(|pod| pod.is_from_api_server()) {
+            member.pods.recorded(pod);
+        }
+        for (key, text) in objects {
+            member.data.record_found(key, text, outbox);
+        }
+    }
+
+    pub(super) fn cluster_timer(&mut self) {
+        self.with_member(|member, _| member.timer_fired());
+    }
+
+    /// The API server's pods that are desired on this node now.
+    pub(super) fn cluster_pods(&self) -> Vec<Rc<Pod>> {
+        let Some(member) = self.cluster.member() else { return Vec::new() };
+        let desired = member.pods.iter().filter(|(_, bound)| bound.deletion.is_none());
+        let desired = desired.filter_map(|(uid, bound)| {
+            let pod = bound.pod.as_ref()?;
+            // A pod starts only with its ConfigMaps and Secrets, and never again after its end.
+            let starts = || !bound.ended && member.data.knows(references(pod));
+            (bound.recorded || self.workers.contains_key(uid) || starts()).then(|| pod.clone())
+        });
+        desired.collect()
+    }
+
+    /// The grace period with which the API server deletes the pod.
+    pub(super) fn deletion_grace(&self, uid: &Uid) -> Option<std::time::Duration> {
+        self.cluster.member()?.pods.get(uid)?.deletion
+    }
+
+    /// A deletion with a shorter grace period may follow.
+    pub(super) fn shorten_deletions(&mut self) {
+        let Some(member) = self.cluster.member() else { return };
+        let deleted: Vec<_> = member.pods.iter().filter_map(|(uid, b)| Some((uid.clone(), b.deletion?))).collect();
+        for (uid, grace) in deleted {
+            self.with_worker(&uid, |worker, entry, ctx| worker.shorten(grace, entry, ctx));
+        }
+    }
+
+    /// The worker of a deleted pod is forgotten: nothing of the pod is left.
+    pub(super) fn deleted_pod_is_gone(&mut self, uid: &Uid, last: &core::PodStatus) {
+        let Some(member) = self.cluster.member_mut() else { return };
+        if let Some(bound) = member.pods.get(uid).filter(|bound| bound.deletion.is_some()) {
+            let name = bound.name.clone();
+            member.reports.ended(uid, &name, Some(last.clone()));
+        }
+    }
+
+    /// Reports what this step has changed, and begins the requests that are due.
+    pub(super) fn step_cluster(&mut self) {
+        if self.cluster.member().is_none() {
+            return;
+        }
+        self.publish_to_cluster();
+        self.confirm_deletions();
+        let now = self.now;
+        let wants = self.cluster.member().is_some_and(|member| member.wants_report(now.boot));
+        let report = wants.then(|| self.node_report());
+        let name = self.config.node.name.clone();
+        self.with_member(|member, step| {
+            member.step(report.as_ref(), &name, step);
+            member.arm(step.outbox);
+        });
+    }
+
+    fn publish_to_cluster(&mut self) {
+        let Engine { cluster, outbox, workers, config, now, .. } = self;
+        let Some(member) = cluster.member_mut() else { return };
+        for effect in &outbox.effects {
+            match effect {
+                Effect::Publish { uid, name } => {
+                    // A pod that was stopped for a shutdown runs again after it: its phase stays.
+                    let worker = workers.get(uid).filter(|w| w.is_shown() && !w.is_held_back());
+                    if let Some(worker) = worker {
+                        let generation = member.pods.get(uid).and_then(|bound| bound.generation);
+                        member.publish(uid, name, complete(worker, generation, config));
+                    }
+                }
+                Effect::Notice(notice) => {
+                    if let Some(request) = post(notice, &config.node.name, now.wall) {
+                        member.post(request);
+                    }
+                }
+                _ => {}
+            }
+        }
+        // Pods that Wherry cannot run.
+        let refused: Vec<_> = member
+            .pods
+            .iter()
+            .filter(|(_, bound)| bound.pod.is_none() && !bound.ended)
+            .map(|(uid, bound)| (uid.clone(), bound.name.clone(), bound.refusal.clone()))
+            .collect();
+        for (uid, name, rejection) in refused {
+            let status = core::PodStatus {
+                phase: Some("Failed".to_owned()),
+                reason: rejection.as_ref().map(|r| r.reason().to_string()),
+                message: rejection.as_ref().map(Rejection::message),
+                ..core::PodStatus::default()
+            };
+            member.publish(&uid, &name, status);
+        }
+    }
+
+    /// A deleted pod without a worker has nothing on this node, once the runtime's pods are known.
+    fn confirm_deletions(&mut self) {
+        if !self.desired.is_known() || !self.pleg.was_compared() {
+            return;
+        }
+        let Engine { cluster, workers, pleg, .. } = self;
+        let Some(member) = cluster.member_mut() else { return };
+        let without: Vec<_> = member
+            .pods
+            .iter()
+            .filter(|(uid, bound)| {
+                bound.deletion.is_some()
+                    && !workers.contains_key(*uid)
+                    && pleg.knows_nothing_of(uid)
+                    && !member.reports.is_ended(uid)
+            })
+            .map(|(uid, bound)| (uid.clone(), bound.name.clone()))
+            .collect();
+        for (uid, name) in without {
+            member.reports.ended(&uid, &name, None);
+        }
+    }
+
+    /// The node for the API server.
+    fn node_report(&self) -> NodeReport {
+        let node = &self.config.node;
+        let cluster = self.config.cluster.clone().unwrap_or_default();
+        let address = |kind: &str, address: &str| Address { kind: kind.to_owned(), address: address.to_owned() };
+        let internal = cluster.addresses.iter().map(|ip| address("InternalIP", ip));
+        let pressure = |of, condition| Condition::pressure(of, self.eviction.pressure().has(condition));
+        let waiting: Vec<String> = self.checks(self.now.boot).into_iter().filter_map(|c| c.result.err()).collect();
+        let why_not = match self.shutdown.is_on() {
+            true => Some("node is shutting down".to_owned()),
+            false => Some(waiting.join("; ")).filter(|_| !waiting.is_empty()),
+        };
+        let mut info = cluster.info;
+        info.container_runtime_version = self.runtime.name_and_version();
+        NodeReport {
+            name: node.name.clone(),
+            labels: node.labels.iter().filter(|(key, _)| may_set_label(key)).map(|(k, v)| (k.clone(), v.clone())).collect(),
+            addresses: internal.chain([address("Hostname", &node.name)]).collect(),
+            capacity: node.capacity.clone(),
+            allocatable: node.allocatable.clone(),
+            conditions: vec![
+                pressure(Pressure::Memory, eviction::Condition::MemoryPressure),
+                pressure(Pressure::Disk, eviction::Condition::DiskPressure),
+                pressure(Pressure::Pid, eviction::Condition::PidPressure),
+                Condition::ready(why_not.as_deref()),
+            ],
+            info,
+            ..NodeReport::default()
+        }
+    }
+}
+
+/// The status for the API server.
+fn complete(worker: &Worker, generation: Option<i64>, config: &EngineConfig) -> core::PodStatus {
+    let addresses = config.cluster.as_ref().map(|cluster| cluster.addresses.as_slice()).unwrap_or_default();
+    let host_network = worker.pod.as_ref().is_some_and(|pod| pod.host_network());
+    let mut status = worker.status.clone();
+    pod_status::complete(&mut status, addresses, host_network, generation);
+    status
+}
+
+/// The event for the API server. None: it is about a pod that the server does not know.
+fn post(notice: &Notice, node: &str, now: Wall) -> Option<ApiRequest> {
+    let field_path = notice.container.as_ref().zip(notice.pod.as_ref()).map(|(c, pod)| field_path(pod, c));
+    let involved = match &notice.pod {
+        Some(pod) if !pod.is_from_api_server() => return None,
+        Some(pod) => {
+            let field_path = field_path.as_deref().unwrap_or_default();
+            Involved::Pod { name: &pod.name, uid: &pod.uid, field_path }
+        }
+        None => Involved::Node,
+    };
+    let event = Event {
+        involved,
+        node,
+        is_warning: notice.severity == Severity::Warning,
+        reason: notice.reason.as_str(),
+        message: &notice.message,
+        first: now,
+        last: now,
+        count: 1,
+    };
+    Some(requests::create_event(event.namespace(), event.object()))
+}
+
+/// As a kubelet names a container in an event.
+fn field_path(pod: &Pod, container: &str) -> String {
+    let is_init = pod.init_containers().iter().any(|c| c.name == container);
+    let list = match (is_init, pod.ephemeral(container)) {
+        (true, _) => "initContainers",
+        (false, Some(_)) => "ephemeralContainers",
+        (false, None) => "containers",
+    };
+    format!("spec.{list}{{{container}}}")
+}

@@ -1,0 +1,255 @@
+//! A node of a cluster: pods of the API server, with and without the server.
+
+use crate::runtime::Life;
+use crate::story::{NEVER, ONE, node_with};
+use crate::world::{S, World, config};
+use serde_json::json;
+use wherry::engine::config::{ClusterConfig, EngineConfig};
+
+fn cluster() -> EngineConfig {
+    EngineConfig { cluster: Some(ClusterConfig { addresses: vec!["10.0.0.7".into()], ..ClusterConfig::default() }), ..config() }
+}
+
+/// A node that is registered.
+fn member() -> World {
+    let mut w = node_with(cluster());
+    w.run(5);
+    assert!(w.api.node().is_some(), "{}", w.trace());
+    w
+}
+
+/// With a pod that runs.
+fn running(name: &str) -> World {
+    let mut w = member();
+    w.api_pod(name, "uid-1", ONE);
+    w.run(3);
+    assert!(w.runs(&format!("{name}/main")), "{}", w.trace());
+    w
+}
+
+impl World {
+    fn api_phase(&self, name: &str) -> String {
+        let pod = self.api.pod(name);
+        pod.and_then(|pod| pod["status"]["phase"].as_str()).unwrap_or_default().to_owned()
+    }
+
+    fn api_ready(&self, name: &str) -> String {
+        let pod = self.api.pod(name).cloned().unwrap_or_default();
+        let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let ready = conditions.iter().find(|c| c["type"] == "Ready").cloned().unwrap_or_default();
+        ready["status"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+#[test]
+fn c1_the_node_registers_and_renews_its_lease() {
+    let mut w = member();
+    let node = w.api.node().unwrap();
+    assert_eq!(node["metadata"]["name"], "lab");
+    let ready = node["status"]["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "Ready").unwrap();
+    assert_eq!(ready["status"], "True", "{}", w.trace());
+    let before = w.api.count("PATCH /apis/coordination.k8s.io");
+    w.run(600);
+    let renewals = w.api.count("PATCH /apis/coordination.k8s.io") - before;
+    assert!((57..=63).contains(&renewals), "{renewals}");
+    // Nothing else but the heartbeat of the status, and the watch that ended.
+    let all = w.api.requests.len();
+    w.run(600);
+    assert!(w.api.requests.len() - all < 75, "{:?}", &w.api.requests[all..]);
+}
+
+#[test]
+fn c1_a_node_that_was_deleted_is_created_again() {
+    let mut w = running("web");
+    w.api_remove("/api/v1/nodes", "lab");
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+    w.api_remove(leases, "lab");
+    w.run(15);
+    assert!(w.api.node().is_some() && w.api.object(leases, "lab").is_some(), "{}", w.trace());
+    assert!(w.runs("web/main"));
+    w.assert_well();
+}
+
+#[test]
+fn c2_a_pod_runs_is_reported_and_its_deletion_is_confirmed() {
+    let mut w = running("web");
+    assert_eq!((w.api_phase("web"), w.api_ready("web")), ("Running".into(), "True".into()), "{}", w.trace());
+    w.api_delete_pod("web", 5);
+    w.run(10);
+    assert!(w.api.pod("web").is_none(), "{}", w.trace());
+    assert_eq!(w.api.count("DELETE /api/v1/namespaces/default/pods/web"), 1);
+    w.run(60);
+    w.assert_clean();
+}
+
+#[test]
+fn c2_a_deletion_is_confirmed_only_when_nothing_runs() {
+    let mut w = member();
+    w.life("web/main", &[Life::deaf()]);
+    w.api_pod("web", "uid-1", ONE);
+    w.run(3);
+    w.api_delete_pod("web", 20);
+    w.run(15);
+    assert!(w.runs("web/main") && w.api.count("DELETE") == 0, "{}", w.trace());
+    // The grace period becomes shorter.
+    w.api_delete_pod("web", 1);
+    w.run(3);
+    assert!(!w.runs("web/main"), "{}", w.trace());
+    w.run(10);
+    assert!(w.api.pod("web").is_none(), "{}", w.trace());
+}
+
+#[test]
+fn c2_a_kill_of_wherry_loses_no_deletion() {
+    for after in 0..12 {
+        let mut w = running("web");
+        w.api_delete_pod("web", 2);
+        w.run_ms(after * 400);
+        w.restart_engine();
+        w.run(40);
+        assert!(w.api.pod("web").is_none() && !w.runs("web/main"), "{after}: {}", w.trace());
+        w.assert_clean();
+    }
+}
+
+#[test]
+fn c2_a_job_that_has_completed_stays_completed() {
+    let mut w = member();
+    w.life("job/main", &[Life::exits(0, std::time::Duration::from_secs(1))]);
+    w.api_pod("job", "uid-1", NEVER);
+    w.run(10);
+    assert_eq!(w.api_phase("job"), "Succeeded", "{}", w.trace());
+    w.restart_engine();
+    w.run(30);
+    assert_eq!((w.api_phase("job"), w.runs("job/main")), ("Succeeded".into(), false), "{}", w.trace());
+    w.api_delete_pod("job", 30);
+    w.run(5);
+    assert!(w.api.pod("job").is_none(), "{}", w.trace());
+}
+
+#[test]
+fn c3_without_the_server_pods_run_on_and_restart() {
+    let mut w = running("web");
+    w.api_away(true);
+    w.run(3600);
+    let first = w.running("web/main");
+    w.exit_of("web/main", 1);
+    w.run(30);
+    assert!(w.runs("web/main") && w.running("web/main") != first, "{}", w.trace());
+    w.api_away(false);
+    w.run(2);
+    let ready = w.until("the restart is reported", 3, |w| {
+        let pod = w.api.pod("web").cloned().unwrap_or_default();
+        pod["status"]["containerStatuses"][0]["restartCount"] == json!(1)
+    });
+    assert!(ready < 3000);
+    w.assert_well();
+}
+
+#[test]
+fn c3_a_reboot_without_the_server_starts_the_pods_again() {
+    let mut w = running("web");
+    w.api_away(true);
+    w.run(60);
+    w.reboot(S);
+    w.run(60);
+    assert!(w.runs("web/main"), "{}", w.trace());
+    w.api_away(false);
+    w.run(20);
+    assert!(w.runs("web/main"), "{}", w.trace());
+    assert_eq!((w.api_phase("web"), w.api_ready("web")), ("Running".into(), "True".into()), "{}", w.trace());
+    w.assert_well();
+}
+
+#[test]
+fn c3_an_empty_or_foreign_answer_is_no_list() {
+    for text in ["", "{}", "<html>login</html>", r#"{"kind":"PodList","apiVersion":"v1","metadata":{}}"#, r#"{"kind":"Status"}"#] {
+        let mut w = running("web");
+        w.api.foreign = Some(text.to_owned());
+        w.api.forgets_versions();
+        w.restart_engine();
+        w.run(120);
+        assert!(w.runs("web/main"), "{text}: {}", w.trace());
+        w.api.foreign = None;
+        w.run(60);
+        assert!(w.runs("web/main"));
+        w.api_delete_pod("web", 1);
+        w.run(40);
+        assert!(!w.runs("web/main"), "{text}: {}", w.trace());
+    }
+}
+
+#[test]
+fn c3_a_pod_that_was_removed_by_force_during_an_absence_stops() {
+    let mut w = running("web");
+    w.api_away(true);
+    w.run(60);
+    w.api_remove("/api/v1/namespaces/default/pods", "web");
+    w.run(60);
+    assert!(w.runs("web/main"));
+    w.api_away(false);
+    w.run(10);
+    assert!(w.runs("web/main") || w.running("web/main").is_empty());
+    w.run(60);
+    assert!(!w.runs("web/main"), "{}", w.trace());
+    assert_eq!(w.api.count("DELETE"), 0);
+    w.assert_clean();
+}
+
+#[test]
+fn c3_an_expired_version_is_listed_again() {
+    let mut w = running("web");
+    w.api_away(true);
+    w.api_pod("db", "uid-2", ONE);
+    w.api.forgets_versions();
+    w.api_away(false);
+    w.run(20);
+    assert!(w.runs("db/main") && w.runs("web/main"), "{}", w.trace());
+}
+
+#[test]
+fn c4_a_pod_waits_for_its_configmap_and_has_it_offline() {
+    let mut w = member();
+    let spec = "containers: [{name: main, image: 'busybox:1.35', envFrom: [{configMapRef: {name: settings}}]}]";
+    w.api.refusals = vec![];
+    w.api_set(
+        "/api/v1/namespaces/default/configmaps",
+        json!({ "kind": "ConfigMap", "apiVersion": "v1", "metadata": { "name": "settings", "namespace": "default" }, "data": { "A": "1" } }),
+    );
+    w.api_pod("web", "uid-1", spec);
+    w.run(5);
+    assert!(w.runs("web/main"), "{}", w.trace());
+    w.api_away(true);
+    w.reboot(S);
+    w.run(60);
+    assert!(w.runs("web/main"), "{}", w.trace());
+    w.exit_of("web/main", 1);
+    w.run(60);
+    assert!(w.runs("web/main"), "{}", w.trace());
+}
+
+#[test]
+fn c5_a_pod_that_was_evicted_by_the_node_has_failed() {
+    let mut w = running("web");
+    w.kill_uid("uid-1".into(), wherry::engine::pod::kill::TerminationSource::Eviction, Some(1));
+    w.run(10);
+    w.release(wherry::engine::pod::kill::TerminationSource::Eviction);
+    w.run(60);
+    assert_eq!((w.api_phase("web"), w.runs("web/main")), ("Failed".into(), false), "{}", w.trace());
+}
+
+#[test]
+fn c5_pods_of_manifests_do_not_depend_on_the_server() {
+    let mut w = World::new(cluster());
+    w.history = Some(Vec::new());
+    w.runtime.images.insert(crate::story::IMAGE.into());
+    w.api.away = true;
+    w.start();
+    w.file("local", ONE);
+    w.run(5);
+    assert!(w.runs("local/main"), "{}", w.trace());
+    w.api_away(false);
+    w.run(10);
+    assert!(w.api.node().is_some() && w.runs("local/main"));
+    w.assert_well();
+}

@@ -1,0 +1,318 @@
+//! The API server of a cluster: objects with versions, lists, watches, patches, and its faults. It knows only the requests of a node.
+
+use super::{MS, World};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use wherry::api::cluster::request::{ApiError, ApiRequest, ApiResponse, Method, Reading};
+use wherry::engine::event::{ApiEvent, Event};
+use wherry::engine::op::OpId;
+
+/// The time of an answer (ns).
+const LATENCY: u64 = 2 * MS;
+
+#[derive(Default)]
+pub struct ApiServer {
+    pub away: bool,
+    version: u64,
+    /// By collection path and name.
+    objects: BTreeMap<(String, String), Value>,
+    /// Each change with its version: type, collection, object.
+    changes: Vec<(u64, &'static str, String, Value)>,
+    /// Older versions have expired.
+    oldest: u64,
+    watches: BTreeMap<OpId, Watch>,
+    /// The requests that the server received: `PATCH /api/v1/nodes/lab/status`, with the time (ns).
+    pub requests: Vec<(u64, String)>,
+    /// Lists of pods are answered with this text instead.
+    pub foreign: Option<String>,
+    /// The next requests are refused with these codes, the last one first.
+    pub refusals: Vec<u16>,
+}
+
+struct Watch {
+    collection: String,
+    selector: String,
+    from: u64,
+}
+
+/// A collection across namespaces is stored by namespace: `/api/v1/pods` lists `/api/v1/namespaces/x/pods`.
+fn belongs(stored: &str, asked: &str) -> bool {
+    stored == asked || asked == "/api/v1/pods" && stored.starts_with("/api/v1/namespaces/") && stored.ends_with("/pods")
+}
+
+fn matches(object: &Value, selector: &str) -> bool {
+    match selector.split_once('=') {
+        None => true,
+        Some(("spec.nodeName", node)) => object["spec"]["nodeName"] == node,
+        Some((_, name)) => object["metadata"]["name"] == name,
+    }
+}
+
+fn decoded(text: &str) -> String {
+    text.replace("%3D", "=").replace("%2F", "/")
+}
+
+/// Strategic merge: conditions by type; other lists are replaced.
+fn merge(into: &mut Value, patch: Value, field: &str) {
+    match (into, patch) {
+        (Value::Object(into), Value::Object(patch)) => {
+            for (key, value) in patch {
+                if key.starts_with('$') {
+                    continue;
+                }
+                match value {
+                    Value::Null => {
+                        into.remove(&key);
+                    }
+                    value => merge(into.entry(&key).or_insert(Value::Null), value, &key),
+                }
+            }
+        }
+        (Value::Array(into), Value::Array(patch)) if field == "conditions" => {
+            for condition in patch {
+                match into.iter_mut().find(|c| c["type"] == condition["type"]) {
+                    Some(old) => merge(old, condition, ""),
+                    None => into.push(condition),
+                }
+            }
+        }
+        (into, Value::Array(patch)) => {
+            *into = patch.into_iter().filter(|v| v.get("$patch").is_none()).collect();
+        }
+        (into @ Value::Null, Value::Object(patch)) => {
+            *into = Value::Object(Map::new());
+            merge(into, Value::Object(patch), field);
+        }
+        (into, patch) => *into = patch,
+    }
+}
+
+impl ApiServer {
+    fn change(&mut self, kind: &'static str, collection: &str, mut object: Value) -> Value {
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        let key = (collection.to_owned(), object["metadata"]["name"].as_str().unwrap_or_default().to_owned());
+        match kind {
+            "DELETED" => self.objects.remove(&key),
+            _ => self.objects.insert(key, object.clone()),
+        };
+        self.changes.push((self.version, kind, collection.to_owned(), object.clone()));
+        object
+    }
+
+    /// Only the newest version can be watched from now on.
+    pub fn forgets_versions(&mut self) {
+        self.oldest = self.version;
+        self.changes.clear();
+    }
+
+    pub fn object(&self, collection: &str, name: &str) -> Option<&Value> {
+        self.objects.get(&(collection.to_owned(), name.to_owned()))
+    }
+
+    pub fn pod(&self, name: &str) -> Option<&Value> {
+        self.object("/api/v1/namespaces/default/pods", name)
+    }
+
+    pub fn node(&self) -> Option<&Value> {
+        self.object("/api/v1/nodes", "lab")
+    }
+
+    pub fn events(&self) -> Vec<String> {
+        let of = |(collection, _): &(String, String)| collection.ends_with("/events");
+        let events = self.objects.iter().filter(|(key, _)| of(key)).map(|(_, event)| event);
+        events.map(|event| event["reason"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
+    /// The number of requests that begin like this.
+    pub fn count(&self, text: &str) -> usize {
+        self.requests.iter().filter(|(_, request)| request.starts_with(text)).count()
+    }
+
+    fn respond(&mut self, op: OpId, request: &ApiRequest) -> Option<(u16, Value)> {
+        let (path, query) = request.path.split_once('?').unwrap_or((&request.path, ""));
+        let query: BTreeMap<&str, String> =
+            query.split('&').filter_map(|p| p.split_once('=')).map(|(k, v)| (k, decoded(v))).collect();
+        let selector = query.get("fieldSelector").cloned().unwrap_or_default();
+        let body: Value = request.body.as_ref().map_or(Value::Null, |(_, text)| serde_json::from_str(text).unwrap());
+        match (request.method, request.reading) {
+            (Method::Get, Reading::Items) => {
+                let items: Vec<&Value> = self
+                    .objects
+                    .iter()
+                    .filter(|((collection, _), object)| belongs(collection, path) && matches(object, &selector))
+                    .map(|(_, object)| object)
+                    .collect();
+                Some((200, json!({ "items": items })))
+            }
+            (Method::Get, Reading::Lines) => {
+                let from: u64 = query.get("resourceVersion").and_then(|v| v.parse().ok()).unwrap_or(0);
+                if from < self.oldest {
+                    return Some((410, Value::Null));
+                }
+                self.watches.insert(op, Watch { collection: path.to_owned(), selector, from });
+                None
+            }
+            (Method::Post, _) if path.ends_with("/token") => Some((201, Value::Null)),
+            (Method::Post, _) => {
+                let name = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+                if self.object(path, &name).is_some() {
+                    return Some((409, json!("AlreadyExists")));
+                }
+                let mut object = body;
+                object["metadata"]["uid"] = json!(format!("uid-{}", self.version));
+                Some((201, self.change("ADDED", path, object)))
+            }
+            (method, _) => {
+                let path = path.strip_suffix("/status").unwrap_or(path);
+                let (collection, name) = path.rsplit_once('/').unwrap_or_default();
+                let Some(mut object) = self.object(collection, name).cloned() else { return Some((404, Value::Null)) };
+                let uid = body.pointer("/metadata/uid").or(body.pointer("/preconditions/uid"));
+                if uid.is_some_and(|uid| *uid != object["metadata"]["uid"]) {
+                    return Some((409, json!("Conflict")));
+                }
+                match method {
+                    Method::Get => Some((200, object)),
+                    Method::Delete => Some((200, self.change("DELETED", collection, object))),
+                    _ => {
+                        merge(&mut object, body, "");
+                        Some((200, self.change("MODIFIED", collection, object)))
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl World {
+    /// Someone creates or replaces an object.
+    pub fn api_set(&mut self, collection: &str, object: Value) {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let kind = if self.api.object(collection, name).is_some() { "MODIFIED" } else { "ADDED" };
+        self.note(|| format!("--- {kind} {collection}/{name}"));
+        self.api.change(kind, collection, object);
+        self.tell_watches();
+    }
+
+    /// The object disappears at once.
+    pub fn api_remove(&mut self, collection: &str, name: &str) {
+        self.note(|| format!("--- DELETED {collection}/{name}"));
+        let object = self.api.object(collection, name).cloned().expect("an object");
+        self.api.change("DELETED", collection, object);
+        self.tell_watches();
+    }
+
+    /// The scheduler binds a new pod to this node.
+    pub fn api_pod(&mut self, name: &str, uid: &str, spec: &str) {
+        let text = format!("{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{{spec}}}}}");
+        let mut pod = wherry::api::document::value(text.as_bytes()).expect("a pod");
+        pod["metadata"]["namespace"] = json!("default");
+        pod["metadata"]["uid"] = json!(uid);
+        pod["spec"]["nodeName"] = json!("lab");
+        pod["status"] = json!({ "phase": "Pending" });
+        self.api_set("/api/v1/namespaces/default/pods", pod);
+    }
+
+    /// A user deletes the pod.
+    pub fn api_delete_pod(&mut self, name: &str, grace: u64) {
+        let mut pod = self.api.pod(name).cloned().expect("a pod");
+        pod["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:00Z");
+        pod["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
+        self.api_set("/api/v1/namespaces/default/pods", pod);
+    }
+
+    /// The server cannot be reached from now on, or it can again.
+    pub fn api_away(&mut self, away: bool) {
+        self.note(|| format!("--- the API server is {}", if away { "away" } else { "back" }));
+        self.api.away = away;
+        if away {
+            for op in std::mem::take(&mut self.api.watches).into_keys() {
+                let result = Err(ApiError::Unknown("connection lost".into()));
+                self.event_in(MS, Event::Api(ApiEvent::Done { op, result }));
+            }
+        }
+    }
+
+    pub(super) fn api_cancel(&mut self, op: OpId) -> bool {
+        let was = self.api.watches.remove(&op).is_some();
+        if was {
+            let result = Err(ApiError::Unknown("cancelled".into()));
+            self.event_in(MS, Event::Api(ApiEvent::Done { op, result }));
+        }
+        was
+    }
+
+    /// The connections of an engine that was killed.
+    pub(super) fn api_disconnected(&mut self) {
+        self.api.watches.clear();
+    }
+
+    pub(super) fn api_request(&mut self, op: OpId, request: &ApiRequest) {
+        self.note(|| format!("  < {op} {request:?}"));
+        if self.api.away {
+            let result = Err(ApiError::NotSent("https://10.0.0.1:6443: connection refused".into()));
+            return self.event_in(MS, Event::Api(ApiEvent::Done { op, result }));
+        }
+        self.api.requests.push((self.clock.now, format!("{} {}", request.method.as_str(), request.path)));
+        if let Some(status) = self.api.refusals.pop() {
+            return self.api_answer(op, status, &json!({ "kind": "Status", "code": status }));
+        }
+        let is_pods = request.reading == Reading::Items && request.path.starts_with("/api/v1/pods");
+        if let Some(text) = self.api.foreign.clone().filter(|_| is_pods) {
+            let result = Ok(ApiResponse { status: 200, retry_after: None, body: text.into_bytes() });
+            return self.event_in(LATENCY, Event::Api(ApiEvent::Done { op, result }));
+        }
+        let Some((status, body)) = self.api.respond(op, request) else { return self.tell_watches() };
+        if request.reading == Reading::Items && status == 200 {
+            for item in body["items"].as_array().into_iter().flatten() {
+                let json = item.to_string().into_bytes();
+                self.event_in(LATENCY, Event::Api(ApiEvent::Item { op, json }));
+            }
+            let (kind, version) = match request.path.split('?').next().and_then(|p| p.rsplit('/').next()) {
+                Some("pods") => ("PodList", "v1"),
+                Some("nodes") => ("NodeList", "v1"),
+                Some("secrets") => ("SecretList", "v1"),
+                Some("configmaps") => ("ConfigMapList", "v1"),
+                other => panic!("a list of {other:?}"),
+            };
+            let metadata = json!({ "resourceVersion": self.api.version.max(1).to_string() });
+            let rest = json!({ "kind": kind, "apiVersion": version, "metadata": metadata });
+            return self.api_answer(op, 200, &rest);
+        }
+        let body = match status {
+            200 | 201 => body,
+            _ => json!({ "kind": "Status", "code": status, "reason": body }),
+        };
+        self.api_answer(op, status, &body);
+    }
+
+    fn api_answer(&mut self, op: OpId, status: u16, body: &Value) {
+        let result = Ok(ApiResponse { status, retry_after: None, body: body.to_string().into_bytes() });
+        self.event_in(LATENCY, Event::Api(ApiEvent::Done { op, result }));
+        self.tell_watches();
+    }
+
+    /// Sends each watch the changes that it has not seen.
+    fn tell_watches(&mut self) {
+        let mut lines = Vec::new();
+        for (op, watch) in &mut self.api.watches {
+            for (version, kind, collection, object) in &self.api.changes {
+                if *version > watch.from && belongs(collection, &watch.collection) && matches(object, &watch.selector) {
+                    let mut object = object.clone();
+                    object["kind"] = json!(match collection.rsplit('/').next() {
+                        Some("pods") => "Pod",
+                        Some("nodes") => "Node",
+                        Some("secrets") => "Secret",
+                        _ => "ConfigMap",
+                    });
+                    object["apiVersion"] = json!("v1");
+                    lines.push((*op, json!({ "type": kind, "object": object })));
+                }
+            }
+            watch.from = self.api.version;
+        }
+        for (op, line) in lines {
+            self.event_in(LATENCY, Event::Api(ApiEvent::Line { op, json: line.to_string().into_bytes() }));
+        }
+    }
+}
