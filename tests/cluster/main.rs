@@ -16,6 +16,7 @@ mod outage;
 mod scheduling;
 mod start;
 mod tokens;
+mod wherry;
 
 use serde_json::{Value, json};
 use support::control_plane::ControlPlane;

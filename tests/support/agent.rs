@@ -38,6 +38,8 @@ pub struct Agent {
     pub under: Vec<&'static str>,
     /// Environment variables in addition to those of the test program.
     pub environment: Vec<(String, String)>,
+    /// The name of the node.
+    node: String,
     runtime_socket: PathBuf,
     child: Option<Child>,
 }
@@ -101,6 +103,7 @@ impl Agent {
             cgroup,
             under: Vec::new(),
             environment: Vec::new(),
+            node: "node".to_owned(),
             runtime_socket: runtime.socket.clone(),
             child: None,
         };
@@ -137,6 +140,16 @@ impl Agent {
         self.runtime_socket = socket.to_owned();
     }
 
+    /// Makes the agent a node of a cluster, with the label `node=NODE`, from the next start on.
+    pub fn set_cluster(&mut self, node: &str, kubeconfig: &Path) {
+        node.clone_into(&mut self.node);
+        let text = format!(
+            "apiVersion: wherry.io/v1alpha1\nkind: WherryConfiguration\nkubeconfig: {}\nnodeLabels: {{node: {node}}}\n",
+            kubeconfig.display()
+        );
+        fs::write(self.dir.join("config.d/20-cluster.yaml"), text).expect("a drop-in");
+    }
+
     /// Sets an environment variable, from the next start on.
     pub fn set(&mut self, name: &str, value: &str) {
         self.environment.retain(|(n, _)| n != name);
@@ -171,7 +184,7 @@ impl Agent {
             command.arg(flag).arg(value);
         }
         command.arg("--runtime-endpoint").arg(format!("unix://{}", self.runtime_socket.display()));
-        command.arg("--hostname").arg("node");
+        command.arg("--hostname").arg(&self.node);
         command.envs(unit_environment()).envs(self.environment.iter().cloned());
         command.stdin(Stdio::null());
         command
