@@ -142,6 +142,30 @@ fn a_request_and_its_answer_are_passed_on_completely() {
 }
 
 #[test]
+fn a_server_that_stops_reading_gets_the_rest_later() {
+    let (server, mut driven) = both();
+    let first = driven.get("/", None);
+    driven.request(&server).answer(200, &[], "");
+    assert_eq!(driven.done(first), Ok(()));
+    server.control(Control::Freeze);
+    let body = "z".repeat(server::WINDOW as usize - 1000);
+    let id = driven.call(Method::PUT, "/", Bytes::from(body.clone()), None);
+    // Each drive ends, and the socket blocks: there is nothing to do without the server.
+    for _ in 0..50 {
+        driven.turn();
+    }
+    assert_eq!(driven.client.next_deadline(), None);
+    let mut events = Events::with_capacity(16);
+    driven.poll.poll(&mut events, Some(Duration::from_millis(20))).unwrap();
+    assert!(events.is_empty(), "{events:?}");
+    server.control(Control::Thaw);
+    let exchange = driven.request(&server);
+    assert!(exchange.body == body.as_bytes());
+    exchange.answer(200, &[], "");
+    assert_eq!(driven.done(id), Ok(()));
+}
+
+#[test]
 fn the_parts_of_an_answer_arrive_before_its_end() {
     let (server, mut driven) = both();
     let id = driven.get("/watch", None);
