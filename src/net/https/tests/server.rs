@@ -21,6 +21,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+/// More than the buffers of a socket hold.
+pub const WINDOW: u32 = 32 << 20;
+
 /// A CA.
 pub struct Ca {
     pub pem: String,
@@ -126,8 +129,9 @@ pub enum Control {
     Leave,
     /// Closes every connection.
     Close,
-    /// Does not read or write any more.
+    /// Does not read or write until `Thaw`.
     Freeze,
+    Thaw,
     End,
 }
 
@@ -219,6 +223,7 @@ fn run(
                     }
                     Control::Close => links.iter_mut().for_each(|link| *link = Link::Closed),
                     Control::Freeze => frozen = true,
+                    Control::Thaw => frozen = false,
                     Control::End => return,
                 }
                 let _ = confirm.send(());
@@ -230,8 +235,11 @@ fn run(
             while let Ok((socket, _)) = listener.accept() {
                 socket.set_nonblocking(true).unwrap();
                 let stream = StreamOwned::new(ServerConnection::new(config.clone()).unwrap(), socket);
-                let handshake =
-                    server::Builder::new().max_concurrent_streams(max_streams).handshake::<Tls, Bytes>(Tls(stream));
+                let handshake = server::Builder::new()
+                    .max_concurrent_streams(max_streams)
+                    .initial_window_size(WINDOW)
+                    .initial_connection_window_size(WINDOW)
+                    .handshake::<Tls, Bytes>(Tls(stream));
                 links.push(Link::Handshake(Box::pin(handshake)));
             }
             for (connection, link) in links.iter_mut().enumerate() {
