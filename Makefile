@@ -12,13 +12,15 @@ RUNTIME ?= $(WHERRY_RUNTIME)
 export WHERRY_RUNTIME := $(RUNTIME)
 # The versions of kubectl in the runtime tests. One is enough for another runtime.
 KUBECTL ?= $(if $(RUNTIME),1.36,1.20 1.32 1.36)
+# built: `make test-cluster` exits with 77 if the control plane was not built before.
+CONTROL_PLANE ?= build
 # Passed to the test programs: a filter, --nocapture, ...
 ARGS ?=
 DESTDIR ?=
 PREFIX ?= /usr
 
 .DEFAULT_GOAL := all
-.PHONY: all help build release deb rpm test test-unit test-runtime test-api-server test-shutdown test-grpcio build-grpcio test-packages test-vm test-vm-shutdown test-vm-package test-mutations simulate fuzz bench soak demo demo-down fmt lint install clean
+.PHONY: all help build release deb rpm test test-unit test-runtime test-api-server test-cluster test-shutdown test-grpcio build-grpcio test-packages test-vm test-vm-shutdown test-vm-package test-mutations simulate fuzz bench soak demo demo-down fmt lint install clean
 
 all: release ## the installable binary (the same as release)
 
@@ -52,6 +54,10 @@ test-runtime: ## pods on a real, private containerd (root or sudo); ARGS=filter 
 test-api-server: ## kubectl against Wherry and against a kube-apiserver, which the first run builds in minutes (root or sudo)
 	@tests/lab/install.sh build runtime
 	WHERRY_API_SERVER=build WHERRY_KUBECTL=1.32 $(CARGO) test --test runtime $(RUNNER) -- against_api_server
+
+test-cluster: ## a real control plane, which the first run builds in minutes (root or sudo); ARGS=filter CONTROL_PLANE=built: do not build it
+	@tests/lab/install.sh build runtime
+	WHERRY_CONTROL_PLANE=$(CONTROL_PLANE) WHERRY_KUBECTL=1.32 $(CARGO) test --test cluster $(RUNNER) -- --test-threads=$(THREADS) $(ARGS)
 
 test-shutdown: ## graceful shutdown with a real logind and pods on a real containerd (root or sudo); ARGS=filter
 	@tests/lab/install.sh build runtime logind
@@ -113,7 +119,7 @@ fmt: ## format the code
 lint: ## formatting and clippy, warnings are errors
 	$(CARGO) fmt --check
 	$(CARGO) clippy --all-targets -- -D warnings
-	$(CARGO) clippy --test runtime --test shutdown -- -D warnings
+	$(CARGO) clippy --test runtime --test shutdown --test cluster -- -D warnings
 
 install: ## install the binary, the unit and a commented configuration below DESTDIR and PREFIX
 	install -D -m 755 target/release/wherry $(DESTDIR)$(PREFIX)/bin/wherry

@@ -5,7 +5,8 @@
 # WHERRY_LAB_SOCKET and the other variables of DIR/env describe the runtime (see runtime.sh). WHERRY_RUNTIME=1.7: use
 # containerd 1.7 instead of the system's (newer-runtime.sh). WHERRY_KUBECTL='1.20 1.36': the tests use these versions of kubectl
 # (kubectl.sh); one that is not available is left out. WHERRY_API_SERVER=build: build a kube-apiserver for the comparison with one
-# (control-plane.sh); otherwise it is used if it was built before.
+# (control-plane.sh); otherwise it is used if it was built before. WHERRY_CONTROL_PLANE=build: build a whole control plane; =built: use one
+# that was built before. Exit code 77: it is not available.
 set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/common.sh"
@@ -21,7 +22,7 @@ if [ "${1:-}" = --inside ]; then
 	"$@" || status=$?
 	if [ "$status" != 0 ] && [ -n "${WHERRY_LAB_KEEP:-}" ]; then
 		mkdir -p "$WHERRY_LAB_KEEP"
-		cp -r "$WHERRY_LAB_DIR"/containerd.log "$WHERRY_LAB_DIR"/agents "$WHERRY_LAB_KEEP" 2>/dev/null || true
+		cp -r "$WHERRY_LAB_DIR"/containerd.log "$WHERRY_LAB_DIR"/{agents,control-planes} "$WHERRY_LAB_KEEP" 2>/dev/null || true
 		say "logs are in $WHERRY_LAB_KEEP"
 	fi
 	"$LAB/runtime.sh" down "$WHERRY_LAB_DIR"
@@ -51,6 +52,20 @@ if [ "${WHERRY_API_SERVER:-}" = build ]; then
 else
 	server=$(as_caller "$LAB/control-plane.sh" --built kube-apiserver)
 fi
-as_root env WHERRY_LAB_API_SERVER="$server" WHERRY_LAB_IMAGES="$images" WHERRY_LAB_BIN="$bin" WHERRY_KUBECTL="${WHERRY_KUBECTL:-}" WHERRY_LAB_KUBECTL="$kubectl" WHERRY_LAB_KEEP="${WHERRY_LAB_KEEP:-}" WHERRY_RECORD="${WHERRY_RECORD:-}" \
+plane=
+case ${WHERRY_CONTROL_PLANE:-} in
+'') ;;
+build | built)
+	how=()
+	if [ "$WHERRY_CONTROL_PLANE" = built ]; then how=(--built); fi
+	plane=$(as_caller "$LAB/control-plane.sh" "${how[@]}" kube-apiserver kube-controller-manager kube-scheduler) || [ $? = 69 ]
+	if [ -z "$plane" ]; then
+		say 'not tested: no control plane is available here (make test-cluster builds it)'
+		exit 77
+	fi
+	;;
+*) die "WHERRY_CONTROL_PLANE is build or built, not $WHERRY_CONTROL_PLANE" ;;
+esac
+as_root env WHERRY_LAB_CONTROL_PLANE="$plane" WHERRY_LAB_API_SERVER="$server" WHERRY_LAB_IMAGES="$images" WHERRY_LAB_BIN="$bin" WHERRY_KUBECTL="${WHERRY_KUBECTL:-}" WHERRY_LAB_KUBECTL="$kubectl" WHERRY_LAB_KEEP="${WHERRY_LAB_KEEP:-}" WHERRY_RECORD="${WHERRY_RECORD:-}" \
 	WHERRY_FORCE_SEED="${WHERRY_FORCE_SEED:-}" WHERRY_FORCE_KILLS="${WHERRY_FORCE_KILLS:-}" RUST_BACKTRACE="${RUST_BACKTRACE:-1}" \
 	"$LAB/isolate.sh" "$LAB/in-lab.sh" --inside "$@"

@@ -1,6 +1,6 @@
 //! Support code for the tests on a real runtime and for the bench: Wherry as a process (`agent`), an independent CRI
 //! client (`cri`), a small HTTP client, a client of the Kubernetes API (`api_client`) and of streaming servers (`spdy`), a real API
-//! server (`api_server`), a parser for metrics, two image registries,
+//! server (`api_server`), a whole control plane (`control_plane`), a parser for metrics, two image registries,
 //! kubectl, a system bus with a real logind,
 //! systemd's descriptor store, a file system that hangs, strace, and the lab that `tests/lab/in-lab.sh` creates.
 
@@ -11,6 +11,8 @@ pub mod agent;
 pub mod api_client;
 pub mod api_server;
 pub mod cgroups;
+pub mod component;
+pub mod control_plane;
 pub mod cri;
 pub mod device_plugin;
 pub mod docker_registry;

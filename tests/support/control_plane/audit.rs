@@ -1,0 +1,54 @@
+//! The requests of nodes, from the audit log of the API server. Others' requests are not in it.
+
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+
+/// Everything of the group of the nodes, with both bodies; nothing of others. A watch has two lines: its start and its end.
+pub const POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n\
+    - {level: RequestResponse, userGroups: ['system:nodes']}\n- {level: None}\n";
+
+/// One line of the audit log.
+#[derive(Clone, Debug)]
+pub struct NodeRequest {
+    /// When the server received it, as in RFC 3339.
+    pub at: String,
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`
+    pub verb: String,
+    /// Without the query.
+    pub path: String,
+    /// Empty if there is none.
+    pub query: String,
+    pub code: u64,
+    /// `ResponseComplete`; also `ResponseStarted` for a watch.
+    pub stage: String,
+    /// The object that was sent, or Null.
+    pub body: Value,
+    /// The object that was returned, or Null.
+    pub response: Value,
+}
+
+/// The requests of `node` that have been answered, in the order of their answers.
+pub fn requests(log: &Path, node: &str) -> Vec<NodeRequest> {
+    let user = format!("system:node:{node}");
+    let text = fs::read_to_string(log).unwrap_or_default();
+    // The last line may be incomplete.
+    let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    events.filter(|event| event["user"]["username"] == user.as_str()).map(|event| request(&event)).collect()
+}
+
+fn request(event: &Value) -> NodeRequest {
+    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let uri = word(&event["requestURI"]);
+    let (path, query) = uri.split_once('?').unwrap_or((&uri, ""));
+    NodeRequest {
+        at: word(&event["requestReceivedTimestamp"]),
+        verb: word(&event["verb"]),
+        path: path.to_owned(),
+        query: query.to_owned(),
+        code: event["responseStatus"]["code"].as_u64().unwrap_or(0),
+        stage: word(&event["stage"]),
+        body: event["requestObject"].clone(),
+        response: event["responseObject"].clone(),
+    }
+}
