@@ -1,10 +1,12 @@
 //! What a node may do (Node authorizer, NodeRestriction), and how it gets a certificate.
 
-use crate::support::control_plane::{ControlPlane, request_of_node};
+use crate::support::control_plane::ControlPlane;
+use crate::support::control_plane::certificates::request_of_node;
 use crate::{forbidden, node, ok, ok_with};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
+use std::process::Command;
 
 /// A pod on this node that uses the Secret `login`.
 fn pod(name: &str, node: &str) -> String {
@@ -82,5 +84,12 @@ fn an_approved_request_for_a_certificate_of_a_node_is_signed() {
     let certificate = plane.wait_for("the certificate is issued", |plane| {
         plane.get(path)?["status"]["certificate"].as_str().map(|text| STANDARD.decode(text).expect("base64"))
     });
-    assert!(certificate.starts_with(b"-----BEGIN CERTIFICATE-----"));
+    // The API server trusts the same CA.
+    let (ca, signed) = (admin.home.join("ca.crt"), admin.home.join("signed.crt"));
+    std::fs::write(&ca, plane.ca()).expect("a file");
+    std::fs::write(&signed, certificate).expect("a file");
+    let mut verify = Command::new("openssl");
+    let verified =
+        verify.args(["verify", "-purpose", "sslclient", "-CAfile"]).arg(&ca).arg(&signed).output().expect("openssl");
+    assert!(verified.status.success(), "{verified:?}");
 }

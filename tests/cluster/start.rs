@@ -3,11 +3,15 @@
 use crate::support::control_plane::ControlPlane;
 use crate::support::http;
 use crate::{node, ok, ok_with};
+use std::time::Instant;
 
 #[test]
 fn all_components_are_ready_and_a_namespace_gets_its_account() {
+    let begin = Instant::now();
     let plane = ControlPlane::start("ready");
+    println!("started in {:?}", begin.elapsed());
     let admin = plane.namespace("ready");
+    println!("resident memory in MiB: {:?}", plane.memory());
     // This includes etcd and the informers of the server.
     let ready = ok(&admin, "get --raw /readyz?verbose");
     assert!(ready.contains("[+]etcd ok") && !ready.contains("[-]"), "{ready}");
@@ -15,7 +19,6 @@ fn all_components_are_ready_and_a_namespace_gets_its_account() {
     assert_eq!((&version["major"], &version["minor"]), (&"1".into(), &"20".into()), "{version}");
     let names: Vec<String> = plane.memory().into_iter().filter(|(_, mib)| *mib > 0).map(|(name, _)| name).collect();
     assert_eq!(names, ["kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"]);
-    println!("resident memory in MiB: {:?}", plane.memory());
     let ca = plane.get("/api/v1/namespaces/ready/configmaps/kube-root-ca.crt").expect("the CA");
     assert_eq!(ca["data"]["ca.crt"], plane.ca().as_str());
     // Pods find the server at this address.

@@ -8,11 +8,10 @@
 //! example `hostIPs` in the status of a pod, and refuses some field selectors, for example `spec.clusterIP!=None`.
 
 mod audit;
-mod certificates;
+pub mod certificates;
 mod service;
 
 pub use audit::NodeRequest;
-pub use certificates::request_of_node;
 
 use super::agent::patience;
 use super::component::{Component, NODE_ADDRESS, wait_until};
