@@ -224,7 +224,8 @@ impl Desired {
             let current = match &self.sources {
                 Sources::Unread { recorded, .. } if recorded.contains_key(&pod.uid) => None,
                 Sources::Unread { recorded, .. } => {
-                    let mut all = recorded.values().filter(|r| resize::continues(&r.pod, pod, r.goes_on()));
+                    let of_manifests = recorded.values().filter(|r| !r.pod.is_from_api_server());
+                    let mut all = of_manifests.filter(|r| resize::continues(&r.pod, pod, r.goes_on()));
                     all.next().map(|r| &r.pod)
                 }
                 Sources::Read => resized(pod),

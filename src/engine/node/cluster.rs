@@ -143,11 +143,12 @@ impl Engine {
     }
 
     /// The worker of a deleted pod is forgotten: nothing of the pod is left.
-    pub(super) fn deleted_pod_is_gone(&mut self, uid: &Uid, last: &core::PodStatus) {
-        let Some(member) = self.cluster.member_mut() else { return };
-        if let Some(bound) = member.pods.get(uid).filter(|bound| bound.deletion.is_some()) {
-            let name = bound.name.clone();
-            member.reports.ended(uid, &name, Some(last.clone()));
+    pub(super) fn deleted_pod_is_gone(&mut self, worker: &Worker) {
+        let Engine { cluster, config, .. } = self;
+        let Some(member) = cluster.member_mut() else { return };
+        if let Some(bound) = member.pods.get(&worker.uid).filter(|bound| bound.deletion.is_some()) {
+            let last = complete(worker, bound.generation, config);
+            member.reports.ended(&worker.uid, &worker.name, Some(last));
         }
     }
 

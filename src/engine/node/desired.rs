@@ -42,7 +42,7 @@ impl Engine {
         let workers = &self.workers;
         let resized = |new: &Pod| {
             let continues = |w: &&Worker| {
-                let current = w.pod.as_ref();
+                let current = w.pod.as_ref().filter(|pod| !pod.is_from_api_server());
                 current.is_some_and(|current| resize::continues(current, new, w.can_be_resized()))
             };
             let mut all = workers.values().map(|w| &**w).filter(continues);

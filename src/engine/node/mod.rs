@@ -406,7 +406,7 @@ impl Engine {
 
     fn forget(&mut self, uid: &Uid) {
         let Some(worker) = self.workers.remove(uid) else { return };
-        self.deleted_pod_is_gone(uid, &worker.status);
+        self.deleted_pod_is_gone(&worker);
         self.free_name(&worker.name, uid);
         self.pleg.forget(uid, self.generation, &mut self.outbox);
         self.slots.forget(uid);
