@@ -22,6 +22,8 @@ const RETRIES: Limits = Limits { first: Duration::from_millis(200), most: Durati
 pub struct Lease {
     state: State,
     backoff: Backoff,
+    /// The lease has existed.
+    existed: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -45,7 +47,7 @@ impl Default for State {
 pub enum Renewal {
     Done,
     Failed,
-    /// The lease does not exist. It is removed together with its Node.
+    /// The lease does not exist any more. It is removed together with its Node.
     Missing,
 }
 
@@ -98,6 +100,7 @@ impl Lease {
         let refusal = match refusal {
             Ok(None) => {
                 self.backoff.succeeded();
+                self.existed = true;
                 // Nodes that started together drift apart.
                 let jitter = Duration::from_millis(step.rng.draw() % 800);
                 self.state = State::Due(step.now + (PERIOD - Duration::from_millis(400)) + jitter);
@@ -110,7 +113,7 @@ impl Lease {
         match refusal.as_ref().map(|r| r.failure) {
             Some(Failure::NotFound) if !creating => {
                 self.state = State::Missing;
-                return Some(Renewal::Missing);
+                return Some(if self.existed { Renewal::Missing } else { Renewal::Failed });
             }
             // It exists after all.
             Some(Failure::AlreadyExists) if creating => return Some(Renewal::Failed),

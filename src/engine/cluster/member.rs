@@ -10,6 +10,7 @@ use super::reflector::Step;
 use super::reports::Reports;
 use crate::api::cluster::node::NodeReport;
 use crate::api::cluster::request::{ApiError, ApiRequest, ApiResponse};
+use crate::api::eviction::Condition;
 use crate::api::names::{FullName, Uid};
 use crate::api::reason::Reason;
 use crate::api::time::Boot;
@@ -30,8 +31,20 @@ pub struct Member {
     posts: Posts,
     /// The node's status may have changed.
     node_changed: bool,
+    /// What the last status showed of the node.
+    health: Health,
     /// The deadline of the timer.
     armed: Option<Boot>,
+}
+
+/// The part of the node's status that can change at any time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Health {
+    /// `containerd://1.7.0`
+    pub runtime: String,
+    /// Why the node is not ready; None if it is.
+    pub why_not: Option<String>,
+    pub pressures: Vec<Condition>,
 }
 
 /// Whether the API server answers.
@@ -52,6 +65,7 @@ impl Member {
             reports: Reports::default(),
             posts: Posts::default(),
             node_changed: true,
+            health: Health::default(),
             armed: None,
         }
     }
@@ -69,13 +83,20 @@ impl Member {
         self.node.uid().is_some()
     }
 
-    /// The node's status may have changed.
-    pub fn node_changed(&mut self) {
-        self.node_changed = true;
+    /// The node is in this state now.
+    pub fn health_is(&mut self, health: Health) {
+        if self.health != health {
+            self.health = health;
+            self.node_changed = true;
+        }
+    }
+
+    pub fn health(&self) -> &Health {
+        &self.health
     }
 
     pub fn wants_report(&self, now: Boot) -> bool {
-        self.node_changed || self.node.next().is_some_and(|at| at <= now)
+        !self.node.is_busy() && (self.node_changed || self.node.next().is_some_and(|at| at <= now))
     }
 
     /// An event for the server.

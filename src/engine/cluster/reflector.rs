@@ -140,7 +140,13 @@ impl<T> Reflector<T> {
         if *of != op {
             return;
         }
-        match list::item(json).and_then(|object| decode(object)) {
+        // The items of a list have no kind.
+        let with_kind = |mut object: Value| {
+            object["kind"] = self.watched.kind().into();
+            object["apiVersion"] = self.watched.api_version().into();
+            object
+        };
+        match list::item(json).map(with_kind).and_then(decode) {
             Ok(object) => found.push(object),
             Err(why) => self.broken(op, &format!("the list contains an object that cannot be read: {why}"), step),
         }

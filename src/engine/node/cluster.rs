@@ -5,7 +5,7 @@ use super::Engine;
 use crate::api::cluster::event::{Event, Involved};
 use crate::api::cluster::pod_object::Rejection;
 use crate::api::cluster::pod_status;
-use crate::api::cluster::node::{Address, Condition, NodeReport, Pressure, may_set_label};
+use crate::api::cluster::node::{Address, Condition, NodeInfo, NodeReport, Pressure, may_set_label};
 use crate::api::eviction;
 use crate::api::cluster::request::{ApiError, ApiRequest, ApiResponse};
 use crate::api::cluster::requests;
@@ -14,7 +14,7 @@ use crate::api::names::Uid;
 use crate::api::pod::Pod;
 use crate::api::time::Wall;
 use crate::api::{environment, volume_contents};
-use crate::engine::cluster::member::Member;
+use crate::engine::cluster::member::{Health, Member};
 use crate::engine::cluster::pods::Seen;
 use crate::engine::cluster::reflector::Step;
 use crate::engine::config::EngineConfig;
@@ -160,6 +160,8 @@ impl Engine {
         self.publish_to_cluster();
         self.confirm_deletions();
         let now = self.now;
+        let health = self.health();
+        self.with_member(|member, _| member.health_is(health));
         let wants = self.cluster.member().is_some_and(|member| member.wants_report(now.boot));
         let report = wants.then(|| self.node_report());
         let name = self.config.node.name.clone();
@@ -231,20 +233,28 @@ impl Engine {
         }
     }
 
+    fn health(&self) -> Health {
+        let waiting: Vec<String> = self.checks(self.now.boot).into_iter().filter_map(|c| c.result.err()).collect();
+        Health {
+            runtime: self.runtime.name_and_version(),
+            why_not: match self.shutdown.is_on() {
+                true => Some("node is shutting down".to_owned()),
+                false => Some(waiting.join("; ")).filter(|_| !waiting.is_empty()),
+            },
+            pressures: self.eviction.pressure().conditions().collect(),
+        }
+    }
+
     /// The node for the API server.
     fn node_report(&self) -> NodeReport {
         let node = &self.config.node;
         let cluster = self.config.cluster.clone().unwrap_or_default();
         let address = |kind: &str, address: &str| Address { kind: kind.to_owned(), address: address.to_owned() };
         let internal = cluster.addresses.iter().map(|ip| address("InternalIP", ip));
-        let pressure = |of, condition| Condition::pressure(of, self.eviction.pressure().has(condition));
-        let waiting: Vec<String> = self.checks(self.now.boot).into_iter().filter_map(|c| c.result.err()).collect();
-        let why_not = match self.shutdown.is_on() {
-            true => Some("node is shutting down".to_owned()),
-            false => Some(waiting.join("; ")).filter(|_| !waiting.is_empty()),
-        };
-        let mut info = cluster.info;
-        info.container_runtime_version = self.runtime.name_and_version();
+        let Health { runtime, why_not, pressures } =
+            self.cluster.member().map(|member| member.health().clone()).unwrap_or_default();
+        let pressure = |of, condition| Condition::pressure(of, pressures.contains(&condition));
+        let info = NodeInfo { container_runtime_version: runtime, ..cluster.info };
         NodeReport {
             name: node.name.clone(),
             labels: node.labels.iter().filter(|(key, _)| may_set_label(key)).map(|(k, v)| (k.clone(), v.clone())).collect(),

@@ -33,6 +33,13 @@ impl World {
         pod.and_then(|pod| pod["status"]["phase"].as_str()).unwrap_or_default().to_owned()
     }
 
+    fn api_node_ready(&self) -> String {
+        let node = self.api.node().cloned().unwrap_or_default();
+        let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let ready = conditions.iter().find(|c| c["type"] == "Ready").cloned().unwrap_or_default();
+        ready["status"].as_str().unwrap_or_default().to_owned()
+    }
+
     fn api_ready(&self, name: &str) -> String {
         let pod = self.api.pod(name).cloned().unwrap_or_default();
         let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -56,6 +63,29 @@ fn c1_the_node_registers_and_renews_its_lease() {
     let all = w.api.requests.len();
     w.run(600);
     assert!(w.api.requests.len() - all < 75, "{:?}", &w.api.requests[all..]);
+}
+
+#[test]
+fn c1_the_status_follows_the_runtime_at_once() {
+    let mut w = member();
+    for (down, ready) in [(true, "False"), (false, "True")] {
+        match down {
+            true => w.runtime_down(),
+            false => w.runtime_up(),
+        }
+        w.run(2);
+        assert_eq!(w.api_node_ready(), ready, "{}", w.trace());
+    }
+    // The API server answers before the runtime.
+    let mut w = World::new(cluster());
+    w.history = Some(Vec::new());
+    w.runtime_down();
+    w.start();
+    w.run(2);
+    assert_eq!(w.api_node_ready(), "False", "{}", w.trace());
+    w.runtime_up();
+    w.run(2);
+    assert_eq!(w.api_node_ready(), "True", "{}", w.trace());
 }
 
 #[test]

@@ -265,6 +265,11 @@ impl World {
         let Some((status, body)) = self.api.respond(op, request) else { return self.tell_watches() };
         if request.reading == Reading::Items && status == 200 {
             for item in body["items"].as_array().into_iter().flatten() {
+                let mut item = item.clone();
+                // As in a real list.
+                for field in ["kind", "apiVersion"] {
+                    item.as_object_mut().map(|item| item.remove(field));
+                }
                 let json = item.to_string().into_bytes();
                 self.event_in(LATENCY, Event::Api(ApiEvent::Item { op, json }));
             }
