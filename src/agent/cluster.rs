@@ -1,8 +1,8 @@
 //! Passes the engine's requests to the API server of the cluster, and its answers to the engine. Helper threads read the kubeconfig
 //! and look up the server's name.
 
-use super::effects::{Job, Work};
 use super::Agent;
+use super::effects::{Job, Work};
 use crate::adapters::api_server::{ApiServer, Arrived, Credentials, Limits};
 use crate::api::cluster::request::{ApiError, ApiRequest};
 use crate::api::time::{Boot, Now};
@@ -96,7 +96,9 @@ impl Agent {
 
     /// True if it is a request to the API server.
     pub(super) fn cancel_api_call(&mut self, op: OpId, now: Now) -> bool {
-        let Some(Server::Known(server)) = self.cluster.as_mut().map(|cluster| &mut cluster.server) else { return false };
+        let Some(Server::Known(server)) = self.cluster.as_mut().map(|cluster| &mut cluster.server) else {
+            return false;
+        };
         let is_known = server.has(op);
         if is_known {
             server.cancel(op);
@@ -170,7 +172,8 @@ impl Agent {
             Work::ApiServer(found.map(Iterator::collect).map_err(|e| e.to_string()))
         };
         let deadline = now.boot + LOOKUP_TIMEOUT;
-        let id = self.sources.helpers.submit_for(Class::Names, "look up the API server", Path::new(&host), deadline, work);
+        let id =
+            self.sources.helpers.submit_for(Class::Names, "look up the API server", Path::new(&host), deadline, work);
         self.sources.jobs.insert(id, Job::ApiServer(host));
     }
 

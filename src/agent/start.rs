@@ -1,14 +1,15 @@
 //! Builds an agent from the configuration. Opens its parts in the order that gives the most useful error.
 
+use super::cluster::ClusterConnection;
 use super::effects::RecordQueue;
 use super::event_cache::EventCache;
 use super::event_recorder::EventRecorder;
-use super::cluster::ClusterConnection;
 use super::kube::{KubeState, Machine};
 use super::logind::{self, HeldLock};
 use super::service::Service;
 use super::{
-    API_SERVER, Agent, DEVICES, HELPERS, MANIFESTS, MOUNTS, RUNTIME, SERVER, SIGNALS, SLICES, descriptors, logging, system_check,
+    API_SERVER, Agent, DEVICES, HELPERS, MANIFESTS, MOUNTS, RUNTIME, SERVER, SIGNALS, SLICES, descriptors, logging,
+    system_check,
 };
 use super::{Process, Reporting, Runtime, Sources};
 use crate::adapters::cgroups::{self, Cgroups, PodCgroups};
@@ -92,7 +93,8 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let engine = Engine::new(engine_config(&config, node, &root.id, started.wall));
     let files = pod_files(&config, &cgroups);
     let found = Event::Directories(files.found());
-    let kept = Event::Records(records.load(&[record::KIND, shutdown::record::KIND, seen::KIND, cordon::KIND, data::KIND]));
+    let kept =
+        Event::Records(records.load(&[record::KIND, shutdown::record::KIND, seen::KIND, cordon::KIND, data::KIND]));
     let mut events = VecDeque::from([kept, found]);
     if lock.is_held() {
         events.push_back(Event::Logind(LogindEvent::Inherited));

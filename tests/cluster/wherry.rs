@@ -169,7 +169,8 @@ fn pods_run_on_without_the_api_server_also_after_a_restart_of_wherry() {
     agent.kill();
     crate::support::lab::signal(&cri.container_pid(&first[0]).to_string(), "KILL");
     agent.run();
-    plane.wait("the container was restarted", |_| running(&mut agent.cri(), namespace).iter().any(|id| *id != first[0]));
+    plane
+        .wait("the container was restarted", |_| running(&mut agent.cri(), namespace).iter().any(|id| *id != first[0]));
     plane.start_api_server();
     plane.wait("the restart is reported", |plane| restarts(plane, namespace) == [1] && all_run(plane, namespace, 1));
     assert_eq!(name(&pods(&plane, namespace)[0]), pod, "the same pod");

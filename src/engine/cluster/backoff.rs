@@ -8,11 +8,9 @@ use serde::Serialize;
 use std::time::Duration;
 
 /// As a kubelet's lists and watches.
-pub const REQUESTS: Limits =
-    Limits { first: Duration::from_millis(800), most: Duration::from_secs(30) };
+pub const REQUESTS: Limits = Limits { first: Duration::from_millis(800), most: Duration::from_secs(30) };
 /// While the server cannot be reached, one request tries again and again. A server that is back is found within two seconds.
-pub const CONNECTION: Limits =
-    Limits { first: Duration::from_millis(200), most: Duration::from_millis(1300) };
+pub const CONNECTION: Limits = Limits { first: Duration::from_millis(200), most: Duration::from_millis(1300) };
 
 /// The longest delay that a server can ask for.
 const LONGEST: Duration = Duration::from_secs(600);

@@ -6,11 +6,11 @@ use crate::api::cluster::data_record::{self, Fetched};
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::watched::Watched;
 use crate::api::data_object::{DataKey, DataObjects};
+use crate::api::time::Boot;
 use crate::engine::context::Owner;
 use crate::engine::effect::{Effect, RecordChange};
 use crate::engine::op::{OpError, OpId};
 use crate::engine::outbox::Outbox;
-use crate::api::time::Boot;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -198,10 +198,6 @@ impl Data {
 
 impl Followed {
     fn new(key: &DataKey) -> Followed {
-        Followed {
-            reflector: Reflector::new(Watched::Data(key.clone())),
-            next: None,
-            state: State::Unknown,
-        }
+        Followed { reflector: Reflector::new(Watched::Data(key.clone())), next: None, state: State::Unknown }
     }
 }

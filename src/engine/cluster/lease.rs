@@ -85,12 +85,7 @@ impl Lease {
     }
 
     /// None: the operation is not one of the lease.
-    pub fn ended(
-        &mut self,
-        op: OpId,
-        result: &Result<ApiResponse, ApiError>,
-        step: &mut Step<'_>,
-    ) -> Option<Renewal> {
+    pub fn ended(&mut self, op: OpId, result: &Result<ApiResponse, ApiError>, step: &mut Step<'_>) -> Option<Renewal> {
         let (State::Renewing(of) | State::Creating(of)) = self.state else { return None };
         if of != op {
             return None;

@@ -120,12 +120,7 @@ impl Node {
     }
 
     /// None: the operation is not one of the node.
-    pub fn ended(
-        &mut self,
-        op: OpId,
-        result: &Result<ApiResponse, ApiError>,
-        step: &mut Step<'_>,
-    ) -> Option<Progress> {
+    pub fn ended(&mut self, op: OpId, result: &Result<ApiResponse, ApiError>, step: &mut Step<'_>) -> Option<Progress> {
         match &mut self.state {
             State::Reading(of) | State::Creating(of) if *of == op => {
                 let creating = matches!(self.state, State::Creating(_));

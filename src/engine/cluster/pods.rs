@@ -4,7 +4,7 @@
 //! server.
 
 use super::reflector::{Change, Reflector, Step};
-use crate::api::cluster::pod_object::{self, PodObject, Rejection};
+use crate::api::cluster::pod_object::{self, PodObject, Rejection, Violation};
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::watched::Watched;
 use crate::api::document::Context;
@@ -67,7 +67,8 @@ impl Pods {
     /// A pod of the records.
     pub fn recorded(&mut self, pod: &Rc<Pod>) {
         let (name, pod_of) = (pod.name.clone(), Some(pod.clone()));
-        let bound = Bound { name, pod: pod_of, refusal: None, deletion: None, ended: false, recorded: true, generation: None };
+        let bound =
+            Bound { name, pod: pod_of, refusal: None, deletion: None, ended: false, recorded: true, generation: None };
         self.known.insert(pod.uid.clone(), bound);
     }
 
@@ -135,6 +136,7 @@ impl Pods {
         let phase = status.phase.as_deref();
         let ended = matches!(phase, Some("Succeeded" | "Failed"));
         let (pod, refusal) = match pod {
+            Ok(pod) if wants_token(&pod) => (None, Some(no_tokens())),
             Ok(pod) => (Some(Rc::from(pod)), None),
             Err(rejection) => (None, Some(rejection)),
         };
@@ -146,6 +148,18 @@ impl Pods {
         self.known.insert(uid.clone(), bound);
         Some(Seen::Status(uid, Box::new(Stored { status, resource_version })))
     }
+}
+
+/// Such a pod would start without its token.
+fn wants_token(pod: &Pod) -> bool {
+    let volumes = pod.spec().volumes.iter().flatten();
+    let mut sources = volumes.filter_map(|volume| volume.projected.as_ref()?.sources.as_ref()).flatten();
+    sources.any(|source| source.service_account_token.is_some())
+}
+
+fn no_tokens() -> Rejection {
+    let message = "tokens of service accounts are not supported yet; set automountServiceAccountToken: false";
+    Rejection::Unsupported(vec![Violation { field: "spec.volumes".to_owned(), message: message.to_owned() }])
 }
 
 /// The time for the annotation `config.seen`.

@@ -53,7 +53,12 @@ enum State<T> {
         found: Vec<T>,
         expired: bool,
     },
-    Watching { op: OpId, version: String, since: Boot, heard: bool },
+    Watching {
+        op: OpId,
+        version: String,
+        since: Boot,
+        heard: bool,
+    },
 }
 
 /// A change of the collection.

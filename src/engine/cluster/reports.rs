@@ -4,8 +4,8 @@
 //! after the last status, and only for a pod of which nothing runs and whose volumes are gone.
 
 use super::backoff::{Backoff, REQUESTS};
-use super::reflector::{Step, begin};
 use super::pods::Stored;
+use super::reflector::{Step, begin};
 use crate::api::cluster::pod_status::{Patch, Reported};
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::requests;

@@ -165,12 +165,7 @@ impl Desired {
     }
 
     /// The manifests have changed. `resized`: the worker's pod that this document continues under another UID.
-    pub fn update<'w>(
-        &mut self,
-        objects: Objects,
-        resized: impl Fn(&Pod) -> Option<&'w Rc<Pod>>,
-        outbox: &mut Outbox,
-    ) {
+    pub fn update<'w>(&mut self, objects: Objects, resized: impl Fn(&Pod) -> Option<&'w Rc<Pod>>, outbox: &mut Outbox) {
         self.manifests = self.resolve(objects, outbox);
         self.manifests_known = true;
         self.continue_resized(resized);

@@ -3,13 +3,13 @@
 
 use super::Engine;
 use crate::api::cluster::event::{Event, Involved};
+use crate::api::cluster::node::{Address, Condition, NodeInfo, NodeReport, Pressure, may_set_label};
 use crate::api::cluster::pod_object::Rejection;
 use crate::api::cluster::pod_status;
-use crate::api::cluster::node::{Address, Condition, NodeInfo, NodeReport, Pressure, may_set_label};
-use crate::api::eviction;
 use crate::api::cluster::request::{ApiError, ApiRequest, ApiResponse};
 use crate::api::cluster::requests;
 use crate::api::data_object::DataKey;
+use crate::api::eviction;
 use crate::api::names::Uid;
 use crate::api::pod::Pod;
 use crate::api::time::Wall;
@@ -257,7 +257,12 @@ impl Engine {
         let info = NodeInfo { container_runtime_version: runtime, ..cluster.info };
         NodeReport {
             name: node.name.clone(),
-            labels: node.labels.iter().filter(|(key, _)| may_set_label(key)).map(|(k, v)| (k.clone(), v.clone())).collect(),
+            labels: node
+                .labels
+                .iter()
+                .filter(|(key, _)| may_set_label(key))
+                .map(|(k, v)| (k.clone(), v.clone()))
+                .collect(),
             addresses: internal.chain([address("Hostname", &node.name)]).collect(),
             capacity: node.capacity.clone(),
             allocatable: node.allocatable.clone(),

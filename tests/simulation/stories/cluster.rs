@@ -7,7 +7,10 @@ use serde_json::json;
 use wherry::engine::config::{ClusterConfig, EngineConfig};
 
 fn cluster() -> EngineConfig {
-    EngineConfig { cluster: Some(ClusterConfig { addresses: vec!["10.0.0.7".into()], ..ClusterConfig::default() }), ..config() }
+    EngineConfig {
+        cluster: Some(ClusterConfig { addresses: vec!["10.0.0.7".into()], ..ClusterConfig::default() }),
+        ..config()
+    }
 }
 
 /// A node that is registered.
@@ -104,6 +107,8 @@ fn c1_a_node_that_was_deleted_is_created_again() {
 fn c2_a_pod_runs_is_reported_and_its_deletion_is_confirmed() {
     let mut w = running("web");
     assert_eq!((w.api_phase("web"), w.api_ready("web")), ("Running".into(), "True".into()), "{}", w.trace());
+    let events = w.api.events();
+    assert!(events.contains(&"Started".to_owned()) && events.contains(&"NodeRegistered".to_owned()), "{events:?}");
     w.api_delete_pod("web", 5);
     w.run(10);
     assert!(w.api.pod("web").is_none(), "{}", w.trace());
@@ -193,7 +198,13 @@ fn c3_a_reboot_without_the_server_starts_the_pods_again() {
 
 #[test]
 fn c3_an_empty_or_foreign_answer_is_no_list() {
-    for text in ["", "{}", "<html>login</html>", r#"{"kind":"PodList","apiVersion":"v1","metadata":{}}"#, r#"{"kind":"Status"}"#] {
+    for text in [
+        "",
+        "{}",
+        "<html>login</html>",
+        r#"{"kind":"PodList","apiVersion":"v1","metadata":{}}"#,
+        r#"{"kind":"Status"}"#,
+    ] {
         let mut w = running("web");
         w.api.foreign = Some(text.to_owned());
         w.api.forgets_versions();
@@ -218,8 +229,6 @@ fn c3_a_pod_that_was_removed_by_force_during_an_absence_stops() {
     w.run(60);
     assert!(w.runs("web/main"));
     w.api_away(false);
-    w.run(10);
-    assert!(w.runs("web/main") || w.running("web/main").is_empty());
     w.run(60);
     assert!(!w.runs("web/main"), "{}", w.trace());
     assert_eq!(w.api.count("DELETE"), 0);
@@ -237,18 +246,56 @@ fn c3_an_expired_version_is_listed_again() {
     assert!(w.runs("db/main") && w.runs("web/main"), "{}", w.trace());
 }
 
-#[test]
-fn c4_a_pod_waits_for_its_configmap_and_has_it_offline() {
+/// A pod with a ConfigMap that the server refuses this number of times.
+fn with_configmap(refusals: u32) -> World {
     let mut w = member();
     let spec = "containers: [{name: main, image: 'busybox:1.35', envFrom: [{configMapRef: {name: settings}}]}]";
-    w.api.refusals = vec![];
-    w.api_set(
-        "/api/v1/namespaces/default/configmaps",
-        json!({ "kind": "ConfigMap", "apiVersion": "v1", "metadata": { "name": "settings", "namespace": "default" }, "data": { "A": "1" } }),
-    );
+    w.api.unrelated = refusals;
+    let metadata = json!({ "name": "settings", "namespace": "default" });
+    let object = json!({ "kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata, "data": { "A": "1" } });
+    w.api_set("/api/v1/namespaces/default/configmaps", object);
     w.api_pod("web", "uid-1", spec);
-    w.run(5);
+    w.run(if refusals > 0 { 30 } else { 5 });
     assert!(w.runs("web/main"), "{}", w.trace());
+    w
+}
+
+#[test]
+fn c4_a_pod_waits_silently_until_the_server_permits_its_configmap() {
+    let w = with_configmap(3);
+    let warnings: Vec<_> = w.observed.notices.iter().filter(|(_, n)| n.pod.is_some()).collect();
+    let is_warning = |n: &wherry::engine::effect::Notice| n.severity == wherry::engine::effect::Severity::Warning;
+    assert!(!warnings.iter().any(|(_, n)| is_warning(n)), "{warnings:?}");
+}
+
+#[test]
+fn c4_a_pod_does_not_stop_because_the_copy_of_its_configmap_is_lost() {
+    let mut w = with_configmap(0);
+    let before = w.running("web/main");
+    w.api_away(true);
+    w.kill_engine();
+    w.disk.records.retain(|key, _| !key.starts_with("objects/"));
+    w.start();
+    w.run(60);
+    assert_eq!(w.running("web/main"), before, "{}", w.trace());
+}
+
+#[test]
+fn c3_a_server_that_is_back_is_found_within_two_seconds() {
+    // Not at a moment at which something else wakes the node.
+    for away in [600, 607, 614, 621] {
+        let mut w = running("web");
+        w.api_away(true);
+        w.run(away);
+        w.api_away(false);
+        let before = w.api.requests.len();
+        w.until("the server gets a request", 2, |w| w.api.requests.len() > before);
+    }
+}
+
+#[test]
+fn c4_a_pod_has_its_configmap_offline() {
+    let mut w = with_configmap(0);
     w.api_away(true);
     w.reboot(S);
     w.run(60);
@@ -266,6 +313,23 @@ fn c5_a_pod_that_was_evicted_by_the_node_has_failed() {
     w.release(wherry::engine::pod::kill::TerminationSource::Eviction);
     w.run(60);
     assert_eq!((w.api_phase("web"), w.runs("web/main")), ("Failed".into(), false), "{}", w.trace());
+}
+
+#[test]
+fn c5_a_pod_that_cannot_run_fails_with_the_remedy_and_can_be_deleted() {
+    let token = "volumes: [{name: t, projected: {sources: [{serviceAccountToken: {path: token}}]}}]";
+    let claim = "volumes: [{name: c, persistentVolumeClaim: {claimName: a}}]";
+    for (spec, why) in [(token, "automountServiceAccountToken: false"), (claim, "persistentVolumeClaim")] {
+        let mut w = member();
+        w.api_pod("web", "uid-1", &format!("{ONE}, {spec}"));
+        w.run(3);
+        let status = &w.api.pod("web").unwrap()["status"];
+        assert_eq!((&status["phase"], &status["reason"]), (&json!("Failed"), &json!("PodFeatureUnsupported")));
+        assert!(status["message"].as_str().unwrap().contains(why), "{status}");
+        w.api_delete_pod("web", 30);
+        w.run(3);
+        assert!(w.api.pod("web").is_none(), "{}", w.trace());
+    }
 }
 
 #[test]

@@ -25,8 +25,8 @@ pub struct ApiServer {
     pub requests: Vec<(u64, String)>,
     /// Lists of pods are answered with this text instead.
     pub foreign: Option<String>,
-    /// The next requests are refused with these codes, the last one first.
-    pub refusals: Vec<u16>,
+    /// The next lists of ConfigMaps and Secrets are refused: the Node authorizer does not know the pod yet.
+    pub unrelated: u32,
 }
 
 struct Watch {
@@ -254,8 +254,10 @@ impl World {
             return self.event_in(MS, Event::Api(ApiEvent::Done { op, result }));
         }
         self.api.requests.push((self.clock.now, format!("{} {}", request.method.as_str(), request.path)));
-        if let Some(status) = self.api.refusals.pop() {
-            return self.api_answer(op, status, &json!({ "kind": "Status", "code": status }));
+        let is_data = request.path.contains("/configmaps") || request.path.contains("/secrets");
+        if is_data && self.api.unrelated > 0 {
+            self.api.unrelated -= 1;
+            return self.api_answer(op, 403, &json!({ "kind": "Status", "code": 403, "reason": "Forbidden" }));
         }
         let is_pods = request.reading == Reading::Items && request.path.starts_with("/api/v1/pods");
         if let Some(text) = self.api.foreign.clone().filter(|_| is_pods) {
