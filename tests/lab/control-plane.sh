@@ -25,14 +25,26 @@ DIR=${XDG_CACHE_HOME:-$(caller_home)/.cache}/wherry-lab/control-plane
 # The name changes with the recipe, so that programs of an older one are built again.
 BIN=$DIR/1.20.2
 
-missing=()
-for program in "$@"; do
-	case $program in
-	kube-apiserver | kube-controller-manager | kube-scheduler) ;;
-	*) die "unknown program $program" ;;
-	esac
-	[ -x "$BIN/$program" ] || missing+=("$program")
-done
+# Sets the programs that have to be built.
+find_missing() {
+	missing=()
+	for program in "$@"; do
+		case $program in
+		kube-apiserver | kube-controller-manager | kube-scheduler) ;;
+		*) die "unknown program $program" ;;
+		esac
+		[ -x "$BIN/$program" ] || missing+=("$program")
+	done
+}
+
+find_missing "$@"
+if [ ${#missing[@]} -gt 0 ] && [ -n "$build" ]; then
+	# Two builds at the same time would remove each other's files. The second one finds the programs of the first.
+	mkdir -p "$DIR"
+	exec 9>"$DIR/lock"
+	flock 9
+	find_missing "$@"
+fi
 
 # The API server needs a file that upstream generates at each build, from the whole source tree.
 generate_openapi() {
