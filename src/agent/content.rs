@@ -409,7 +409,7 @@ impl View<'_> {
         let pressure = self.engine.conditions().map(|condition| condition.name().to_owned()).collect();
         let mut waiting: Vec<String> =
             self.engine.checks(self.now.boot).into_iter().filter_map(|c| c.result.err()).collect();
-        let not_ready = views::not_ready(self.engine.shutting_down(), &waiting);
+        let not_ready = self.engine.not_ready(self.now.boot);
         waiting.extend(views::unready(&pods, |uid| self.recorder.warning(uid)));
         let (node, requested) = self.engine.node();
         let of = |state| s.containers.get(state).copied().unwrap_or(0) as u64;

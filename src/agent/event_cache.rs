@@ -5,11 +5,11 @@
 //! node expire after an hour. No timer wakes up for that: expired events are left out of answers and dropped when the
 //! next event arrives. Equal texts are stored once.
 
+use crate::api::event_object::{COMPONENT, EventObject, InvolvedObject, Metadata, NODE_NAMESPACE, Source};
 use crate::api::names::{FullName, Uid};
 use crate::api::reason::Reason;
 use crate::api::time::{Boot, Now, Wall};
 use crate::engine::effect::Severity;
-use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
@@ -200,7 +200,7 @@ impl EventCache {
     /// Calls `f` with the namespace, the name and the order of each event. An event with a new order has occurred again.
     pub fn each(&self, now: Boot, f: &mut dyn FnMut(&str, String, u64)) {
         for (pod, event) in self.present(now) {
-            f(pod.map_or("default", |(_, name)| &*name.namespace), self.name_of(pod, event), event.order);
+            f(pod.map_or(NODE_NAMESPACE, |(_, name)| &*name.namespace), self.name_of(pod, event), event.order);
         }
     }
 
@@ -210,7 +210,7 @@ impl EventCache {
         let id = u64::from_str_radix(id, 16).ok()?;
         let mut found = self.present(now).filter(|(_, event)| event.id == id);
         let (pod, event) = found.find(|(pod, event)| {
-            pod.map_or("default", |(_, name)| &*name.namespace) == namespace && self.name_of(*pod, event) == name
+            pod.map_or(NODE_NAMESPACE, |(_, name)| &*name.namespace) == namespace && self.name_of(*pod, event) == name
         })?;
         let mut out = Vec::new();
         self.write(pod, event, &mut out);
@@ -294,24 +294,23 @@ impl EventCache {
     /// An event in the form of the API (core/v1).
     fn write(&self, pod: Option<(&Uid, &FullName)>, event: &Kept, out: &mut Vec<u8>) {
         let name = pod.map_or(self.node_name.as_str(), |(_, name)| &*name.name);
-        let namespace = pod.map_or("default", |(_, name)| &*name.namespace);
+        let namespace = pod.map_or(NODE_NAMESPACE, |(_, name)| &*name.namespace);
         let time = |at: Wall| at.timestamp().map(|t| format!("{t:.3}"));
-        let object = Event {
+        let object = EventObject {
             kind: "Event",
             api_version: "v1",
             metadata: Metadata { name: format!("{name}.{:x}", event.id), namespace },
-            involved_object: Involved {
+            involved_object: InvolvedObject {
                 kind: if pod.is_some() { "Pod" } else { "Node" },
                 namespace: pod.map(|_| namespace),
                 name,
-                // As in a kubelet, whose events of the node have its name as UID.
                 uid: pod.map_or(name, |(uid, _)| uid.as_str()),
                 api_version: "v1",
                 field_path: event.field_path.as_deref(),
             },
             reason: event.reason.as_str(),
             message: &event.message,
-            source: Source { component: "wherry", host: &self.node_name },
+            source: Source { component: COMPONENT, host: &self.node_name },
             first_timestamp: time(event.first),
             last_timestamp: time(event.last),
             count: event.count,
@@ -319,6 +318,7 @@ impl EventCache {
                 Severity::Normal => "Normal",
                 Severity::Warning => "Warning",
             },
+            reporting: None,
         };
         if let Err(e) = serde_json::to_writer(&mut *out, &object) {
             // The type has no keys that JSON lacks, and writing to a Vec does not fail.
@@ -329,47 +329,6 @@ impl EventCache {
 
 fn cut(message: &str) -> &str {
     message.char_indices().nth(MAX_MESSAGE).map_or(message, |(end, _)| &message[..end])
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Event<'a> {
-    kind: &'static str,
-    api_version: &'static str,
-    metadata: Metadata<'a>,
-    involved_object: Involved<'a>,
-    reason: &'a str,
-    message: &'a str,
-    source: Source<'a>,
-    first_timestamp: Option<String>,
-    last_timestamp: Option<String>,
-    count: u32,
-    r#type: &'static str,
-}
-
-#[derive(Serialize)]
-struct Metadata<'a> {
-    name: String,
-    namespace: &'a str,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Involved<'a> {
-    kind: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    namespace: Option<&'a str>,
-    name: &'a str,
-    uid: &'a str,
-    api_version: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    field_path: Option<&'a str>,
-}
-
-#[derive(Serialize)]
-struct Source<'a> {
-    component: &'static str,
-    host: &'a str,
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use crate::adapters::server::health::Check;
 use crate::api::names::{FullName, Uid};
-use crate::engine::node::{PodView, Summary};
+use crate::engine::node::{PodView, SHUTTING_DOWN, Summary};
 use crate::engine::pod::worker::WorkerStatus;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -87,22 +87,9 @@ pub fn write_gone(uid: &Uid, name: &FullName, out: &mut Vec<u8>) {
 /// The line that ends the initial list of a watch.
 pub const BOOKMARK: &[u8] = b"{\"type\":\"BOOKMARK\",\"object\":{}}\n";
 
-/// The kubelet's message.
-const SHUTTING_DOWN: &str = "node is shutting down";
-
 /// S4: the check in `/readyz` for a shutdown.
 pub fn shutdown_check(shutting_down: bool) -> Check {
     Check { name: "shutdown", failure: shutting_down.then(|| SHUTTING_DOWN.to_owned()) }
-}
-
-/// The reason and message why the node is not ready; None if it is. `failing` has the messages of failed health checks.
-pub fn not_ready(shutting_down: bool, failing: &[String]) -> Option<(&'static str, String)> {
-    match (shutting_down, failing) {
-        // S4: a shutdown takes precedence over all other reasons.
-        (true, _) => Some(("NodeShuttingDown", SHUTTING_DOWN.to_owned())),
-        (false, []) => None,
-        (false, failing) => Some(("KubeletNotReady", failing.join("; "))),
-    }
 }
 
 /// Why the runtime is not ready, if that is known. A runtime that has not answered yet is not ready either.
@@ -177,16 +164,7 @@ mod tests {
     use crate::api::facts::RuntimeFact;
 
     #[test]
-    fn s4_a_node_that_shuts_down_is_not_ready_whatever_else_it_is() {
-        let down = "no connection to the container runtime: gone".to_owned();
-        assert_eq!(not_ready(false, &[]), None);
-        assert_eq!(
-            not_ready(false, &[down.clone(), "not read yet".into()]).unwrap(),
-            ("KubeletNotReady", "no connection to the container runtime: gone; not read yet".into())
-        );
-        for failing in [&[][..], &[down]] {
-            assert_eq!(not_ready(true, failing), Some(("NodeShuttingDown", "node is shutting down".into())));
-        }
+    fn s4_a_shutdown_fails_its_check() {
         assert_eq!(shutdown_check(false).failure, None);
         assert_eq!(shutdown_check(true).failure.as_deref(), Some("node is shutting down"));
     }

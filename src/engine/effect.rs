@@ -77,7 +77,8 @@ pub enum Effect {
     Device { op: OpId, call: DeviceCall, timeout: Duration },
     /// Call logind or systemd. A call without an answer ends after `timeout` with `OpError::Unknown`.
     Logind { op: OpId, call: LogindCall, timeout: Duration },
-    /// Send a request to the API server. It ends in one `ApiEvent::Done`, also after `timeout` or when it is cancelled. None: a watch, which has no time limit.
+    /// Send a request to the API server. It ends in one `ApiEvent::Done`, also after `timeout` or when it is cancelled. Without a
+    /// `timeout`: a watch.
     Api { op: OpId, request: ApiRequest, timeout: Option<Duration> },
     /// S4: close the inhibitor lock, if Wherry holds one. A `StoreLock` has to follow: systemd's copy counts too.
     ReleaseLock,

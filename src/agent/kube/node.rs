@@ -1,7 +1,6 @@
 //! This machine as an object Node.
 
 use crate::agent::content::View;
-use crate::agent::views;
 use crate::api::cluster::node::NodeInfo;
 use crate::api::kube::discovery::kubernetes_version;
 use crate::api::kube::node_change;
@@ -61,8 +60,7 @@ pub(super) fn object(view: &View<'_>, machine: &Machine, addresses: &[String]) -
     let summary = view.engine.summary(view.now.boot);
     let (facts, _) = view.engine.node();
     let runtime = summary.runtime.clone().unwrap_or_default();
-    let waiting: Vec<String> = view.engine.checks(view.now.boot).into_iter().filter_map(|c| c.result.err()).collect();
-    let not_ready = views::not_ready(view.engine.shutting_down(), &waiting);
+    let not_ready = view.engine.not_ready(view.now.boot);
     let since = view.started.wall.timestamp().map(|t| t.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
     let condition = |kind: &str, is_true: bool, reason: &str, message: &str| {
         json!({

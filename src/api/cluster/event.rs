@@ -1,13 +1,10 @@
 //! Events for the API server: core/v1 Event, as kubelets write them.
 
+use crate::api::event_object::{COMPONENT, EventObject, InvolvedObject, Metadata, NODE_NAMESPACE, Reporting, Source};
 use crate::api::names::{FullName, Uid};
 use crate::api::time::Wall;
 use serde::Serialize;
 
-/// `source.component`
-const COMPONENT: &str = "wherry";
-/// The namespace of the events of a node, which has none itself.
-const NODE_NAMESPACE: &str = "default";
 /// The API's limit for a message, in bytes.
 const MAX_MESSAGE: usize = 1024;
 /// The API's limit for a name, in bytes.
@@ -19,8 +16,8 @@ pub enum Involved<'a> {
     Pod {
         name: &'a FullName,
         uid: &'a Uid,
-        /// `spec.containers{main}`; empty: the pod itself.
-        field_path: &'a str,
+        /// `spec.containers{main}`; None: the pod itself.
+        field_path: Option<&'a str>,
     },
     /// The node that reports the event.
     Node,
@@ -38,51 +35,6 @@ pub struct Event<'a> {
     pub first: Wall,
     pub last: Wall,
     pub count: u32,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Object<'a> {
-    api_version: &'static str,
-    kind: &'static str,
-    metadata: Metadata<'a>,
-    involved_object: Reference<'a>,
-    reason: &'a str,
-    message: &'a str,
-    source: Source<'a>,
-    first_timestamp: Option<String>,
-    last_timestamp: Option<String>,
-    count: u32,
-    r#type: &'static str,
-    /// Null: not an event of the newer API.
-    event_time: Option<String>,
-    reporting_component: &'static str,
-    reporting_instance: &'a str,
-}
-
-#[derive(Serialize)]
-struct Metadata<'a> {
-    name: String,
-    namespace: &'a str,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Reference<'a> {
-    api_version: &'static str,
-    kind: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    namespace: Option<&'a str>,
-    name: &'a str,
-    uid: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    field_path: &'a str,
-}
-
-#[derive(Serialize)]
-struct Source<'a> {
-    component: &'static str,
-    host: &'a str,
 }
 
 #[derive(Serialize)]
@@ -117,7 +69,7 @@ impl<'a> Event<'a> {
     /// The event in JSON, for a POST.
     pub fn object(&self) -> String {
         let involved_object = match self.involved {
-            Involved::Pod { name, uid, field_path } => Reference {
+            Involved::Pod { name, uid, field_path } => InvolvedObject {
                 api_version: "v1",
                 kind: "Pod",
                 namespace: Some(&name.namespace),
@@ -125,17 +77,16 @@ impl<'a> Event<'a> {
                 uid: uid.as_str(),
                 field_path,
             },
-            // As in a kubelet, the UID is the name. `kubectl describe node` looks for both.
-            Involved::Node => Reference {
+            Involved::Node => InvolvedObject {
                 api_version: "v1",
                 kind: "Node",
                 namespace: None,
                 name: self.node,
                 uid: self.node,
-                field_path: "",
+                field_path: None,
             },
         };
-        let object = Object {
+        let object = EventObject {
             api_version: "v1",
             kind: "Event",
             metadata: Metadata { name: self.name(), namespace: self.namespace() },
@@ -147,9 +98,11 @@ impl<'a> Event<'a> {
             last_timestamp: self.last.whole_seconds(),
             count: self.count,
             r#type: if self.is_warning { "Warning" } else { "Normal" },
-            event_time: None,
-            reporting_component: COMPONENT,
-            reporting_instance: self.node,
+            reporting: Some(Reporting {
+                event_time: None,
+                reporting_component: COMPONENT,
+                reporting_instance: self.node,
+            }),
         };
         // The type has no keys that JSON lacks.
         serde_json::to_string(&object).unwrap_or_default()
@@ -187,7 +140,7 @@ mod tests {
     #[test]
     fn an_event_of_a_container_is_that_of_a_kubelet() {
         let (name, uid) = (FullName::new("default", "life"), Uid::from("450ff913"));
-        let involved = Involved::Pod { name: &name, uid: &uid, field_path: "spec.containers{main}" };
+        let involved = Involved::Pod { name: &name, uid: &uid, field_path: Some("spec.containers{main}") };
         let expected = json!({
             "kind": "Event", "apiVersion": "v1",
             "metadata": { "name": "life.18ea4e38af3ff453", "namespace": "default" },
@@ -226,7 +179,7 @@ mod tests {
         let name = FullName::new("default", &format!("{}-{}", "a".repeat(235), "b".repeat(17)));
         let uid = Uid::from("u");
         let message = "\u{e4}".repeat(1000);
-        let event = event(Involved::Pod { name: &name, uid: &uid, field_path: "" }, "x", &message);
+        let event = event(Involved::Pod { name: &name, uid: &uid, field_path: None }, "x", &message);
         assert_eq!(event.name(), format!("{}.18ea4e38af3ff453", "a".repeat(235)));
         let object = value(&event.object());
         assert_eq!(object["message"].as_str().unwrap().len(), 1024);

@@ -145,9 +145,8 @@ fn read_with(object: Value, context: Context<'_>, validate: Validate) -> Result<
     let seconds = seconds.or(seconds_of_spec).unwrap_or(30);
     let grace = Duration::from_secs(u64::try_from(seconds).unwrap_or(0)).min(LONGEST_GRACE);
     let mirror = metadata.get("annotations").and_then(|all| all.get(MIRROR)?.as_str()).map(str::to_owned);
-    // The items of a list have neither.
-    content.insert("apiVersion".to_owned(), "v1".into());
-    content.insert("kind".to_owned(), "Pod".into());
+    // Not a part of the desired state: the items of a list have neither.
+    ["apiVersion", "kind"].iter().for_each(|field| drop(content.remove(*field)));
     let content = Value::Object(content);
     let mut unknown = Vec::new();
     let pod = typed(&content, ephemeral, context, validate, &mut unknown);

@@ -40,9 +40,6 @@ fn kind_of(kind: DataKind) -> &'static str {
 pub enum ListFrom<'a> {
     /// Any: the server answers from its memory. For the first list.
     Cache,
-    /// This version or a later one, also from the server's memory. For a list after others, so that a server that is behind does
-    /// not show the past.
-    NotOlderThan(&'a str),
     /// The newest. For a list after a version has expired.
     Latest,
     /// The next page of a list, with the `next` of the page before.
@@ -97,8 +94,6 @@ impl Watched {
         query.extend(selector.as_deref().map(|selector| ("fieldSelector", selector)));
         match from {
             ListFrom::Cache => query.extend([("limit", PAGE), ("resourceVersion", "0")]),
-            // A server applies no limit to a list from its memory.
-            ListFrom::NotOlderThan(version) => query.push(("resourceVersion", version)),
             ListFrom::Latest => query.push(("limit", PAGE)),
             ListFrom::Next(next) => query.extend([("limit", PAGE), ("continue", next)]),
         }
@@ -138,8 +133,8 @@ mod tests {
             ),
             (
                 Watched::Node("n1".into()),
-                ListFrom::NotOlderThan("41"),
-                "/api/v1/nodes?fieldSelector=metadata.name%3Dn1&resourceVersion=41",
+                ListFrom::Cache,
+                "/api/v1/nodes?fieldSelector=metadata.name%3Dn1&limit=500&resourceVersion=0",
             ),
             (
                 data(DataKind::ConfigMap, "kube-root-ca.crt"),

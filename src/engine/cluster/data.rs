@@ -184,13 +184,11 @@ impl Data {
             }
             None => {
                 followed.next = None;
-                let known = std::mem::replace(&mut followed.state, State::Known);
+                followed.state = State::Known;
                 if self.objects.remove(key) {
                     outbox.record(Owner::Cluster, RecordChange::Delete { key: data_record::key(key) });
                 }
-                if known == State::Unknown || !self.changed.contains(key) {
-                    self.changed.push(key.clone());
-                }
+                self.changed.push(key.clone());
             }
         }
     }

@@ -22,24 +22,20 @@ const RETRIES: Limits = Limits { first: Duration::from_millis(200), most: Durati
 pub struct Lease {
     state: State,
     backoff: Backoff,
-    /// The lease has existed.
-    existed: bool,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 enum State {
+    /// Whether the lease exists is not known. The first renewal shows it.
+    #[default]
+    Unknown,
+    First(OpId),
     /// The next renewal.
     Due(Boot),
     Renewing(OpId),
     /// The lease does not exist.
     Missing,
     Creating(OpId),
-}
-
-impl Default for State {
-    fn default() -> State {
-        State::Due(Boot(0))
-    }
 }
 
 /// The result of a renewal.
@@ -55,8 +51,8 @@ impl Lease {
     pub fn next(&self) -> Option<Boot> {
         match self.state {
             State::Due(at) => Some(at.max(self.backoff.at())),
-            State::Missing => Some(self.backoff.at()),
-            State::Renewing(_) | State::Creating(_) => None,
+            State::Unknown | State::Missing => Some(self.backoff.at()),
+            State::First(_) | State::Renewing(_) | State::Creating(_) => None,
         }
     }
 
@@ -77,25 +73,24 @@ impl Lease {
                 let request = requests::create_lease(lease::new(node, node_uid, lease::DURATION_S, step.wall));
                 State::Creating(begin(request, Some(TIMEOUT), step.outbox))
             }
-            _ => {
+            before => {
                 let request = requests::patch_lease(node, lease::renewal(step.wall));
-                State::Renewing(begin(request, Some(TIMEOUT), step.outbox))
+                let op = begin(request, Some(TIMEOUT), step.outbox);
+                if matches!(before, State::Unknown) { State::First(op) } else { State::Renewing(op) }
             }
         };
     }
 
     /// None: the operation is not one of the lease.
     pub fn ended(&mut self, op: OpId, result: &Result<ApiResponse, ApiError>, step: &mut Step<'_>) -> Option<Renewal> {
-        let (State::Renewing(of) | State::Creating(of)) = self.state else { return None };
+        let (State::First(of) | State::Renewing(of) | State::Creating(of)) = self.state else { return None };
         if of != op {
             return None;
         }
-        let creating = matches!(self.state, State::Creating(_));
         let refusal = result.as_ref().map(Refusal::of);
         let refusal = match refusal {
             Ok(None) => {
                 self.backoff.succeeded();
-                self.existed = true;
                 // Nodes that started together drift apart.
                 let jitter = Duration::from_millis(step.rng.draw() % 800);
                 self.state = State::Due(step.now + (PERIOD - Duration::from_millis(400)) + jitter);
@@ -104,20 +99,23 @@ impl Lease {
             Ok(refusal) => refusal,
             Err(_) => None,
         };
-        self.state = State::Due(step.now);
-        match refusal.as_ref().map(|r| r.failure) {
-            Some(Failure::NotFound) if !creating => {
-                self.state = State::Missing;
-                return Some(if self.existed { Renewal::Missing } else { Renewal::Failed });
-            }
+        let failure = refusal.as_ref().map(|r| r.failure);
+        let (state, renewal) = match (&self.state, failure) {
+            (State::First(_), Some(Failure::NotFound)) => (State::Missing, Renewal::Failed),
+            (_, Some(Failure::NotFound)) => (State::Missing, Renewal::Missing),
             // It exists after all.
-            Some(Failure::AlreadyExists) if creating => return Some(Renewal::Failed),
-            _ => {}
-        }
-        if creating {
-            self.state = State::Missing;
-        }
-        self.backoff.refused(refusal.as_ref(), RETRIES, step.now, step.rng);
-        Some(Renewal::Failed)
+            (State::Creating(_), Some(Failure::AlreadyExists)) => (State::Due(step.now), Renewal::Failed),
+            (before, _) => {
+                let state = match before {
+                    State::Creating(_) => State::Missing,
+                    State::First(_) => State::Unknown,
+                    _ => State::Due(step.now),
+                };
+                self.backoff.refused(refusal.as_ref(), RETRIES, step.now, step.rng);
+                (state, Renewal::Failed)
+            }
+        };
+        self.state = state;
+        Some(renewal)
     }
 }

@@ -29,10 +29,9 @@ pub struct Member {
     pub data: Data,
     pub reports: Reports,
     posts: Posts,
-    /// The node's status may have changed.
-    node_changed: bool,
-    /// What the last status showed of the node.
-    health: Health,
+    pub health: Health,
+    /// The health that the last report shows. None: the next report is compared with the server's state.
+    reported: Option<Health>,
     /// The deadline of the timer.
     armed: Option<Boot>,
 }
@@ -64,39 +63,16 @@ impl Member {
             data: Data::default(),
             reports: Reports::default(),
             posts: Posts::default(),
-            node_changed: true,
             health: Health::default(),
+            reported: None,
             armed: None,
         }
     }
 
-    /// Why the API server cannot be reached, and since when; None if it answers.
-    pub fn away(&self) -> Option<(Boot, &str)> {
-        match &self.server {
-            Server::Answers => None,
-            Server::Away { since, why, .. } => Some((*since, why)),
-        }
-    }
-
-    /// The node is registered.
-    pub fn is_registered(&self) -> bool {
-        self.node.uid().is_some()
-    }
-
-    /// The node is in this state now.
-    pub fn health_is(&mut self, health: Health) {
-        if self.health != health {
-            self.health = health;
-            self.node_changed = true;
-        }
-    }
-
-    pub fn health(&self) -> &Health {
-        &self.health
-    }
-
+    /// `step` needs a report of the node.
     pub fn wants_report(&self, now: Boot) -> bool {
-        !self.node.is_busy() && (self.node_changed || self.node.next().is_some_and(|at| at <= now))
+        let is_reported = self.reported.as_ref() == Some(&self.health);
+        !self.node.is_busy() && (!is_reported || self.node.next().is_some_and(|at| at <= now))
     }
 
     /// An event for the server.
@@ -123,7 +99,7 @@ impl Member {
             return;
         }
         if let Some(report) = report {
-            self.node_changed = false;
+            self.reported = Some(self.health.clone());
             self.node.step(report, step);
         }
         let Some(uid) = self.node.uid() else { return };
@@ -196,7 +172,7 @@ impl Member {
         }
         if let Some(progress) = self.node.ended(op, result, step) {
             if progress == Progress::Registered {
-                self.node_changed = true;
+                self.reported = None;
                 let message = "the node is registered at the API server".to_owned();
                 step.outbox.emit_node_event(Severity::Normal, Reason::NodeRegistered, message);
             }
@@ -240,7 +216,7 @@ impl Member {
         let message = format!("the API server answers again after {away} s");
         step.outbox.emit_node_event(Severity::Normal, Reason::ApiServerConnected, message);
         self.server = Server::Answers;
-        self.node_changed = true;
+        self.reported = None;
         self.lease.hurry();
         self.pods.reflector.hurry();
         self.data.hurry();

@@ -14,7 +14,7 @@ use crate::api::time::Wall;
 use crate::engine::op::OpId;
 use k8s_openapi::api::core::v1 as core;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -29,9 +29,8 @@ pub struct Pods {
 #[derive(Debug, Serialize)]
 pub struct Bound {
     pub name: FullName,
-    /// None: Wherry cannot run it, for the reason in `refusal`.
-    pub pod: Option<Rc<Pod>>,
-    pub refusal: Option<Rejection>,
+    /// Or why Wherry cannot run it.
+    pub pod: Result<Rc<Pod>, Rejection>,
     /// The grace period of its deletion.
     pub deletion: Option<Duration>,
     /// The phase at the server is Succeeded or Failed.
@@ -66,10 +65,9 @@ impl Pods {
 
     /// A pod of the records.
     pub fn recorded(&mut self, pod: &Rc<Pod>) {
-        let (name, pod_of) = (pod.name.clone(), Some(pod.clone()));
-        let bound =
-            Bound { name, pod: pod_of, refusal: None, deletion: None, ended: false, recorded: true, generation: None };
-        self.known.insert(pod.uid.clone(), bound);
+        let (name, uid, pod) = (pod.name.clone(), pod.uid.clone(), Ok(pod.clone()));
+        let bound = Bound { name, pod, deletion: None, ended: false, recorded: true, generation: None };
+        self.known.insert(uid, bound);
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&Uid, &Bound)> {
@@ -111,17 +109,11 @@ impl Pods {
                 vec![Seen::Gone(object.uid)]
             }
             Change::All(objects) => {
-                let before = std::mem::take(&mut self.known);
-                let mut seen: Vec<Seen> = Vec::with_capacity(objects.len());
-                // The same pod stays the same value.
-                self.known = before;
-                let listed: Vec<Uid> = objects.iter().map(|object| object.uid.clone()).collect();
+                let listed: BTreeSet<Uid> = objects.iter().map(|object| object.uid.clone()).collect();
+                let gone = self.known.keys().filter(|uid| !listed.contains(uid)).cloned();
+                let mut seen: Vec<Seen> = gone.map(Seen::Gone).collect();
+                self.known.retain(|uid, _| listed.contains(uid));
                 seen.extend(objects.into_iter().filter_map(|object| self.set(object)));
-                let gone: Vec<Uid> = self.known.keys().filter(|uid| !listed.contains(uid)).cloned().collect();
-                for uid in gone {
-                    self.known.remove(&uid);
-                    seen.push(Seen::Gone(uid));
-                }
                 seen
             }
         }
@@ -135,16 +127,15 @@ impl Pods {
         }
         let phase = status.phase.as_deref();
         let ended = matches!(phase, Some("Succeeded" | "Failed"));
-        let (pod, refusal) = match pod {
-            Ok(pod) if wants_token(&pod) => (None, Some(no_tokens())),
-            Ok(pod) => (Some(Rc::from(pod)), None),
-            Err(rejection) => (None, Some(rejection)),
-        };
         // A running pod keeps the version with which it was accepted.
         let before = self.known.get(&uid);
         let recorded = before.is_some_and(|bound| bound.recorded);
-        let pod = before.and_then(|bound| bound.pod.clone()).or(pod);
-        let bound = Bound { name, pod, refusal, deletion: deletion.map(|d| d.grace), ended, recorded, generation };
+        let pod = match (before.map(|bound| &bound.pod), pod) {
+            (Some(Ok(accepted)), _) => Ok(accepted.clone()),
+            (_, Ok(pod)) if wants_token(&pod) => Err(no_tokens()),
+            (_, pod) => pod.map(Rc::from),
+        };
+        let bound = Bound { name, pod, deletion: deletion.map(|d| d.grace), ended, recorded, generation };
         self.known.insert(uid.clone(), bound);
         Some(Seen::Status(uid, Box::new(Stored { status, resource_version })))
     }

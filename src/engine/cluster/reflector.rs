@@ -33,25 +33,18 @@ pub struct Reflector<T> {
     pub watched: Watched,
     state: State<T>,
     backoff: Backoff,
-    /// A complete list has been received.
-    synced: bool,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(bound = "")]
 enum State<T> {
     /// The next request is due at the end of the back-off.
-    Waiting {
-        /// The version to watch from; None: a list is next.
-        from: Option<String>,
-        /// The server has lost the version of the last list: the next one must not come from its cache.
-        expired: bool,
-    },
+    Waiting(Next),
     Listing {
         op: OpId,
         #[serde(skip)]
         found: Vec<T>,
-        expired: bool,
+        of: List,
     },
     Watching {
         op: OpId,
@@ -59,6 +52,22 @@ enum State<T> {
         since: Boot,
         heard: bool,
     },
+}
+
+/// The next request.
+#[derive(Clone, Debug, Serialize)]
+enum Next {
+    List(List),
+    /// From this version.
+    Watch(String),
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+enum List {
+    /// The server may answer from its cache.
+    Cached,
+    /// The version of the last list has expired: the server must not answer from its cache.
+    Latest,
 }
 
 /// A change of the collection.
@@ -85,30 +94,20 @@ pub struct Step<'a> {
 
 impl<T> Reflector<T> {
     pub fn new(watched: Watched) -> Reflector<T> {
-        Reflector {
-            watched,
-            state: State::Waiting { from: None, expired: false },
-            backoff: Backoff::default(),
-            synced: false,
-        }
-    }
-
-    /// A complete list has been received.
-    pub fn is_synced(&self) -> bool {
-        self.synced
+        Reflector { watched, state: State::Waiting(Next::List(List::Cached)), backoff: Backoff::default() }
     }
 
     /// The request in flight.
     pub fn op(&self) -> Option<OpId> {
         match &self.state {
-            State::Waiting { .. } => None,
+            State::Waiting(_) => None,
             State::Listing { op, .. } | State::Watching { op, .. } => Some(*op),
         }
     }
 
     /// When the next request is due; None: one is in flight.
     pub fn next(&self) -> Option<Boot> {
-        matches!(self.state, State::Waiting { .. }).then(|| self.backoff.at())
+        matches!(self.state, State::Waiting(_)).then(|| self.backoff.at())
     }
 
     /// The server answers again: the next request is due now.
@@ -118,18 +117,20 @@ impl<T> Reflector<T> {
 
     /// Begins the next request if it is due.
     pub fn step(&mut self, step: &mut Step<'_>) {
-        let State::Waiting { from, expired } = &mut self.state else { return };
+        let State::Waiting(next) = &self.state else { return };
         if !self.backoff.is_due(step.now) {
             return;
         }
-        let expired = *expired;
-        self.state = match from.take() {
-            None => {
-                let list = if expired { ListFrom::Latest } else { ListFrom::Cache };
-                let request = self.watched.list(list);
-                State::Listing { op: begin(request, Some(LIST_TIMEOUT), step.outbox), found: Vec::new(), expired }
+        self.state = match next.clone() {
+            Next::List(of) => {
+                let from = match of {
+                    List::Cached => ListFrom::Cache,
+                    List::Latest => ListFrom::Latest,
+                };
+                let op = begin(self.watched.list(from), Some(LIST_TIMEOUT), step.outbox);
+                State::Listing { op, found: Vec::new(), of }
             }
-            Some(version) => {
+            Next::Watch(version) => {
                 let span = WATCH.1.as_secs() - WATCH.0.as_secs();
                 let seconds = WATCH.0.as_secs() + step.rng.draw() % span;
                 let request = self.watched.watch(&version, Duration::from_secs(seconds));
@@ -141,8 +142,8 @@ impl<T> Reflector<T> {
 
     /// An element of the list in flight.
     pub fn item(&mut self, op: OpId, json: &[u8], decode: Decode<'_, T>, step: &mut Step<'_>) {
-        let State::Listing { op: of, found, .. } = &mut self.state else { return };
-        if *of != op {
+        let State::Listing { op: listing, found, .. } = &mut self.state else { return };
+        if *listing != op {
             return;
         }
         // The items of a list have no kind.
@@ -212,27 +213,26 @@ impl<T> Reflector<T> {
                 return None;
             }
         };
-        match std::mem::replace(&mut self.state, State::Waiting { from: None, expired: false }) {
-            State::Waiting { .. } => None,
+        match std::mem::replace(&mut self.state, State::Waiting(Next::List(List::Cached))) {
+            State::Waiting(_) => None,
             State::Watching { version, since, heard, .. } => {
-                self.state = State::Waiting { from: Some(version), expired: false };
+                self.state = State::Waiting(Next::Watch(version));
                 if !heard && step.now.since(since) < SHORT {
                     self.backoff.failed(REQUESTS, step.now, step.rng);
                 }
                 None
             }
-            State::Listing { mut found, expired, .. } => match list::rest(&response.body, &self.watched) {
+            State::Listing { mut found, of, .. } => match list::rest(&response.body, &self.watched) {
                 Ok(list::Rest { resource_version: version, next: None }) => {
                     self.backoff.succeeded();
-                    self.synced = true;
                     found.shrink_to_fit();
-                    self.state = State::Waiting { from: Some(version), expired: false };
+                    self.state = State::Waiting(Next::Watch(version));
                     Some(Change::All(found))
                 }
                 Ok(list::Rest { next: Some(next), .. }) => {
                     let request = self.watched.list(ListFrom::Next(&next));
                     let op = begin(request, Some(LIST_TIMEOUT), step.outbox);
-                    self.state = State::Listing { op, found, expired };
+                    self.state = State::Listing { op, found, of };
                     None
                 }
                 Err(why) => {
@@ -247,7 +247,7 @@ impl<T> Reflector<T> {
     /// The server answered with an error.
     fn failed(&mut self, refusal: &Refusal, step: &mut Step<'_>) {
         if refusal.is_expired() {
-            self.state = State::Waiting { from: None, expired: true };
+            self.state = State::Waiting(Next::List(List::Latest));
         }
         self.backoff.refused(Some(refusal), REQUESTS, step.now, step.rng);
         self.idle();
@@ -267,12 +267,12 @@ impl<T> Reflector<T> {
 
     /// Waits for the next request, which continues the watch if there was one.
     fn idle(&mut self) {
-        let (from, expired) = match std::mem::replace(&mut self.state, State::Waiting { from: None, expired: false }) {
-            State::Watching { version, .. } => (Some(version), false),
-            State::Listing { expired, .. } => (None, expired),
-            State::Waiting { from, expired } => (from, expired),
+        let next = match &mut self.state {
+            State::Watching { version, .. } => Next::Watch(std::mem::take(version)),
+            State::Listing { of, .. } => Next::List(*of),
+            State::Waiting(_) => return,
         };
-        self.state = State::Waiting { from, expired };
+        self.state = State::Waiting(next);
     }
 
     fn report(&self, why: &str, step: &mut Step<'_>) {

@@ -204,12 +204,14 @@ impl Report {
             Err(_) => None,
         };
         match refusal.as_ref().map(|r| r.failure) {
-            // The pod is gone, or another pod has its name. The Node authorizer answers 403 for a pod that does not exist.
-            Some(Failure::NotFound | Failure::Conflict) if deleting => {
+            // The pod is gone. (From Kubernetes 1.32 on the answer is 403, as for a pod that is not known to be bound yet. It is
+            // repeated until the watch shows the end of the pod.)
+            Some(Failure::NotFound) => {
                 self.state = State::Deleted;
                 return false;
             }
-            Some(Failure::NotFound) => {
+            // Another pod has the name.
+            Some(Failure::Conflict) if deleting => {
                 self.state = State::Deleted;
                 return false;
             }

@@ -21,6 +21,7 @@ use crate::engine::config::EngineConfig;
 use crate::engine::effect::{Effect, Notice, Severity};
 use crate::engine::event::ApiEvent;
 use crate::engine::op::{OpError, OpId};
+use crate::engine::pod::status::{self, Cause};
 use crate::engine::pod::worker::Worker;
 use k8s_openapi::api::core::v1 as core;
 use std::collections::BTreeSet;
@@ -65,6 +66,7 @@ impl Engine {
     fn pods_seen(&mut self, seen: Vec<Seen>, listed: bool) {
         if !seen.is_empty() || listed {
             self.follow_data();
+            self.reject_unsupported();
             self.compare();
         }
     }
@@ -74,7 +76,7 @@ impl Engine {
         let Engine { cluster, outbox, .. } = self;
         let Some(member) = cluster.member_mut() else { return };
         let keys: BTreeSet<DataKey> =
-            member.pods.iter().filter_map(|(_, bound)| bound.pod.as_deref()).flat_map(references).collect();
+            member.pods.iter().filter_map(|(_, bound)| bound.pod.as_deref().ok()).flat_map(references).collect();
         member.data.follow(keys, outbox);
     }
 
@@ -91,8 +93,7 @@ impl Engine {
             return;
         }
         for (uid, worker) in &mut self.workers {
-            let of_api = worker.pod.as_ref().is_some_and(|pod| pod.is_from_api_server());
-            if of_api && worker.data_changed(&changed, self.now.boot) {
+            if worker.is_from_api_server() && worker.data_changed(&changed, self.now.boot) {
                 self.dirty.insert(uid.clone());
             }
         }
@@ -120,7 +121,7 @@ impl Engine {
         let Some(member) = self.cluster.member() else { return Vec::new() };
         let desired = member.pods.iter().filter(|(_, bound)| bound.deletion.is_none());
         let desired = desired.filter_map(|(uid, bound)| {
-            let pod = bound.pod.as_ref()?;
+            let pod = bound.pod.as_ref().ok()?;
             // A pod starts only with its ConfigMaps and Secrets, and never again after its end.
             let starts = || !bound.ended && member.data.knows(references(pod));
             (bound.recorded || self.workers.contains_key(uid) || starts()).then(|| pod.clone())
@@ -161,7 +162,7 @@ impl Engine {
         self.confirm_deletions();
         let now = self.now;
         let health = self.health();
-        self.with_member(|member, _| member.health_is(health));
+        self.with_member(|member, _| member.health = health);
         let wants = self.cluster.member().is_some_and(|member| member.wants_report(now.boot));
         let report = wants.then(|| self.node_report());
         let name = self.config.node.name.clone();
@@ -192,20 +193,15 @@ impl Engine {
                 _ => {}
             }
         }
-        // Pods that Wherry cannot run.
-        let refused: Vec<_> = member
-            .pods
-            .iter()
-            .filter(|(_, bound)| bound.pod.is_none() && !bound.ended)
-            .map(|(uid, bound)| (uid.clone(), bound.name.clone(), bound.refusal.clone()))
-            .collect();
-        for (uid, name, rejection) in refused {
-            let status = core::PodStatus {
-                phase: Some("Failed".to_owned()),
-                reason: rejection.as_ref().map(|r| r.reason().to_string()),
-                message: rejection.as_ref().map(Rejection::message),
-                ..core::PodStatus::default()
-            };
+    }
+
+    /// Pods that Wherry cannot run have failed.
+    fn reject_unsupported(&mut self) {
+        let Some(member) = self.cluster.member_mut() else { return };
+        let rejected = member.pods.iter().filter(|(_, bound)| !bound.ended);
+        let rejected = rejected.filter_map(|(uid, bound)| Some((uid, &bound.name, bound.pod.as_ref().err()?)));
+        let rejected: Vec<_> = rejected.map(|(uid, name, why)| (uid.clone(), name.clone(), status_of(why))).collect();
+        for (uid, name, status) in rejected {
             member.publish(&uid, &name, status);
         }
     }
@@ -234,13 +230,9 @@ impl Engine {
     }
 
     fn health(&self) -> Health {
-        let waiting: Vec<String> = self.checks(self.now.boot).into_iter().filter_map(|c| c.result.err()).collect();
         Health {
             runtime: self.runtime.name_and_version(),
-            why_not: match self.shutdown.is_on() {
-                true => Some("node is shutting down".to_owned()),
-                false => Some(waiting.join("; ")).filter(|_| !waiting.is_empty()),
-            },
+            why_not: self.not_ready(self.now.boot).map(|(_, message)| message),
             pressures: self.eviction.pressure().conditions().collect(),
         }
     }
@@ -252,7 +244,7 @@ impl Engine {
         let address = |kind: &str, address: &str| Address { kind: kind.to_owned(), address: address.to_owned() };
         let internal = cluster.addresses.iter().map(|ip| address("InternalIP", ip));
         let Health { runtime, why_not, pressures } =
-            self.cluster.member().map(|member| member.health().clone()).unwrap_or_default();
+            self.cluster.member().map(|member| member.health.clone()).unwrap_or_default();
         let pressure = |of, condition| Condition::pressure(of, pressures.contains(&condition));
         let info = NodeInfo { container_runtime_version: runtime, ..cluster.info };
         NodeReport {
@@ -278,6 +270,11 @@ impl Engine {
     }
 }
 
+fn status_of(rejection: &Rejection) -> core::PodStatus {
+    let (reason, message) = (rejection.reason(), rejection.message());
+    status::rejected(&Cause { reason, message, by: None })
+}
+
 /// The status for the API server.
 fn complete(worker: &Worker, generation: Option<i64>, config: &EngineConfig) -> core::PodStatus {
     let addresses = config.cluster.as_ref().map(|cluster| cluster.addresses.as_slice()).unwrap_or_default();
@@ -289,13 +286,10 @@ fn complete(worker: &Worker, generation: Option<i64>, config: &EngineConfig) -> 
 
 /// The event for the API server. None: it is about a pod that the server does not know.
 fn post(notice: &Notice, node: &str, now: Wall) -> Option<ApiRequest> {
-    let field_path = notice.container.as_ref().zip(notice.pod.as_ref()).map(|(c, pod)| field_path(pod, c));
+    let field_path = notice.pod.as_ref().zip(notice.container.as_ref()).map(|(pod, name)| pod.field_of(name));
     let involved = match &notice.pod {
         Some(pod) if !pod.is_from_api_server() => return None,
-        Some(pod) => {
-            let field_path = field_path.as_deref().unwrap_or_default();
-            Involved::Pod { name: &pod.name, uid: &pod.uid, field_path }
-        }
+        Some(pod) => Involved::Pod { name: &pod.name, uid: &pod.uid, field_path: field_path.as_deref() },
         None => Involved::Node,
     };
     let event = Event {
@@ -309,15 +303,4 @@ fn post(notice: &Notice, node: &str, now: Wall) -> Option<ApiRequest> {
         count: 1,
     };
     Some(requests::create_event(event.namespace(), event.object()))
-}
-
-/// As a kubelet names a container in an event.
-fn field_path(pod: &Pod, container: &str) -> String {
-    let is_init = pod.init_containers().iter().any(|c| c.name == container);
-    let list = match (is_init, pod.ephemeral(container)) {
-        (true, _) => "initContainers",
-        (false, Some(_)) => "ephemeralContainers",
-        (false, None) => "containers",
-    };
-    format!("spec.{list}{{{container}}}")
 }

@@ -7,7 +7,7 @@
 //! connects the garbage collection of images with the pods, `eviction` does so for node-pressure eviction, `logs` for
 //! the rotation of logs, `devices` for device plugins, `cordon` for cordons of the node, `cluster` for the pods of an API server, `pleg` adopts the pods
 //! that a list shows, `admission` and `shutdown` carry out the decisions of admission and the orders of the node
-//! shutdown, `view` and `worker_status` provide the data for the API, and `dump` shows the whole state.
+//! shutdown, `readiness` decides whether the node is ready, `view` and `worker_status` provide the data for the API, and `dump` shows the whole state.
 
 mod admission;
 mod cluster;
@@ -22,6 +22,7 @@ mod images;
 mod kills;
 mod logs;
 mod pleg;
+mod readiness;
 mod replace;
 mod requests;
 mod shutdown;
@@ -31,6 +32,7 @@ mod view;
 mod worker_status;
 
 pub use crate::engine::desired::conflict::Conflict;
+pub use readiness::SHUTTING_DOWN;
 pub use view::{Check, PodView, Summary};
 
 use crate::api::eviction::Condition;

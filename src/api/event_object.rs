@@ -1,0 +1,71 @@
+//! The form of an event in the API (core/v1 Event).
+
+use serde::Serialize;
+
+/// `source.component`, and the reporting component.
+pub const COMPONENT: &str = "wherry";
+/// The namespace of the events of a node, which has none itself.
+pub const NODE_NAMESPACE: &str = "default";
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EventObject<'a> {
+    /// `Event`
+    pub kind: &'static str,
+    /// `v1`
+    pub api_version: &'static str,
+    pub metadata: Metadata<'a>,
+    pub involved_object: InvolvedObject<'a>,
+    pub reason: &'a str,
+    pub message: &'a str,
+    pub source: Source<'a>,
+    /// RFC 3339
+    pub first_timestamp: Option<String>,
+    pub last_timestamp: Option<String>,
+    pub count: u32,
+    /// `Normal` or `Warning`
+    pub r#type: &'static str,
+    /// For an API server, which requires it of some events.
+    #[serde(flatten)]
+    pub reporting: Option<Reporting<'a>>,
+}
+
+#[derive(Serialize)]
+pub struct Metadata<'a> {
+    pub name: String,
+    pub namespace: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InvolvedObject<'a> {
+    /// `Pod` or `Node`
+    pub kind: &'static str,
+    /// None for a node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<&'a str>,
+    pub name: &'a str,
+    /// Of a node its name, as in a kubelet. `kubectl describe node` looks for both.
+    pub uid: &'a str,
+    pub api_version: &'static str,
+    /// `spec.containers{main}`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub field_path: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+pub struct Source<'a> {
+    pub component: &'static str,
+    /// The name of the node.
+    pub host: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Reporting<'a> {
+    /// None: not an event of the newer API.
+    pub event_time: Option<String>,
+    pub reporting_component: &'static str,
+    /// The name of the node.
+    pub reporting_instance: &'a str,
+}
