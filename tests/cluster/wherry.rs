@@ -4,6 +4,7 @@ use crate::support::agent::Agent;
 use crate::support::control_plane::ControlPlane;
 use crate::support::cri::{ContainerState, Cri};
 use crate::support::lab::Runtime;
+use crate::support::yaml::TRAP;
 use crate::{ok, ok_with, pods, wait_for_pods};
 use serde_json::{Value, json};
 
@@ -178,4 +179,23 @@ fn pods_run_on_without_the_api_server_also_after_a_restart_of_wherry() {
     ok(&admin, "delete deployment web");
     wait_for_pods(&plane, namespace, 0);
     assert_eq!(agent.cri().sandboxes(namespace).len(), 0);
+}
+
+#[test]
+fn a_kubeconfig_that_cannot_be_used_stops_no_manifest_and_is_read_again() {
+    let plane = ControlPlane::shared();
+    let node = "skerry";
+    let (mut agent, good) = (Agent::prepare(node, &Runtime::shared()), plane.kubeconfig_of_node(node));
+    let path = agent.dir.join("kubeconfig");
+    std::fs::write(&path, "apiVersion: v1\nkind: Config\ncurrent-context: c\n").expect("a file");
+    agent.set_cluster(node, &path);
+    agent.run();
+    agent.apply("local", TRAP);
+    agent.wait_running("local");
+    let text = format!("{}: contexts[\"c\"].context: missing; add the entry, or correct the name", path.display());
+    assert!(agent.log().contains(&text), "{}", agent.log());
+    std::fs::copy(&good, &path).expect("a copy");
+    plane.wait("the node is ready", |plane| is_ready(plane, node));
+    agent.wait_running("local");
+    plane.kubectl("default").run(&format!("delete node {node}"));
 }

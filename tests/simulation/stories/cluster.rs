@@ -167,6 +167,7 @@ fn c3_without_the_server_pods_run_on_and_restart() {
     let mut w = running("web");
     w.api_away(true);
     w.run(3600);
+    assert!(w.engine.dump()["cluster"].to_string().contains("connection refused"), "the dump shows why");
     let first = w.running("web/main");
     w.exit_of("web/main", 1);
     w.run(30);
