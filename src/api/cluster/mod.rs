@@ -7,7 +7,7 @@
 //! - `node`: this machine as an object Node; `node_status`: the patches of it;
 //! - `pod_object`: from the server's object to our pod; `pod_status`, `pod_changes`: the status of a pod for the server;
 //! - `lease`: the sign of life of the node; `event`: events;
-//! - `data_record`: a ConfigMap or a Secret on the disk.
+//! - `data_record`: a ConfigMap or a Secret on the disk; `token`: a token of a service account; `reduced`: services and RuntimeClasses.
 
 pub mod data_record;
 pub mod event;
@@ -23,6 +23,8 @@ pub mod pod_object;
 pub mod pod_status;
 pub mod request;
 pub mod requests;
+pub mod reduced;
 pub mod status;
+pub mod token;
 pub mod watch;
 pub mod watched;

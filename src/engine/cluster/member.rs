@@ -3,22 +3,50 @@
 use super::backoff::{Backoff, CONNECTION};
 use super::data::Data;
 use super::lease::{Lease, Renewal};
+use super::lists::Lists;
 use super::node::{Node, Progress};
 use super::pods::{Pods, Seen};
 use super::posts::Posts;
 use super::reflector::Step;
 use super::reports::Reports;
+use super::tokens::{Tokens, Wanted};
 use crate::api::cluster::node::NodeReport;
 use crate::api::cluster::request::{ApiError, ApiRequest, ApiResponse};
+use crate::api::cluster::{data_record, reduced, token};
+use crate::api::data_object::DataKey;
+use crate::api::environment::{self, ClusterValues};
 use crate::api::eviction::Condition;
 use crate::api::names::{FullName, Uid};
 use crate::api::reason::Reason;
-use crate::api::time::Boot;
+use crate::api::pod::Pod;
+use crate::api::service_token;
+use crate::api::time::{Boot, Now};
+use crate::api::volume_contents;
 use crate::engine::effect::{Effect, Severity, TimerKey};
 use crate::engine::op::{OpError, OpId};
 use crate::engine::outbox::Outbox;
 use k8s_openapi::api::core::v1 as core;
 use serde::Serialize;
+
+/// The account of a pod that names none.
+const DEFAULT_ACCOUNT: &str = "default";
+
+/// The kinds of the records of what pods need from the server.
+pub const KINDS: [&str; 3] = [data_record::KIND, token::KIND, reduced::KIND];
+
+fn kind(key: &str) -> &str {
+    key.split_once('/').map_or(key, |(kind, _)| kind)
+}
+
+/// The record is one of these kinds.
+pub fn is_key(key: &str) -> bool {
+    KINDS.contains(&kind(key))
+}
+
+/// The ConfigMaps and Secrets that a pod refers to.
+fn references(pod: &Pod) -> impl Iterator<Item = DataKey> {
+    volume_contents::references(pod).chain(environment::references(pod)).chain(pod.image_pull_secrets())
+}
 
 #[derive(Debug, Serialize)]
 pub struct Member {
@@ -27,6 +55,8 @@ pub struct Member {
     lease: Lease,
     pub pods: Pods,
     pub data: Data,
+    pub tokens: Tokens,
+    pub lists: Lists,
     pub reports: Reports,
     posts: Posts,
     pub health: Health,
@@ -61,6 +91,8 @@ impl Member {
             lease: Lease::default(),
             pods: Pods::new(node),
             data: Data::default(),
+            tokens: Tokens::default(),
+            lists: Lists::default(),
             reports: Reports::default(),
             posts: Posts::default(),
             health: Health::default(),
@@ -88,6 +120,7 @@ impl Member {
 
     /// Begins the requests that are due. `report`: if `wants_report`.
     pub fn step(&mut self, report: Option<&NodeReport>, name: &str, step: &mut Step<'_>) {
+        self.tokens.expire(step.now, step.outbox);
         if let Server::Away { backoff, .. } = &self.server {
             // One request tries the connection.
             if backoff.is_due(step.now) && !self.node.is_busy() {
@@ -106,6 +139,8 @@ impl Member {
         self.lease.step(name, uid, step);
         self.pods.reflector.step(step);
         self.data.step(step);
+        self.tokens.step(step);
+        self.lists.step(step);
         self.reports.step(step);
         self.posts.step(step);
     }
@@ -120,6 +155,8 @@ impl Member {
                 self.lease.next(),
                 self.pods.reflector.next(),
                 self.data.next(),
+                self.tokens.next(),
+                self.lists.next(),
                 self.reports.next(),
                 self.posts.next(),
             ]
@@ -127,6 +164,7 @@ impl Member {
             .flatten()
             .min(),
         };
+        let at = [at, self.tokens.next_end()].into_iter().flatten().min();
         if at != self.armed {
             self.armed = at;
             outbox.push(Effect::Timer { key: TimerKey::Cluster, at });
@@ -142,7 +180,7 @@ impl Member {
     pub fn item(&mut self, op: OpId, json: &[u8], step: &mut Step<'_>) {
         if self.pods.reflector.op() == Some(op) {
             self.pods.item(op, json, step);
-        } else {
+        } else if !self.lists.item(op, json, step) {
             self.data.item(op, json, step);
         }
     }
@@ -153,7 +191,9 @@ impl Member {
             let seen = self.pods.line(op, json, step);
             return self.seen(seen);
         }
-        self.data.line(op, json, step);
+        if !self.lists.line(op, json, step) {
+            self.data.line(op, json, step);
+        }
         Vec::new()
     }
 
@@ -185,15 +225,54 @@ impl Member {
             if let Some(seen) = self.pods.ended(op, result, step) {
                 return (self.seen(seen), true);
             }
-        } else if !self.data.ended(op, result, step) && !self.reports.answered(op, result, step) {
-            self.posts.ended(op, result, step);
+        } else {
+            let _ = self.data.ended(op, result, step)
+                || self.tokens.ended(op, result, step)
+                || self.lists.ended(op, result, step)
+                || self.reports.answered(op, result, step)
+                || self.posts.ended(op, result, step);
         }
         (Vec::new(), false)
     }
 
     /// A record has been written.
-    pub fn recorded(&mut self, op: OpId, result: Result<(), OpError>, outbox: &mut Outbox) {
-        self.data.recorded(op, result, outbox);
+    pub fn recorded(&mut self, op: OpId, result: &Result<(), OpError>, step: &mut Step<'_>) {
+        let _ = self.data.recorded(op, result, step.outbox)
+            || self.tokens.recorded(op, result, step)
+            || self.lists.recorded(op, result, step.outbox);
+    }
+
+    /// All that the pod needs from the server, apart from itself, is known.
+    pub fn has_all_for(&self, pod: &Pod) -> bool {
+        self.data.knows(references(pod)) && self.tokens.knows(service_token::of_pod(pod)) && self.lists.know(pod)
+    }
+
+    /// For the environment and the volumes of the server's pods.
+    pub fn values(&self) -> ClusterValues<'_> {
+        ClusterValues { services: self.lists.services(), tokens: self.tokens.values() }
+    }
+
+    /// Follows all that the pods need that run here or will run.
+    pub fn follow(&mut self, outbox: &mut Outbox) {
+        let Member { pods, data, tokens, lists, .. } = self;
+        let pods = || pods.iter().filter_map(|(_, bound)| bound.pod.as_deref().ok());
+        data.follow(pods().flat_map(references).collect(), outbox);
+        let wanted = pods().flat_map(|pod| {
+            let account = pod.spec().service_account_name.as_deref().unwrap_or(DEFAULT_ACCOUNT);
+            let wanted = Wanted { pod: pod.name.clone(), account: account.into() };
+            service_token::of_pod(pod).map(move |key| (key, wanted.clone()))
+        });
+        tokens.follow(wanted.collect(), outbox);
+        lists.follow(pods(), outbox);
+    }
+
+    /// A record of an earlier run, found at the start.
+    pub fn record_found(&mut self, key: &str, text: &str, now: Now, outbox: &mut Outbox) {
+        match kind(key) {
+            token::KIND => self.tokens.record_found(key, text, now, outbox),
+            reduced::KIND => self.lists.record_found(key, text, outbox),
+            _ => self.data.record_found(key, text, outbox),
+        }
     }
 
     fn seen(&mut self, seen: Vec<Seen>) -> Vec<Seen> {
@@ -220,6 +299,8 @@ impl Member {
         self.lease.hurry();
         self.pods.reflector.hurry();
         self.data.hurry();
+        self.tokens.hurry();
+        self.lists.hurry();
         self.reports.hurry();
         self.posts.hurry();
     }

@@ -7,12 +7,14 @@
 pub mod backoff;
 pub mod data;
 pub mod lease;
+pub mod lists;
 pub mod member;
 pub mod node;
 pub mod pods;
 pub mod posts;
 pub mod reflector;
 pub mod reports;
+pub mod tokens;
 
 use crate::api::reason::Reason;
 use crate::engine::effect::Severity;

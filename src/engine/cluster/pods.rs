@@ -4,7 +4,7 @@
 //! server.
 
 use super::reflector::{Change, Reflector, Step};
-use crate::api::cluster::pod_object::{self, PodObject, Rejection, Violation};
+use crate::api::cluster::pod_object::{self, PodObject, Rejection};
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::watched::Watched;
 use crate::api::document::Context;
@@ -132,25 +132,12 @@ impl Pods {
         let recorded = before.is_some_and(|bound| bound.recorded);
         let pod = match (before.map(|bound| &bound.pod), pod) {
             (Some(Ok(accepted)), _) => Ok(accepted.clone()),
-            (_, Ok(pod)) if wants_token(&pod) => Err(no_tokens()),
             (_, pod) => pod.map(Rc::from),
         };
         let bound = Bound { name, pod, deletion: deletion.map(|d| d.grace), ended, recorded, generation };
         self.known.insert(uid.clone(), bound);
         Some(Seen::Status(uid, Box::new(Stored { status, resource_version })))
     }
-}
-
-/// Such a pod would start without its token.
-fn wants_token(pod: &Pod) -> bool {
-    let volumes = pod.spec().volumes.iter().flatten();
-    let mut sources = volumes.filter_map(|volume| volume.projected.as_ref()?.sources.as_ref()).flatten();
-    sources.any(|source| source.service_account_token.is_some())
-}
-
-fn no_tokens() -> Rejection {
-    let message = "tokens of service accounts are not supported yet; set automountServiceAccountToken: false";
-    Rejection::Unsupported(vec![Violation { field: "spec.volumes".to_owned(), message: message.to_owned() }])
 }
 
 /// The time for the annotation `config.seen`.

@@ -8,12 +8,10 @@ use crate::api::cluster::pod_object::Rejection;
 use crate::api::cluster::pod_status;
 use crate::api::cluster::request::{ApiError, ApiRequest, ApiResponse};
 use crate::api::cluster::requests;
-use crate::api::data_object::DataKey;
 use crate::api::eviction;
 use crate::api::names::Uid;
 use crate::api::pod::Pod;
 use crate::api::time::Wall;
-use crate::api::{environment, volume_contents};
 use crate::engine::cluster::member::{Health, Member};
 use crate::engine::cluster::pods::Seen;
 use crate::engine::cluster::reflector::Step;
@@ -24,13 +22,7 @@ use crate::engine::op::{OpError, OpId};
 use crate::engine::pod::status::{self, Cause};
 use crate::engine::pod::worker::Worker;
 use k8s_openapi::api::core::v1 as core;
-use std::collections::BTreeSet;
 use std::rc::Rc;
-
-/// The objects that a pod refers to.
-fn references(pod: &Pod) -> impl Iterator<Item = DataKey> {
-    volume_contents::references(pod).chain(environment::references(pod)).chain(pod.image_pull_secrets())
-}
 
 impl Engine {
     fn with_member<T>(&mut self, f: impl FnOnce(&mut Member, &mut Step<'_>) -> T) -> Option<T> {
@@ -65,36 +57,34 @@ impl Engine {
 
     fn pods_seen(&mut self, seen: Vec<Seen>, listed: bool) {
         if !seen.is_empty() || listed {
-            self.follow_data();
+            self.with_member(|member, step| member.follow(step.outbox));
             self.reject_unsupported();
             self.compare();
         }
     }
 
-    /// Follows the ConfigMaps and Secrets of the pods that run here or will run.
-    fn follow_data(&mut self) {
-        let Engine { cluster, outbox, .. } = self;
-        let Some(member) = cluster.member_mut() else { return };
-        let keys: BTreeSet<DataKey> =
-            member.pods.iter().filter_map(|(_, bound)| bound.pod.as_deref().ok()).flat_map(references).collect();
-        member.data.follow(keys, outbox);
-    }
-
     /// A record of the cluster has been written.
     pub(super) fn cluster_recorded(&mut self, op: OpId, result: Result<(), OpError>) {
-        self.with_member(|member, step| member.recorded(op, result, step.outbox));
+        self.with_member(|member, step| member.recorded(op, &result, step));
         self.cluster_data_changed();
     }
 
-    /// W9: pods that wait for a ConfigMap or a Secret continue, and volumes get the new files.
+    /// W9: pods that wait for a ConfigMap, a Secret or a token continue, and volumes get the new files.
     fn cluster_data_changed(&mut self) {
-        let Some(changed) = self.with_member(|member, _| member.data.take_changed()) else { return };
-        if changed.is_empty() {
+        let Engine { cluster, workers, dirty, now, .. } = self;
+        let Some(member) = cluster.member_mut() else { return };
+        let (objects, tokens, lists) =
+            (member.data.take_changed(), member.tokens.take_changed(), member.lists.take_changed());
+        if objects.is_empty() && tokens.is_empty() && !lists {
             return;
         }
-        for (uid, worker) in &mut self.workers {
-            if worker.is_from_api_server() && worker.data_changed(&changed, self.now.boot) {
-                self.dirty.insert(uid.clone());
+        for (uid, worker) in workers.iter_mut().filter(|(_, worker)| worker.is_from_api_server()) {
+            if worker.data_changed(&objects, now.boot) {
+                dirty.insert(uid.clone());
+            }
+            if tokens.contains(uid) {
+                worker.token_changed();
+                dirty.insert(uid.clone());
             }
         }
         self.compare();
@@ -102,13 +92,13 @@ impl Engine {
 
     /// The records of the API server's pods and of their objects, found at the start.
     pub(super) fn take_cluster_records(&mut self, objects: &[(String, String)]) {
-        let Engine { cluster, desired, outbox, .. } = self;
+        let Engine { cluster, desired, outbox, now, .. } = self;
         let Some(member) = cluster.member_mut() else { return };
         for pod in desired.recorded_pods().filter(|pod| pod.is_from_api_server()) {
             member.pods.recorded(pod);
         }
         for (key, text) in objects {
-            member.data.record_found(key, text, outbox);
+            member.record_found(key, text, *now, outbox);
         }
     }
 
@@ -122,8 +112,8 @@ impl Engine {
         let desired = member.pods.iter().filter(|(_, bound)| bound.deletion.is_none());
         let desired = desired.filter_map(|(uid, bound)| {
             let pod = bound.pod.as_ref().ok()?;
-            // A pod starts only with its ConfigMaps and Secrets, and never again after its end.
-            let starts = || !bound.ended && member.data.knows(references(pod));
+            // A pod starts only with all that it needs, and never again after its end.
+            let starts = || !bound.ended && member.has_all_for(pod);
             (bound.recorded || self.workers.contains_key(uid) || starts()).then(|| pod.clone())
         });
         desired.collect()
