@@ -5,6 +5,7 @@ use super::data::Data;
 use super::lease::{Lease, Renewal};
 use super::lists::Lists;
 use super::node::{Node, Progress};
+use super::own_node::{self, Observed, OwnNode};
 use super::pods::{Pods, Seen};
 use super::posts::Posts;
 use super::reflector::Step;
@@ -32,7 +33,7 @@ use serde::Serialize;
 const DEFAULT_ACCOUNT: &str = "default";
 
 /// The kinds of the records of what pods need from the server.
-pub const KINDS: [&str; 3] = [data_record::KIND, token::KIND, reduced::KIND];
+pub const KINDS: [&str; 4] = [data_record::KIND, token::KIND, reduced::KIND, own_node::KIND];
 
 fn kind(key: &str) -> &str {
     key.split_once('/').map_or(key, |(kind, _)| kind)
@@ -52,6 +53,7 @@ fn references(pod: &Pod) -> impl Iterator<Item = DataKey> {
 pub struct Member {
     server: Server,
     node: Node,
+    pub own: OwnNode,
     lease: Lease,
     pub pods: Pods,
     pub data: Data,
@@ -59,6 +61,7 @@ pub struct Member {
     pub lists: Lists,
     pub reports: Reports,
     posts: Posts,
+    labels: Labels,
     pub health: Health,
     /// The health that the last report shows. None: the next report is compared with the server's state.
     reported: Option<Health>,
@@ -76,6 +79,13 @@ pub struct Health {
     pub pressures: Vec<Condition>,
 }
 
+/// Whether the node's labels have changed since the last call of `take_changed_labels`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+enum Labels {
+    AsBefore,
+    Changed,
+}
+
 /// Whether the API server answers.
 #[derive(Debug, Serialize)]
 enum Server {
@@ -88,6 +98,7 @@ impl Member {
         Member {
             server: Server::Answers,
             node: Node::default(),
+            own: OwnNode::new(node),
             lease: Lease::default(),
             pods: Pods::new(node),
             data: Data::default(),
@@ -95,6 +106,7 @@ impl Member {
             lists: Lists::default(),
             reports: Reports::default(),
             posts: Posts::default(),
+            labels: Labels::AsBefore,
             health: Health::default(),
             reported: None,
             armed: None,
@@ -137,6 +149,7 @@ impl Member {
         }
         let Some(uid) = self.node.uid() else { return };
         self.lease.step(name, uid, step);
+        self.own.reflector.step(step);
         self.pods.reflector.step(step);
         self.data.step(step);
         self.tokens.step(step);
@@ -153,6 +166,7 @@ impl Member {
             Server::Answers => [
                 self.node.next(),
                 self.lease.next(),
+                self.own.next(),
                 self.pods.reflector.next(),
                 self.data.next(),
                 self.tokens.next(),
@@ -180,6 +194,8 @@ impl Member {
     pub fn item(&mut self, op: OpId, json: &[u8], step: &mut Step<'_>) {
         if self.pods.reflector.op() == Some(op) {
             self.pods.item(op, json, step);
+        } else if self.own.reflector.op() == Some(op) {
+            self.own.item(op, json, step);
         } else if !self.lists.item(op, json, step) {
             self.data.item(op, json, step);
         }
@@ -191,7 +207,11 @@ impl Member {
             let seen = self.pods.line(op, json, step);
             return self.seen(seen);
         }
-        if !self.lists.line(op, json, step) {
+        if self.own.reflector.op() == Some(op) {
+            if let Some(observed) = self.own.line(op, json, step) {
+                self.observe(observed, step);
+            }
+        } else if !self.lists.line(op, json, step) {
             self.data.line(op, json, step);
         }
         Vec::new()
@@ -213,6 +233,9 @@ impl Member {
         if let Some(progress) = self.node.ended(op, result, step) {
             if progress == Progress::Registered {
                 self.reported = None;
+                if let Some(object) = result.as_ref().ok().and_then(|r| serde_json::from_slice(&r.body).ok()) {
+                    self.observe(Observed::Object(object), step);
+                }
                 let message = "the node is registered at the API server".to_owned();
                 step.outbox.emit_node_event(Severity::Normal, Reason::NodeRegistered, message);
             }
@@ -225,6 +248,10 @@ impl Member {
             if let Some(seen) = self.pods.ended(op, result, step) {
                 return (self.seen(seen), true);
             }
+        } else if self.own.reflector.op() == Some(op) {
+            if let Some(observed) = self.own.ended(op, result, step) {
+                self.observe(observed, step);
+            }
         } else {
             let _ = self.data.ended(op, result, step)
                 || self.tokens.ended(op, result, step)
@@ -233,6 +260,25 @@ impl Member {
                 || self.posts.ended(op, result, step);
         }
         (Vec::new(), false)
+    }
+
+    fn observe(&mut self, observed: Observed, step: &mut Step<'_>) {
+        match observed {
+            Observed::Object(object) => {
+                self.node.observe(&object);
+                if self.own.observe(&object, step.outbox) {
+                    self.labels = Labels::Changed;
+                }
+                // The node's status at the server may be another one now.
+                self.reported = None;
+            }
+            Observed::Gone => self.node.read_again(),
+        }
+    }
+
+    /// The labels of the node have changed since the last call.
+    pub fn take_changed_labels(&mut self) -> bool {
+        std::mem::replace(&mut self.labels, Labels::AsBefore) == Labels::Changed
     }
 
     /// A record has been written.
@@ -270,6 +316,7 @@ impl Member {
     pub fn record_found(&mut self, key: &str, text: &str, now: Now, outbox: &mut Outbox) {
         match kind(key) {
             token::KIND => self.tokens.record_found(key, text, now, outbox),
+            own_node::KIND => self.own.record_found(key, text, outbox),
             reduced::KIND => self.lists.record_found(key, text, outbox),
             _ => self.data.record_found(key, text, outbox),
         }
@@ -297,6 +344,7 @@ impl Member {
         self.server = Server::Answers;
         self.reported = None;
         self.lease.hurry();
+        self.own.reflector.hurry();
         self.pods.reflector.hurry();
         self.data.hurry();
         self.tokens.hurry();

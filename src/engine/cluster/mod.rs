@@ -10,6 +10,7 @@ pub mod lease;
 pub mod lists;
 pub mod member;
 pub mod node;
+pub mod own_node;
 pub mod pods;
 pub mod posts;
 pub mod reflector;

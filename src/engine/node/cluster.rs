@@ -10,8 +10,10 @@ use crate::api::cluster::request::{ApiError, ApiRequest, ApiResponse};
 use crate::api::cluster::requests;
 use crate::api::eviction;
 use crate::api::names::Uid;
+use crate::api::node_facts::NodeFacts;
 use crate::api::pod::Pod;
 use crate::api::time::Wall;
+use crate::engine::cluster::Cluster;
 use crate::engine::cluster::member::{Health, Member};
 use crate::engine::cluster::pods::Seen;
 use crate::engine::cluster::reflector::Step;
@@ -22,7 +24,17 @@ use crate::engine::op::{OpError, OpId};
 use crate::engine::pod::status::{self, Cause};
 use crate::engine::pod::worker::Worker;
 use k8s_openapi::api::core::v1 as core;
+use std::borrow::Cow;
 use std::rc::Rc;
+
+/// This machine with the labels that the API server has of it.
+pub(super) fn with_labels<'n>(node: &'n NodeFacts, cluster: &Cluster) -> Cow<'n, NodeFacts> {
+    let of_server = cluster.member().map(|member| member.own.labels()).filter(|labels| !labels.is_empty());
+    let Some(of_server) = of_server else { return Cow::Borrowed(node) };
+    let mut labels = node.labels.clone();
+    labels.extend(of_server.clone());
+    Cow::Owned(NodeFacts { labels, ..node.clone() })
+}
 
 impl Engine {
     fn with_member<T>(&mut self, f: impl FnOnce(&mut Member, &mut Step<'_>) -> T) -> Option<T> {
@@ -41,6 +53,9 @@ impl Engine {
                 self.pods_seen(seen, false);
             }
             ApiEvent::Done { op, result } => self.api_answered(op, &result),
+        }
+        if self.with_member(|member, _| member.take_changed_labels()) == Some(true) {
+            self.admission.room_changed();
         }
     }
 

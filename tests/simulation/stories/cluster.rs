@@ -348,3 +348,38 @@ fn c5_pods_of_manifests_do_not_depend_on_the_server() {
     assert!(w.api.node().is_some() && w.runs("local/main"));
     w.assert_well();
 }
+
+#[test]
+fn c1_labels_of_the_server_count_for_admission_also_after_a_reboot_without_it() {
+    let mut w = member();
+    let spec = format!("nodeSelector: {{pool: quay}}, {ONE}");
+    let mut node = w.api.node().cloned().unwrap();
+    node["metadata"]["labels"]["pool"] = json!("quay");
+    w.api_set("/api/v1/nodes", node);
+    w.run(1);
+    w.api_pod("web", "uid-1", &spec);
+    w.run(5);
+    assert!(w.runs("web/main"), "{}", w.trace());
+    w.api_away(true);
+    w.reboot(S);
+    w.run(60);
+    assert!(w.runs("web/main"), "{}", w.trace());
+    w.api_away(false);
+    w.run(20);
+    assert!(w.runs("web/main") && w.api_phase("web") == "Running", "{}", w.trace());
+}
+
+#[test]
+fn c1_a_status_that_another_changes_is_reported_again() {
+    let mut w = member();
+    let mut node = w.api.node().cloned().unwrap();
+    for condition in node["status"]["conditions"].as_array_mut().unwrap() {
+        condition["status"] = json!("Unknown");
+    }
+    w.api_set("/api/v1/nodes", node);
+    w.run(1);
+    assert_eq!(w.api_node_ready(), "True", "{}", w.trace());
+    let patches = w.api.count("PATCH /api/v1/nodes/lab/status");
+    w.run(200);
+    assert_eq!(w.api.count("PATCH /api/v1/nodes/lab/status"), patches, "our own patch is no change of another");
+}
