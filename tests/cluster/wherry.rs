@@ -9,7 +9,7 @@ use crate::{ok, ok_with, pods, wait_for_pods};
 use serde_json::{Value, json};
 
 /// A Wherry that is a node of the cluster, with the label `node=NAME`.
-fn join(plane: &ControlPlane, name: &str) -> Agent {
+pub fn join(plane: &ControlPlane, name: &str) -> Agent {
     let mut agent = Agent::prepare(name, &Runtime::shared());
     agent.set_cluster(name, &plane.kubeconfig_of_node(name));
     agent.run();
@@ -46,17 +46,17 @@ fn deployment(name: &str, replicas: u32, node: &str, more: &Value) -> String {
     .to_string()
 }
 
-fn is_running(pod: &Value) -> bool {
+pub fn is_running(pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
     pod["status"]["phase"] == "Running" && conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
 }
 
-fn all_run(plane: &ControlPlane, namespace: &str, count: usize) -> bool {
+pub fn all_run(plane: &ControlPlane, namespace: &str, count: usize) -> bool {
     let pods = pods(plane, namespace);
     pods.len() == count && pods.iter().all(is_running)
 }
 
-fn name(pod: &Value) -> String {
+pub fn name(pod: &Value) -> String {
     pod["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
 
