@@ -51,7 +51,7 @@ reasons! {
     ImageInspectError ImagePullBackOff InvalidImageName PodInitializing PostStartHookError RegistryUnavailable RunContainerError
     SignatureValidationFailed
     // Conditions and terminated containers.
-    ContainerStatusUnknown ContainersNotInitialized ContainersNotReady Deferred Error EvictionByEvictionAPI Infeasible PodCompleted PodFailed TerminationByKubelet
+    ContainerStatusUnknown ContainersNotInitialized ContainersNotReady Deferred Error EvictionByEvictionAPI Infeasible PodCompleted PodFailed ReadinessGatesNotReady TerminationByKubelet
 }
 
 impl Reason {

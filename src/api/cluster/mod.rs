@@ -5,12 +5,14 @@
 //!   apart as they arrive;
 //! - `status`: why the server refuses a request;
 //! - `node`: this machine as an object Node; `node_status`: the patches of it;
+//! - `in_place`: the changes that a running pod follows;
 //! - `pod_object`: from the server's object to our pod; `pod_status`, `pod_changes`: the status of a pod for the server;
 //! - `lease`: the sign of life of the node; `event`: events;
 //! - `data_record`: a ConfigMap or a Secret on the disk; `token`: a token of a service account; `reduced`: services and RuntimeClasses.
 
 pub mod data_record;
 pub mod event;
+pub mod in_place;
 pub mod items;
 pub mod lease;
 pub mod lines;

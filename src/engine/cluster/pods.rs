@@ -4,6 +4,7 @@
 //! server.
 
 use super::reflector::{Change, Reflector, Step};
+use crate::api::cluster::in_place;
 use crate::api::cluster::pod_object::{self, PodObject, Rejection};
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::watched::Watched;
@@ -37,8 +38,10 @@ pub struct Bound {
     pub ended: bool,
     /// It has a record of an earlier run.
     pub recorded: bool,
-    /// The generation of the spec; None: not known.
+    /// The generation of the spec that the running pod has; None: not known.
     pub generation: Option<i64>,
+    /// For a pod with readiness gates: why it is not ready although its containers are.
+    pub closed_gate: Option<String>,
 }
 
 /// The status at the server.
@@ -66,7 +69,7 @@ impl Pods {
     /// A pod of the records.
     pub fn recorded(&mut self, pod: &Rc<Pod>) {
         let (name, uid, pod) = (pod.name.clone(), pod.uid.clone(), Ok(pod.clone()));
-        let bound = Bound { name, pod, deletion: None, ended: false, recorded: true, generation: None };
+        let bound = Bound { name, pod, deletion: None, ended: false, recorded: true, generation: None, closed_gate: None };
         self.known.insert(uid, bound);
     }
 
@@ -127,14 +130,21 @@ impl Pods {
         }
         let phase = status.phase.as_deref();
         let ended = matches!(phase, Some("Succeeded" | "Failed"));
-        // A running pod keeps the version with which it was accepted.
         let before = self.known.get(&uid);
         let recorded = before.is_some_and(|bound| bound.recorded);
-        let pod = match (before.map(|bound| &bound.pod), pod) {
-            (Some(Ok(accepted)), _) => Ok(accepted.clone()),
-            (_, pod) => pod.map(Rc::from),
+        let (pod, generation) = match (before.map(|bound| (&bound.pod, bound.generation)), pod) {
+            (Some((Ok(accepted), _)), Ok(new)) if in_place::has_spec(accepted, &new) => {
+                (Ok(in_place::followed(accepted, &new)), generation)
+            }
+            (Some((Ok(accepted), acted_on)), new) => {
+                let followed = new.map_or_else(|_| accepted.clone(), |new| in_place::followed(accepted, &new));
+                (Ok(followed), acted_on)
+            }
+            (_, pod) => (pod.map(Rc::from), generation),
         };
-        let bound = Bound { name, pod, deletion: deletion.map(|d| d.grace), ended, recorded, generation };
+        let closed_gate = pod.as_ref().ok().and_then(|pod| in_place::closed_gate(pod.spec(), &status));
+        let deletion = deletion.map(|d| d.grace);
+        let bound = Bound { name, pod, deletion, ended, recorded, generation, closed_gate };
         self.known.insert(uid.clone(), bound);
         Some(Seen::Status(uid, Box::new(Stored { status, resource_version })))
     }

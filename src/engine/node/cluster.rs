@@ -15,7 +15,7 @@ use crate::api::pod::Pod;
 use crate::api::time::Wall;
 use crate::engine::cluster::Cluster;
 use crate::engine::cluster::member::{Health, Member};
-use crate::engine::cluster::pods::Seen;
+use crate::engine::cluster::pods::{Bound, Seen};
 use crate::engine::cluster::reflector::Step;
 use crate::engine::config::EngineConfig;
 use crate::engine::effect::{Effect, Notice, Severity};
@@ -74,6 +74,7 @@ impl Engine {
         if !seen.is_empty() || listed {
             self.with_member(|member, step| member.follow(step.outbox));
             self.reject_unsupported();
+            self.follow_in_place();
             self.compare();
         }
     }
@@ -153,7 +154,7 @@ impl Engine {
         let Engine { cluster, config, .. } = self;
         let Some(member) = cluster.member_mut() else { return };
         if let Some(bound) = member.pods.get(&worker.uid).filter(|bound| bound.deletion.is_some()) {
-            let last = complete(worker, bound.generation, config);
+            let last = complete(worker, Some(bound), config);
             member.reports.ended(&worker.uid, &worker.name, Some(last));
         }
     }
@@ -186,8 +187,8 @@ impl Engine {
                     // A pod that was stopped for a shutdown runs again after it: its phase stays.
                     let worker = workers.get(uid).filter(|w| w.is_shown() && !w.is_held_back());
                     if let Some(worker) = worker {
-                        let generation = member.pods.get(uid).and_then(|bound| bound.generation);
-                        member.publish(uid, name, complete(worker, generation, config));
+                        let status = complete(worker, member.pods.get(uid), config);
+                        member.publish(uid, name, status);
                     }
                 }
                 Effect::Notice(notice) => {
@@ -208,6 +209,30 @@ impl Engine {
         let rejected: Vec<_> = rejected.map(|(uid, name, why)| (uid.clone(), name.clone(), status_of(why))).collect();
         for (uid, name, status) in rejected {
             member.publish(&uid, &name, status);
+        }
+    }
+
+    /// Running pods get the labels, annotations and ephemeral containers that their objects have.
+    fn follow_in_place(&mut self) {
+        let Some(member) = self.cluster.member() else { return };
+        let changed: Vec<_> = member
+            .pods
+            .iter()
+            .filter_map(|(uid, bound)| {
+                let (worker, wanted) = (self.workers.get(uid)?, bound.pod.as_ref().ok()?);
+                worker.differs_in_place(wanted).then(|| (uid.clone(), wanted.clone()))
+            })
+            .collect();
+        for (uid, wanted) in changed {
+            self.with_worker(&uid, |worker, _, ctx| worker.follow_in_place(&wanted, ctx));
+            self.dirty.insert(uid);
+        }
+        // The conditions of readiness gates may have changed.
+        let gated = self.cluster.member().into_iter().flat_map(|member| member.pods.iter());
+        let gated = gated.filter(|(_, bound)| bound.pod.as_ref().is_ok_and(|pod| pod.spec().readiness_gates.is_some()));
+        let gated: Vec<_> = gated.map(|(uid, bound)| (uid.clone(), bound.name.clone())).collect();
+        for (uid, name) in gated {
+            self.outbox.push(Effect::Publish { uid, name });
         }
     }
 
@@ -281,11 +306,13 @@ fn status_of(rejection: &Rejection) -> core::PodStatus {
 }
 
 /// The status for the API server.
-fn complete(worker: &Worker, generation: Option<i64>, config: &EngineConfig) -> core::PodStatus {
+fn complete(worker: &Worker, bound: Option<&Bound>, config: &EngineConfig) -> core::PodStatus {
     let addresses = config.cluster.as_ref().map(|cluster| cluster.addresses.as_slice()).unwrap_or_default();
     let host_network = worker.pod.as_ref().is_some_and(|pod| pod.host_network());
     let mut status = worker.status.clone();
-    pod_status::complete(&mut status, addresses, host_network, generation);
+    let generation = bound.and_then(|bound| bound.generation);
+    let closed_gate = bound.and_then(|bound| bound.closed_gate.clone());
+    pod_status::complete(&mut status, addresses, host_network, generation, closed_gate);
     status
 }
 

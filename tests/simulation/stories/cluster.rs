@@ -383,3 +383,52 @@ fn c1_a_status_that_another_changes_is_reported_again() {
     w.run(200);
     assert_eq!(w.api.count("PATCH /api/v1/nodes/lab/status"), patches, "our own patch is no change of another");
 }
+
+#[test]
+fn c2_a_running_pod_follows_labels_and_ephemeral_containers_and_no_images() {
+    let mut w = member();
+    let volume = "volumes: [{name: d, downwardAPI: {items: [{path: l, fieldRef: {fieldPath: metadata.labels}}]}}]";
+    let mounts = "containers: [{name: main, image: 'busybox:1.35', volumeMounts: [{name: d, mountPath: /d}]}]";
+    w.api_pod("web", "uid-1", &format!("{mounts}, {volume}"));
+    w.run(5);
+    let first = w.running("web/main");
+    let mut pod = w.api.pod("web").cloned().unwrap();
+    pod["metadata"]["labels"] = json!({ "a": "x" });
+    pod["metadata"]["generation"] = json!(2);
+    pod["spec"]["ephemeralContainers"] = json!([{ "name": "debug", "image": "busybox:1.35" }]);
+    w.api_set("/api/v1/namespaces/default/pods", pod.clone());
+    w.run(5);
+    assert!(w.runs("web/debug"), "{}", w.trace());
+    let files = &w.volumes.files[&"uid-1".into()];
+    assert!(files.contains(&"d/l 644 a=\"x\"".to_owned()), "{files:?}");
+    assert_eq!(w.api.pod("web").unwrap()["status"]["observedGeneration"], 2);
+    // The new image does not count, and the status says so.
+    pod["spec"]["containers"][0]["image"] = json!("busybox:1.36");
+    pod["metadata"]["generation"] = json!(3);
+    w.api_set("/api/v1/namespaces/default/pods", pod);
+    w.run(5);
+    assert_eq!(w.api.pod("web").unwrap()["status"]["observedGeneration"], 2);
+    // All of it also after a restart.
+    w.restart_engine();
+    w.run(30);
+    assert_eq!(w.running("web/main"), first, "{}", w.trace());
+    let status = &w.api.pod("web").unwrap()["status"];
+    assert_eq!((&status["observedGeneration"], &status["ephemeralContainerStatuses"][0]["name"]), (&json!(2), &json!("debug")));
+    w.assert_well();
+}
+
+#[test]
+fn c2_a_readiness_gate_keeps_a_pod_from_being_ready() {
+    let mut w = member();
+    w.api_pod("web", "uid-1", &format!("{ONE}, readinessGates: [{{conditionType: example.com/gate}}]"));
+    w.run(5);
+    assert!(w.runs("web/main"), "{}", w.trace());
+    assert_eq!(w.api_ready("web"), "False");
+    let mut pod = w.api.pod("web").cloned().unwrap();
+    let conditions = pod["status"]["conditions"].as_array_mut().unwrap();
+    conditions.push(json!({ "type": "example.com/gate", "status": "True" }));
+    w.api_set("/api/v1/namespaces/default/pods", pod);
+    w.run(2);
+    assert_eq!(w.api_ready("web"), "True", "{}", w.trace());
+    assert_eq!(w.api.pod("web").unwrap()["status"]["conditions"].as_array().unwrap().iter().filter(|c| c["type"] == "example.com/gate").count(), 1);
+}
