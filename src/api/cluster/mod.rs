@@ -7,6 +7,7 @@
 //! - `node`: this machine as an object Node; `node_status`: the patches of it;
 //! - `in_place`: the changes that a running pod follows;
 //! - `pod_object`: from the server's object to our pod; `pod_status`, `pod_changes`: the status of a pod for the server;
+//! - `mirror`: the mirror of a pod of a manifest;
 //! - `lease`: the sign of life of the node; `event`: events;
 //! - `data_record`: a ConfigMap or a Secret on the disk; `token`: a token of a service account; `reduced`: services and RuntimeClasses.
 
@@ -17,6 +18,7 @@ pub mod items;
 pub mod lease;
 pub mod lines;
 pub mod list;
+pub mod mirror;
 pub mod node;
 pub mod node_status;
 mod paths;

@@ -28,6 +28,7 @@ use crate::engine::op::{OpError, OpId};
 use crate::engine::outbox::Outbox;
 use k8s_openapi::api::core::v1 as core;
 use serde::Serialize;
+use std::rc::Rc;
 
 /// The account of a pod that names none.
 const DEFAULT_ACCOUNT: &str = "default";
@@ -130,8 +131,17 @@ impl Member {
         }
     }
 
+    /// The status of a pod of a manifest, which its mirror shows.
+    pub fn publish_mirror(&mut self, of: &Uid, status: core::PodStatus) {
+        if let Some((uid, mirror)) = self.pods.mirrors.of(of) {
+            self.reports.publish(uid, &mirror.name, status);
+        }
+    }
+
     /// Begins the requests that are due. `report`: if `wants_report`.
-    pub fn step(&mut self, report: Option<&NodeReport>, name: &str, step: &mut Step<'_>) {
+    ///
+    /// `statics`: the pods of manifests that are shown here.
+    pub fn step(&mut self, report: Option<&NodeReport>, name: &str, statics: &[Rc<Pod>], step: &mut Step<'_>) {
         self.tokens.expire(step.now, step.outbox);
         if let Server::Away { backoff, .. } = &self.server {
             // One request tries the connection.
@@ -151,6 +161,7 @@ impl Member {
         self.lease.step(name, uid, step);
         self.own.reflector.step(step);
         self.pods.reflector.step(step);
+        self.pods.mirrors.step(statics, name, uid, step);
         self.data.step(step);
         self.tokens.step(step);
         self.lists.step(step);
@@ -172,6 +183,7 @@ impl Member {
                 self.tokens.next(),
                 self.lists.next(),
                 self.reports.next(),
+                self.pods.mirrors.next(),
                 self.posts.next(),
             ]
             .into_iter()
@@ -256,6 +268,7 @@ impl Member {
             let _ = self.data.ended(op, result, step)
                 || self.tokens.ended(op, result, step)
                 || self.lists.ended(op, result, step)
+                || self.pods.mirrors.ended(op, result, step)
                 || self.reports.answered(op, result, step)
                 || self.posts.ended(op, result, step);
         }
@@ -330,6 +343,11 @@ impl Member {
                         self.reports.stored(uid, &bound.name, stored);
                     }
                 }
+                Seen::Mirror(uid, stored) => {
+                    if let Some(mirror) = self.pods.mirrors.get(uid) {
+                        self.reports.stored(uid, &mirror.name, stored);
+                    }
+                }
                 Seen::Gone(uid) => self.reports.gone(uid),
             }
         }
@@ -346,6 +364,7 @@ impl Member {
         self.lease.hurry();
         self.own.reflector.hurry();
         self.pods.reflector.hurry();
+        self.pods.mirrors.hurry();
         self.data.hurry();
         self.tokens.hurry();
         self.lists.hurry();

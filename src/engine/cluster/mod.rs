@@ -9,6 +9,7 @@ pub mod data;
 pub mod lease;
 pub mod lists;
 pub mod member;
+pub mod mirrors;
 pub mod node;
 pub mod own_node;
 pub mod pods;

@@ -3,9 +3,10 @@
 //! Before the first complete list, the pods of the records are the list: the node continues where it was, also without the
 //! server.
 
+use super::mirrors::{Mirror, Mirrors};
 use super::reflector::{Change, Reflector, Step};
 use crate::api::cluster::in_place;
-use crate::api::cluster::pod_object::{self, PodObject, Rejection};
+use crate::api::cluster::pod_object::{self, MirrorOf, PodObject, Rejection};
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::watched::Watched;
 use crate::api::document::Context;
@@ -24,6 +25,7 @@ pub struct Pods {
     node: Rc<str>,
     pub reflector: Reflector<PodObject>,
     known: BTreeMap<Uid, Bound>,
+    pub mirrors: Mirrors,
 }
 
 /// A pod that is bound to this node.
@@ -58,12 +60,14 @@ pub enum Seen {
     Status(Uid, Box<Stored>),
     /// The object does not exist any more.
     Gone(Uid),
+    /// The mirror with this UID has this state.
+    Mirror(Uid, Box<Stored>),
 }
 
 impl Pods {
     pub fn new(node: &str) -> Pods {
         let node: Rc<str> = node.into();
-        Pods { reflector: Reflector::new(Watched::Pods(node.clone())), node, known: BTreeMap::new() }
+        Pods { reflector: Reflector::new(Watched::Pods(node.clone())), node, known: BTreeMap::new(), mirrors: Mirrors::default() }
     }
 
     /// A pod of the records.
@@ -106,9 +110,10 @@ impl Pods {
 
     fn take(&mut self, change: Change<PodObject>) -> Vec<Seen> {
         match change {
-            Change::Set(object) => self.set(object).into_iter().collect(),
+            Change::Set(object) => vec![self.set(object)],
             Change::Gone(object) => {
                 self.known.remove(&object.uid);
+                self.mirrors.gone(&object.uid);
                 vec![Seen::Gone(object.uid)]
             }
             Change::All(objects) => {
@@ -116,17 +121,19 @@ impl Pods {
                 let gone = self.known.keys().filter(|uid| !listed.contains(uid)).cloned();
                 let mut seen: Vec<Seen> = gone.map(Seen::Gone).collect();
                 self.known.retain(|uid, _| listed.contains(uid));
-                seen.extend(objects.into_iter().filter_map(|object| self.set(object)));
+                self.mirrors.listed(BTreeMap::new());
+                seen.extend(objects.into_iter().map(|object| self.set(object)));
                 seen
             }
         }
     }
 
-    /// None: a mirror of a pod of the manifests, which this node has made itself.
-    fn set(&mut self, object: PodObject) -> Option<Seen> {
+    fn set(&mut self, object: PodObject) -> Seen {
         let PodObject { uid, name, pod, deletion, status, resource_version, mirror, generation, .. } = object;
-        if mirror.is_some() {
-            return None;
+        let deletion = deletion.map(|d| d.grace);
+        if let Some(MirrorOf { uid: of, digest }) = mirror {
+            self.mirrors.set(&uid, Mirror { name, of, digest, deletion });
+            return Seen::Mirror(uid, Box::new(Stored { status, resource_version }));
         }
         let phase = status.phase.as_deref();
         let ended = matches!(phase, Some("Succeeded" | "Failed"));
@@ -143,10 +150,9 @@ impl Pods {
             (_, pod) => (pod.map(Rc::from), generation),
         };
         let closed_gate = pod.as_ref().ok().and_then(|pod| in_place::closed_gate(pod.spec(), &status));
-        let deletion = deletion.map(|d| d.grace);
         let bound = Bound { name, pod, deletion, ended, recorded, generation, closed_gate };
         self.known.insert(uid.clone(), bound);
-        Some(Seen::Status(uid, Box::new(Stored { status, resource_version })))
+        Seen::Status(uid, Box::new(Stored { status, resource_version }))
     }
 }
 

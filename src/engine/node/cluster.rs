@@ -3,6 +3,7 @@
 
 use super::Engine;
 use crate::api::cluster::event::{Event, Involved};
+use crate::api::cluster::mirror;
 use crate::api::cluster::node::{Address, Condition, NodeInfo, NodeReport, Pressure, may_set_label};
 use crate::api::cluster::pod_object::Rejection;
 use crate::api::cluster::pod_status;
@@ -71,6 +72,7 @@ impl Engine {
     }
 
     fn pods_seen(&mut self, seen: Vec<Seen>, listed: bool) {
+        self.show_in_mirrors(&seen);
         if !seen.is_empty() || listed {
             self.with_member(|member, step| member.follow(step.outbox));
             self.reject_unsupported();
@@ -172,8 +174,10 @@ impl Engine {
         let wants = self.cluster.member().is_some_and(|member| member.wants_report(now.boot));
         let report = wants.then(|| self.node_report());
         let name = self.config.node.name.clone();
+        let of_manifests = self.workers.values().filter(|worker| !worker.is_from_api_server() && worker.is_shown());
+        let statics: Vec<Rc<Pod>> = of_manifests.filter_map(|worker| worker.pod.clone()).collect();
         self.with_member(|member, step| {
-            member.step(report.as_ref(), &name, step);
+            member.step(report.as_ref(), &name, &statics, step);
             member.arm(step.outbox);
         });
     }
@@ -186,15 +190,15 @@ impl Engine {
                 Effect::Publish { uid, name } => {
                     // A pod that was stopped for a shutdown runs again after it: its phase stays.
                     let worker = workers.get(uid).filter(|w| w.is_shown() && !w.is_held_back());
-                    if let Some(worker) = worker {
+                    if let Some(worker) = worker.filter(|worker| !worker.is_from_api_server()) {
+                        member.publish_mirror(uid, complete(worker, None, config));
+                    } else if let Some(worker) = worker {
                         let status = complete(worker, member.pods.get(uid), config);
                         member.publish(uid, name, status);
                     }
                 }
                 Effect::Notice(notice) => {
-                    if let Some(request) = post(notice, &config.node.name, now.wall) {
-                        member.post(request);
-                    }
+                    member.post(post(notice, &config.node.name, now.wall));
                 }
                 _ => {}
             }
@@ -209,6 +213,17 @@ impl Engine {
         let rejected: Vec<_> = rejected.map(|(uid, name, why)| (uid.clone(), name.clone(), status_of(why))).collect();
         for (uid, name, status) in rejected {
             member.publish(&uid, &name, status);
+        }
+    }
+
+    /// A mirror that has appeared or changed shows the status of its pod.
+    fn show_in_mirrors(&mut self, seen: &[Seen]) {
+        for one in seen {
+            let Seen::Mirror(uid, _) = one else { continue };
+            let mirror = self.cluster.member().and_then(|member| member.pods.mirrors.get(uid));
+            if let Some(worker) = mirror.and_then(|mirror| self.workers.get(&mirror.of)) {
+                self.outbox.push(Effect::Publish { uid: worker.uid.clone(), name: worker.name.clone() });
+            }
         }
     }
 
@@ -316,12 +331,18 @@ fn complete(worker: &Worker, bound: Option<&Bound>, config: &EngineConfig) -> co
     status
 }
 
-/// The event for the API server. None: it is about a pod that the server does not know.
-fn post(notice: &Notice, node: &str, now: Wall) -> Option<ApiRequest> {
+/// The event for the API server.
+fn post(notice: &Notice, node: &str, now: Wall) -> ApiRequest {
     let field_path = notice.pod.as_ref().zip(notice.container.as_ref()).map(|(pod, name)| pod.field_of(name));
+    // kubectl looks for the events of a mirror under the UID of its pod.
+    let of_manifest = notice.pod.as_ref().filter(|pod| !pod.is_from_api_server());
+    let mirror = of_manifest.map(|pod| mirror::name(&pod.name, node));
     let involved = match &notice.pod {
-        Some(pod) if !pod.is_from_api_server() => return None,
-        Some(pod) => Involved::Pod { name: &pod.name, uid: &pod.uid, field_path: field_path.as_deref() },
+        Some(pod) => Involved::Pod {
+            name: mirror.as_ref().unwrap_or(&pod.name),
+            uid: &pod.uid,
+            field_path: field_path.as_deref(),
+        },
         None => Involved::Node,
     };
     let event = Event {
@@ -334,5 +355,5 @@ fn post(notice: &Notice, node: &str, now: Wall) -> Option<ApiRequest> {
         last: now,
         count: 1,
     };
-    Some(requests::create_event(event.namespace(), event.object()))
+    requests::create_event(event.namespace(), event.object())
 }

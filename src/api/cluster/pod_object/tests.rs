@@ -198,7 +198,7 @@ fn a_pod_of_wrong_types_can_be_reported() {
 fn a_mirror_is_recognised() {
     let mut object = recorded();
     object["metadata"]["annotations"] = json!({ "kubernetes.io/config.mirror": "0c5e" });
-    assert_eq!(of(object).mirror.as_deref(), Some("0c5e"));
+    assert_eq!(of(object).mirror.unwrap().uid.as_str(), "0c5e");
 }
 
 #[test]
