@@ -11,7 +11,7 @@ use super::posts::Posts;
 use super::reflector::Step;
 use super::reports::Reports;
 use super::tokens::{Tokens, Wanted};
-use crate::api::cluster::node::NodeReport;
+use crate::api::cluster::node::{Image, NodeReport};
 use crate::api::cluster::request::{ApiError, ApiRequest, ApiResponse};
 use crate::api::cluster::{data_record, reduced, token};
 use crate::api::data_object::DataKey;
@@ -64,6 +64,9 @@ pub struct Member {
     posts: Posts,
     labels: Labels,
     pub health: Health,
+    /// As the runtime last listed them.
+    #[serde(skip)]
+    pub images: Vec<Image>,
     /// The health that the last report shows. None: the next report is compared with the server's state.
     reported: Option<Health>,
     /// The deadline of the timer.
@@ -109,6 +112,7 @@ impl Member {
             posts: Posts::default(),
             labels: Labels::AsBefore,
             health: Health::default(),
+            images: Vec::new(),
             reported: None,
             armed: None,
         }

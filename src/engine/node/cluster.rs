@@ -4,7 +4,7 @@
 use super::Engine;
 use crate::api::cluster::event::{Event, Involved};
 use crate::api::cluster::mirror;
-use crate::api::cluster::node::{Address, Condition, NodeInfo, NodeReport, Pressure, may_set_label};
+use crate::api::cluster::node::{self, Address, Condition, NodeInfo, NodeReport, Pressure, RuntimeHandler, may_set_label};
 use crate::api::cluster::pod_object::Rejection;
 use crate::api::cluster::pod_status;
 use crate::api::cluster::request::{ApiError, ApiRequest, ApiResponse};
@@ -14,6 +14,7 @@ use crate::api::names::Uid;
 use crate::api::node_facts::NodeFacts;
 use crate::api::pod::Pod;
 use crate::api::time::Wall;
+use crate::api::runtime_features::HandlerFeatures;
 use crate::engine::cluster::Cluster;
 use crate::engine::cluster::member::{Health, Member};
 use crate::engine::cluster::pods::{Bound, Seen};
@@ -310,9 +311,19 @@ impl Engine {
                 Condition::ready(why_not.as_deref()),
             ],
             info,
+            images: self.cluster.member().map(|member| member.images.clone()).unwrap_or_default(),
+            runtime_handlers: self.runtime.features().handlers.iter().map(handler).collect(),
             ..NodeReport::default()
         }
     }
+}
+
+fn handler((name, features): (&String, &HandlerFeatures)) -> RuntimeHandler {
+    let features = node::HandlerFeatures {
+        recursive_read_only_mounts: features.recursive_read_only_mounts,
+        user_namespaces: features.user_namespaces,
+    };
+    RuntimeHandler { name: name.clone(), features }
 }
 
 fn status_of(rejection: &Rejection) -> core::PodStatus {

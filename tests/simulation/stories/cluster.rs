@@ -370,6 +370,14 @@ fn c1_labels_of_the_server_count_for_admission_also_after_a_reboot_without_it() 
 }
 
 #[test]
+fn c1_the_status_has_the_images_after_their_next_list() {
+    let mut w = member();
+    w.run(900);
+    let node = w.api.node().unwrap();
+    assert!(node["status"]["images"].as_array().is_some_and(|images| !images.is_empty()), "{}", node["status"]);
+}
+
+#[test]
 fn c1_a_status_that_another_changes_is_reported_again() {
     let mut w = member();
     let mut node = w.api.node().cloned().unwrap();
