@@ -6,6 +6,7 @@
 
 pub mod backoff;
 pub mod data;
+pub mod diary;
 pub mod lease;
 pub mod lists;
 pub mod member;
@@ -13,7 +14,6 @@ pub mod mirrors;
 pub mod node;
 pub mod own_node;
 pub mod pods;
-pub mod posts;
 pub mod reflector;
 pub mod reports;
 pub mod tokens;

@@ -4,6 +4,7 @@ mod admission;
 mod adoption;
 mod classes;
 mod cluster;
+mod cluster_diary;
 mod cluster_mirrors;
 mod cluster_supplies;
 mod cordon;
