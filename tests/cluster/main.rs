@@ -13,6 +13,7 @@ mod support;
 mod controllers;
 mod credentials;
 mod network;
+mod operations;
 mod outage;
 mod scheduling;
 mod start;

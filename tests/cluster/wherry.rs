@@ -17,7 +17,7 @@ pub fn join(plane: &ControlPlane, name: &str) -> Agent {
     agent
 }
 
-fn is_ready(plane: &ControlPlane, name: &str) -> bool {
+pub fn is_ready(plane: &ControlPlane, name: &str) -> bool {
     let node = plane.get(&format!("/api/v1/nodes/{name}")).unwrap_or_default();
     let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
     conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
@@ -61,7 +61,7 @@ pub fn name(pod: &Value) -> String {
 }
 
 /// The ids of the running containers in a namespace.
-fn running(cri: &mut Cri, namespace: &str) -> Vec<String> {
+pub fn running(cri: &mut Cri, namespace: &str) -> Vec<String> {
     let all = cri.containers(namespace).into_iter();
     all.filter(|c| c.state.enum_value() == Ok(ContainerState::CONTAINER_RUNNING)).map(|c| c.id).collect()
 }
