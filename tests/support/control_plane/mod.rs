@@ -312,6 +312,11 @@ impl ControlPlane {
         self.dir.join("audit.log")
     }
 
+    /// When the server answered the creation of a pod by the administrator, in nanoseconds since the epoch.
+    pub fn time_of_creation(&self, namespace: &str, name: &str) -> Option<i64> {
+        audit::time_of_creation(&self.audit_log(), namespace, name)
+    }
+
     /// The requests of a node so far.
     pub fn requests_of_node(&self, node: &str) -> Vec<NodeRequest> {
         audit::requests(&self.audit_log(), node)
