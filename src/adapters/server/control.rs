@@ -94,7 +94,7 @@ pub fn response(answer: Result<Reply, RequestError>) -> Response {
     match answer {
         Ok(Reply::Drained(drained)) => Response::json(serde_json::to_vec(&drained).unwrap_or_default()),
         // (No route of the control socket requests it.)
-        Ok(Reply::Shortened | Reply::Evicted { .. }) => Response::text(200, ""),
+        Ok(Reply::Shortened | Reply::Evicted { .. } | Reply::Permitted { .. }) => Response::text(200, ""),
         Ok(Reply::Cordoned { on: true }) => Response::text(200, "the node is cordoned\n"),
         Ok(Reply::Cordoned { on: false }) => Response::text(200, "the node is not cordoned\n"),
         Ok(Reply::Retried { pod, outcome }) => Response::text(200, format!("pod {pod} was retried: {outcome}\n")),

@@ -7,6 +7,7 @@
 //! - `node`: this machine as an object Node; `node_status`: the patches of it;
 //! - `pod_object`: from the server's object to our pod; `pod_status`, `pod_changes`: the status of a pod for the server;
 //! - `lease`: the sign of life of the node; `event`: events;
+//! - `reviews`: who presents a credential to the node's server, and what that user may do;
 //! - `data_record`: a ConfigMap or a Secret on the disk.
 
 pub mod data_record;
@@ -23,6 +24,7 @@ pub mod pod_object;
 pub mod pod_status;
 pub mod request;
 pub mod requests;
+pub mod reviews;
 pub mod status;
 pub mod watch;
 pub mod watched;

@@ -8,6 +8,7 @@ use super::pods::{Pods, Seen};
 use super::posts::Posts;
 use super::reflector::Step;
 use super::reports::Reports;
+use super::reviews::{Policy, Reviews};
 use crate::api::cluster::node::NodeReport;
 use crate::api::cluster::request::{ApiError, ApiRequest, ApiResponse};
 use crate::api::eviction::Condition;
@@ -29,6 +30,10 @@ pub struct Member {
     pub data: Data,
     pub reports: Reports,
     posts: Posts,
+    /// Of the clients of the node's server.
+    pub reviews: Reviews,
+    /// See `Health::port`.
+    pub port: u16,
     pub health: Health,
     /// The health that the last report shows. None: the next report is compared with the server's state.
     reported: Option<Health>,
@@ -44,6 +49,8 @@ pub struct Health {
     /// Why the node is not ready; None if it is.
     pub why_not: Option<String>,
     pub pressures: Vec<Condition>,
+    /// The port of the node's server while it listens; otherwise 0.
+    pub port: u16,
 }
 
 /// Whether the API server answers.
@@ -54,7 +61,7 @@ enum Server {
 }
 
 impl Member {
-    pub fn new(node: &str) -> Member {
+    pub fn new(node: &str, reviews: Policy) -> Member {
         Member {
             server: Server::Answers,
             node: Node::default(),
@@ -63,6 +70,8 @@ impl Member {
             data: Data::default(),
             reports: Reports::default(),
             posts: Posts::default(),
+            reviews: Reviews::new(node, reviews),
+            port: 0,
             health: Health::default(),
             reported: None,
             armed: None,
@@ -185,7 +194,10 @@ impl Member {
             if let Some(seen) = self.pods.ended(op, result, step) {
                 return (self.seen(seen), true);
             }
-        } else if !self.data.ended(op, result, step) && !self.reports.answered(op, result, step) {
+        } else if !self.data.ended(op, result, step)
+            && !self.reports.answered(op, result, step)
+            && !self.reviews.ended(op, result, step)
+        {
             self.posts.ended(op, result, step);
         }
         (Vec::new(), false)

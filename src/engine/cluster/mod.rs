@@ -5,6 +5,7 @@
 //! changes: the pods run on.
 
 pub mod backoff;
+pub mod cache;
 pub mod data;
 pub mod lease;
 pub mod member;
@@ -13,6 +14,7 @@ pub mod pods;
 pub mod posts;
 pub mod reflector;
 pub mod reports;
+pub mod reviews;
 
 use crate::api::reason::Reason;
 use crate::engine::effect::Severity;

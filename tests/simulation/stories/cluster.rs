@@ -6,7 +6,7 @@ use crate::world::{S, World, config};
 use serde_json::json;
 use wherry::engine::config::{ClusterConfig, EngineConfig};
 
-fn cluster() -> EngineConfig {
+pub fn cluster() -> EngineConfig {
     EngineConfig {
         cluster: Some(ClusterConfig { addresses: vec!["10.0.0.7".into()], ..ClusterConfig::default() }),
         ..config()
@@ -14,7 +14,7 @@ fn cluster() -> EngineConfig {
 }
 
 /// A node that is registered.
-fn member() -> World {
+pub fn member() -> World {
     let mut w = node_with(cluster());
     w.run(5);
     assert!(w.api.node().is_some(), "{}", w.trace());

@@ -2,7 +2,7 @@
 
 use super::{MS, World};
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wherry::api::cluster::request::{ApiError, ApiRequest, ApiResponse, Method, Reading};
 use wherry::engine::event::{ApiEvent, Event};
 use wherry::engine::op::OpId;
@@ -27,6 +27,12 @@ pub struct ApiServer {
     pub foreign: Option<String>,
     /// The next lists of ConfigMaps and Secrets are refused: the Node authorizer does not know the pod yet.
     pub unrelated: u32,
+    /// The users of tokens.
+    pub tokens: BTreeMap<String, String>,
+    /// Who may do what with the node: `ann get proxy`.
+    pub permissions: BTreeSet<String>,
+    /// Reviews are answered with this status instead.
+    pub no_reviews: Option<u16>,
 }
 
 struct Watch {
@@ -129,6 +135,27 @@ impl ApiServer {
         self.requests.iter().filter(|(_, request)| request.starts_with(text)).count()
     }
 
+    fn review(&self, mut review: Value) -> (u16, Value) {
+        if let Some(status) = self.no_reviews {
+            return (status, json!("Forbidden"));
+        }
+        let spec = &review["spec"];
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        review["status"] = match review["kind"].as_str() {
+            Some("TokenReview") => match self.tokens.get(&text(&spec["token"])) {
+                Some(user) => json!({ "authenticated": true, "user": { "username": user } }),
+                None => json!({ "authenticated": false, "error": "unknown" }),
+            },
+            _ => {
+                let of = &spec["resourceAttributes"];
+                assert_eq!((&of["resource"], &of["name"]), (&json!("nodes"), &json!("lab")), "{review}");
+                let wanted = format!("{} {} {}", text(&spec["user"]), text(&of["verb"]), text(&of["subresource"]));
+                json!({ "allowed": self.permissions.contains(&wanted) })
+            }
+        };
+        (201, review)
+    }
+
     fn respond(&mut self, op: OpId, request: &ApiRequest) -> Option<(u16, Value)> {
         let (path, query) = request.path.split_once('?').unwrap_or((&request.path, ""));
         let query: BTreeMap<&str, String> =
@@ -154,6 +181,7 @@ impl ApiServer {
                 None
             }
             (Method::Post, _) if path.ends_with("/token") => Some((201, Value::Null)),
+            (Method::Post, _) if path.ends_with("reviews") => Some(self.review(body)),
             (Method::Post, _) => {
                 let name = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
                 if self.object(path, &name).is_some() {
