@@ -4,7 +4,7 @@ use super::cluster::ClusterConnection;
 use super::effects::RecordQueue;
 use super::event_cache::EventCache;
 use super::event_recorder::EventRecorder;
-use super::kube::{KubeState, Machine};
+use super::kube::{KubeState, Machine, NodeServerState};
 use super::logind::{self, HeldLock};
 use super::service::Service;
 use super::{
@@ -129,6 +129,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         server: Server::new(listener_kinds, SERVER),
         cluster: ClusterConnection::new(&config, API_SERVER),
         kube: KubeState::new(&config),
+        node_server: NodeServerState::new(&config),
         service: Service::new(started.boot),
         standing: logging::LogDeduplicator::new(),
         config,

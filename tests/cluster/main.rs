@@ -14,6 +14,7 @@ mod credentials;
 mod network;
 mod outage;
 mod scheduling;
+mod server;
 mod start;
 mod tokens;
 mod wherry;

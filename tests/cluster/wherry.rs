@@ -9,7 +9,7 @@ use crate::{ok, ok_with, pods, wait_for_pods};
 use serde_json::{Value, json};
 
 /// A Wherry that is a node of the cluster, with the label `node=NAME`.
-fn join(plane: &ControlPlane, name: &str) -> Agent {
+pub fn join(plane: &ControlPlane, name: &str) -> Agent {
     let mut agent = Agent::prepare(name, &Runtime::shared());
     agent.set_cluster(name, &plane.kubeconfig_of_node(name));
     agent.run();
@@ -46,7 +46,7 @@ fn deployment(name: &str, replicas: u32, node: &str, more: &Value) -> String {
     .to_string()
 }
 
-fn is_running(pod: &Value) -> bool {
+pub fn is_running(pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
     pod["status"]["phase"] == "Running" && conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
 }

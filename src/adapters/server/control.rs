@@ -46,6 +46,7 @@ pub fn parse(request: &Request) -> Option<Result<control::Request, RequestError>
         | Route::Dump
         | Route::Descriptors
         | Route::KubectlReload
+        | Route::Node
         | Route::Api => return None,
     })
 }
@@ -129,7 +130,17 @@ mod tests {
     fn request(route: Route, uid: Option<&str>, body: &'static str) -> Request {
         let (ticket, listener_kind) = (Ticket(1), ListenerKind::Control);
         let uid = uid.map(str::to_owned);
-        Request { ticket, listener_kind, route, verbose: false, watch: false, uid, body: Bytes::from(body), api: None }
+        Request {
+            ticket,
+            listener_kind,
+            route,
+            verbose: false,
+            watch: false,
+            uid,
+            body: Bytes::from(body),
+            api: None,
+            node: None,
+        }
     }
 
     fn parsed(route: Route, body: &'static str) -> control::Request {

@@ -62,7 +62,7 @@ impl Content for Pages {
         self.api.part(cursor, out)
     }
 
-    fn acceptor(&mut self) -> Option<Acceptor> {
+    fn acceptor(&mut self, _: ListenerKind) -> Option<Acceptor> {
         self.api.acceptor.clone()
     }
 
