@@ -3,7 +3,7 @@
 use super::problem::{Place, Problems, absolute};
 use super::table::Given;
 use super::{Config, duration};
-use crate::engine::cluster::reviews::{Authorization, Policy};
+use crate::engine::cluster::access::{Authorization, Policy};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -41,9 +41,9 @@ impl Default for NodeServer {
             client_ca: None,
             anonymous: false,
             tokens: true,
-            token_ttl: Duration::from_mins(2),
+            token_ttl: Duration::from_secs(120),
             always_allow: false,
-            authorized_ttl: Duration::from_mins(5),
+            authorized_ttl: Duration::from_secs(300),
             unauthorized_ttl: Duration::from_secs(30),
             debugging_handlers: true,
         }

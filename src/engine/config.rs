@@ -6,7 +6,7 @@ use crate::api::node_facts::NodeFacts;
 use crate::api::resources::{CPU, MEMORY, PODS, Resources};
 use crate::api::shutdown::Groups;
 use crate::api::time::Wall;
-use crate::engine::cluster::reviews;
+use crate::engine::cluster::access;
 use crate::engine::eviction;
 pub use crate::engine::images::Policy;
 use crate::engine::log_rotation;
@@ -67,7 +67,7 @@ pub struct ClusterConfig {
     /// The runtime's version is not known here.
     pub info: NodeInfo,
     /// The access to the node's server.
-    pub reviews: reviews::Policy,
+    pub reviews: access::Policy,
 }
 
 impl Default for EngineConfig {

@@ -3,12 +3,13 @@
 use crate::support::agent::Agent;
 use crate::support::control_plane::ControlPlane;
 use crate::support::kubectl::Kubectl;
+use crate::support::lab::Runtime;
 use crate::support::node_client::NodeClient;
 use crate::wherry::{is_running, join};
 use crate::{ok, ok_with, pods, wait_for_pods};
 use serde_json::{Value, json};
 use std::io::Write as _;
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 
 /// Writes two lines and a third to stderr, serves a page, and then counts until it ends.
@@ -68,6 +69,9 @@ fn c6_kubectl_reaches_a_pod_through_the_api_server() {
     assert_eq!(ok_with(&admin, "exec -i web -- wc -c", "12345"), "5\n");
     let wrong = admin.run("exec web -c other -- true");
     assert!(wrong.code != 0 && wrong.err.contains("other"), "{wrong:?}");
+    let attached = admin.start("attach web");
+    attached.wait(&["tick"]);
+    drop(attached);
     // Files, both ways.
     let (from, back) = (admin.home.join("from"), admin.home.join("back"));
     std::fs::write(&from, "a file\n").expect("a file");
@@ -98,6 +102,12 @@ fn c6_kubectl_reaches_a_pod_through_the_api_server() {
     assert_eq!(config["kubeletconfig"]["port"], agent.node_port());
     assert_eq!(proxied("/healthz"), "ok");
     assert!(proxied("/metrics").contains("kubelet_running_pods"));
+    // A command without a session, directly.
+    let (certificate, key) = plane.certificate_of("master", Some("system:masters"));
+    let master = NodeClient::new(&agent, Some((&certificate, &key)));
+    let run = format!("/run/{namespace}/web/main?cmd=echo+hello");
+    let printed = master.send("POST", &run).expect("an answer");
+    assert_eq!((printed.status, printed.body.as_str(), master.status(&run)), (200, "hello\n", 405));
     // A pod of a manifest has the name of its mirror, too.
     agent.apply("local", crate::support::yaml::TRAP);
     agent.wait_running("local");
@@ -202,4 +212,47 @@ fn c6_sessions_end_with_a_kill_of_wherry_and_work_again_after_it() {
     mute.write_all(b"\x16\x03\x01").expect("a write");
     assert_eq!(NodeClient::new(&agent, None).status("/pods"), 401);
     finish(plane, &admin, namespace, node);
+}
+
+#[test]
+fn c6_without_the_api_server_only_known_answers_count() {
+    let plane = ControlPlane::start("alone");
+    let (namespace, node) = ("alone", "holm");
+    let admin = plane.namespace(namespace);
+    let agent = join(&plane, node);
+    wait_for_port(&plane, &agent, node);
+    ok(&admin, "create clusterrole node-metrics --verb=get --resource=nodes/metrics,nodes/stats");
+    ok(&admin, "create clusterrolebinding node-metrics --clusterrole=node-metrics --user=collector");
+    let (certificate, key) = plane.certificate_of("collector", None);
+    let collector = NodeClient::new(&agent, Some((&certificate, &key)));
+    plane.wait("the collector is permitted", |_| collector.status("/metrics/resource") == 200);
+    plane.stop_api_server();
+    plane.wait("the connection is lost", |_| agent.log().contains("the API server cannot be reached"));
+    assert_eq!(collector.status("/metrics/resource"), 200);
+    let unknown = collector.send("GET", "/stats/summary").expect("an answer");
+    assert!(unknown.status == 503 && unknown.body.contains("wherry logs"), "{unknown:?}");
+    assert_eq!(NodeClient::with_token(&agent, "any").status("/metrics"), 503);
+    plane.start_api_server();
+    plane.wait("the collector is permitted again", |_| collector.status("/stats/summary") == 200);
+}
+
+#[test]
+fn c6_a_port_that_another_program_has_is_not_reported_and_tried_again() {
+    let plane = ControlPlane::shared();
+    let node = "shoal";
+    let mut agent = Agent::prepare(node, &Runtime::shared());
+    let other = TcpListener::bind(("0.0.0.0", agent.node_port())).expect("the port");
+    agent.set_cluster(node, &plane.kubeconfig_of_node(node));
+    agent.run();
+    let reported = |plane: &ControlPlane| {
+        let node = plane.get(&format!("/api/v1/nodes/{node}")).unwrap_or_default();
+        node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64()
+    };
+    plane.wait("the node is registered", |plane| reported(plane).is_some());
+    plane.wait("the log names the field", |_| agent.log().contains("address:port"));
+    assert_eq!(reported(plane), Some(0));
+    drop(other);
+    wait_for_port(plane, &agent, node);
+    assert_eq!(NodeClient::new(&agent, None).status("/pods"), 401);
+    ok(&plane.kubectl("default"), &format!("delete node {node}"));
 }

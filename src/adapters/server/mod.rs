@@ -107,8 +107,8 @@ pub struct Server {
     /// The server uses the tokens `first .. first + TOKENS`.
     first: usize,
     listeners: Vec<Endpoint>,
-    /// The connections. A listener uses the range `Endpoint::slots`. Grows as needed.
-    slots: Vec<Option<Connection>>,
+    /// The connections. A listener uses the range `Endpoint::slots`. Grows as needed; an empty slot is small.
+    slots: Vec<Option<Box<Connection>>>,
     /// Whether there is work that needs no waiting.
     work: bool,
     /// The slot at which the next turn begins to serve the secure listeners.
@@ -267,7 +267,7 @@ impl Server {
         let Some(slot) = self.make_room(index, peer, registry, now, content) else { return };
         let mut connection = Connection::new(stream, peer, listener_kind, now);
         match connection.stream().register(registry, Token(self.first + LISTENERS + slot)) {
-            Ok(()) => self.slots[slot] = Some(connection),
+            Ok(()) => self.slots[slot] = Some(Box::new(connection)),
             Err(e) => {
                 log::warn!("failed to register a connection with the poll; closing it error={:?}", e.to_string());
             }
@@ -313,7 +313,7 @@ impl Server {
 
     /// The latest time for the next call of `drive`.
     pub fn next_deadline(&self) -> Option<Boot> {
-        let connections = self.slots.iter().flatten().filter_map(Connection::deadline);
+        let connections = self.slots.iter().flatten().filter_map(|connection| connection.deadline());
         connections.chain(self.listeners.iter().filter_map(|l| l.listener.next_deadline())).min()
     }
 
@@ -341,7 +341,7 @@ impl Server {
 
     /// The state of each connection, for the dump: (listener, state, bytes queued, lines lost).
     pub fn connections(&self) -> Vec<(ListenerKind, &'static str, usize, u64)> {
-        self.slots.iter().flatten().map(Connection::summary).collect()
+        self.slots.iter().flatten().map(|connection| connection.summary()).collect()
     }
 
     /// The index of the listener (`ListenerKind::index`) of a token, and whether the token belongs to one of its connections.

@@ -1,5 +1,6 @@
 //! The node as a member of a cluster: owns the machines of this directory, and passes each answer to its machine.
 
+use super::access::Policy;
 use super::backoff::{Backoff, CONNECTION};
 use super::data::Data;
 use super::lease::{Lease, Renewal};
@@ -8,7 +9,7 @@ use super::pods::{Pods, Seen};
 use super::posts::Posts;
 use super::reflector::Step;
 use super::reports::Reports;
-use super::reviews::{Policy, Reviews};
+use super::reviews::Reviews;
 use crate::api::cluster::node::NodeReport;
 use crate::api::cluster::request::{ApiError, ApiRequest, ApiResponse};
 use crate::api::eviction::Condition;

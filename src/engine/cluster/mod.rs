@@ -4,6 +4,7 @@
 //! the requests that are due. While the server cannot be reached, a single request tries the connection, and nothing else
 //! changes: the pods run on.
 
+pub mod access;
 pub mod backoff;
 pub mod cache;
 pub mod data;

@@ -1,9 +1,10 @@
 //! Decides who may use the node's server: authentication and authorization by the API server, as in a kubelet (C6).
 //!
-//! A request of a client waits here until the API server has answered. Answers are cached, and equal questions share a review. While
+//! A request (`access`) waits here until the API server has answered. Answers are cached, and equal questions share a review. While
 //! the server cannot be reached, its last yes for the user of a certificate remains valid for a day: the certificate itself proves
 //! the user. A token does not, so its user has to wait for the server.
 
+use super::access::{Access, AccessError, AccessRequest, Authorization, MOST_REVIEWS, Policy};
 use super::cache::{Cache, Life};
 use super::reflector::{Step, begin};
 use crate::api::cluster::request::{ApiError, ApiRequest, ApiResponse};
@@ -14,116 +15,16 @@ use crate::engine::control::RequestId;
 use crate::engine::op::OpId;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 /// The API server answers within milliseconds. Clients do not wait much longer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// A review on a connection that was broken already is repeated once.
 const BROKEN_BEFORE: Duration = Duration::from_secs(1);
-/// Reviews in flight. More of them would be a burden for the API server, caused by clients without a right.
-pub const MOST_REVIEWS: usize = 32;
 const MOST_TOKENS: usize = 256;
 const MOST_DECISIONS: usize = 512;
 /// How long a yes for the user of a certificate counts while the API server is away, from the server's last answer. (Ours.)
 pub const OFFLINE: Duration = Duration::from_secs(24 * 3600);
-
-/// The settings, as in a KubeletConfiguration.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Policy {
-    /// `authentication.anonymous.enabled`
-    pub anonymous: bool,
-    /// How long the user of a token is known (`authentication.webhook.cacheTTL`). None: tokens are not accepted.
-    pub tokens: Option<Duration>,
-    pub authorization: Authorization,
-}
-
-/// `authorization.mode`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub enum Authorization {
-    /// Every authenticated user may do everything.
-    AlwaysAllow,
-    /// How long a yes and a no of the API server count.
-    Webhook { yes: Duration, no: Duration },
-}
-
-impl Default for Policy {
-    /// The defaults of a KubeletConfiguration.
-    fn default() -> Policy {
-        let authorization = Authorization::Webhook { yes: Duration::from_mins(5), no: Duration::from_secs(30) };
-        Policy { anonymous: false, tokens: Some(Duration::from_mins(2)), authorization }
-    }
-}
-
-/// A request of a client of the node's server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AccessRequest {
-    pub credential: Credential,
-    pub attributes: Attributes,
-}
-
-/// Why a client may not do what it wants.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AccessError {
-    /// No credential, or one that is not valid.
-    Unauthorized,
-    Forbidden {
-        user: String,
-        attributes: Attributes,
-    },
-    /// The API server cannot be asked.
-    Unavailable {
-        why: String,
-    },
-    /// The API server does not answer the question.
-    Refused {
-        why: String,
-    },
-    TooManyReviews,
-}
-
-impl AccessError {
-    /// The HTTP status.
-    pub fn status(&self) -> u16 {
-        match self {
-            AccessError::Unauthorized => 401,
-            AccessError::Forbidden { .. } => 403,
-            AccessError::TooManyReviews => 429,
-            AccessError::Refused { .. } => 500,
-            AccessError::Unavailable { .. } => 503,
-        }
-    }
-}
-
-impl fmt::Display for AccessError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AccessError::Unauthorized => f.write_str("Unauthorized"),
-            // As in a kubelet.
-            AccessError::Forbidden { user, attributes: Attributes { verb, subresources } } => {
-                let all = subresources.join(" ");
-                write!(f, "Forbidden (user={user}, verb={verb}, resource=nodes, subresource(s)=[{all}])")
-            }
-            AccessError::Unavailable { why } => write!(
-                f,
-                "the node cannot ask the API server whether this is permitted: {why}; try again when the server answers, or use \
-                 the wherry command on the node (wherry logs, wherry exec, wherry top)"
-            ),
-            AccessError::Refused { why } => {
-                write!(
-                    f,
-                    "the API server does not say whether this is permitted: {why}; the node needs the role system:node"
-                )
-            }
-            AccessError::TooManyReviews => {
-                write!(f, "the API server has not answered {MOST_REVIEWS} reviews yet; try again in a moment")
-            }
-        }
-    }
-}
-
-/// The name of the user who may go on, or why not.
-pub type Access = Result<String, AccessError>;
 
 /// The question of a SubjectAccessReview.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -5,7 +5,7 @@ use super::exec::{LONGEST_EXEC, MAX_EXECS};
 use super::stream;
 use crate::api::ephemeral::Invalid;
 use crate::api::names::{FullName, Uid};
-use crate::engine::cluster::reviews::AccessError;
+use crate::engine::cluster::access::AccessError;
 use crate::engine::op::OpError;
 use std::fmt;
 

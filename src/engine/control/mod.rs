@@ -25,7 +25,7 @@ pub use stream::{StreamCall, StreamKind, StreamRequest, StreamTarget};
 use crate::api::control::{Drained, Images, Usage};
 use crate::api::facts::ExecOutput;
 use crate::api::names::{FullName, Uid};
-use crate::engine::cluster::reviews::AccessRequest;
+use crate::engine::cluster::access::AccessRequest;
 use durable::DurableAnswers;
 use exec::Execs;
 use images::ImageReads;

@@ -1,8 +1,8 @@
 //! The access to the node's server (C6): passes the questions of its clients to `engine::cluster::reviews`, and the answers back.
 
 use super::Engine;
+use crate::engine::cluster::access::{AccessError, AccessRequest};
 use crate::engine::cluster::reflector::Step;
-use crate::engine::cluster::reviews::{AccessError, AccessRequest};
 use crate::engine::control::{Reply, RequestError, RequestId};
 use crate::engine::effect::Effect;
 

@@ -4,7 +4,7 @@ use super::cluster::{cluster, member};
 use crate::story::node_with;
 use crate::world::World;
 use wherry::api::cluster::reviews::{Attributes, Credential};
-use wherry::engine::cluster::reviews::{AccessRequest, Authorization, MOST_REVIEWS, Policy};
+use wherry::engine::cluster::access::{AccessRequest, Authorization, MOST_REVIEWS, Policy};
 use wherry::engine::config::{ClusterConfig, EngineConfig};
 use wherry::engine::control::{Reply, Request, RequestId};
 use wherry::engine::event::Event;
@@ -174,6 +174,18 @@ fn c6_a_yes_of_a_token_does_not_count_without_the_server() {
     // The user is known, the permission is not fresh.
     w.run(3600);
     assert_eq!(w.access(token("t"), PROXY).0, 503);
+}
+
+#[test]
+fn c6_a_review_on_a_broken_connection_is_repeated_once() {
+    for (breaking, status) in [(1, 200), (2, 503)] {
+        let mut w = member();
+        w.permit("ann get proxy");
+        w.api.breaking = breaking;
+        assert_eq!(w.access(certificate("ann"), PROXY).0, status);
+        assert_eq!(w.api.count(DECISIONS), 2, "{}", w.trace());
+        assert_eq!(w.access(certificate("ann"), PROXY), ok("ann"));
+    }
 }
 
 #[test]

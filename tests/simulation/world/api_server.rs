@@ -33,6 +33,8 @@ pub struct ApiServer {
     pub permissions: BTreeSet<String>,
     /// Reviews are answered with this status instead.
     pub no_reviews: Option<u16>,
+    /// The connection breaks during the next reviews.
+    pub breaking: u32,
 }
 
 struct Watch {
@@ -282,6 +284,11 @@ impl World {
             return self.event_in(MS, Event::Api(ApiEvent::Done { op, result }));
         }
         self.api.requests.push((self.clock.now, format!("{} {}", request.method.as_str(), request.path)));
+        if request.path.ends_with("reviews") && self.api.breaking > 0 {
+            self.api.breaking -= 1;
+            let result = Err(ApiError::Unknown("connection reset".into()));
+            return self.event_in(MS, Event::Api(ApiEvent::Done { op, result }));
+        }
         let is_data = request.path.contains("/configmaps") || request.path.contains("/secrets");
         if is_data && self.api.unrelated > 0 {
             self.api.unrelated -= 1;

@@ -14,7 +14,7 @@ use crate::api::kube::status::Failure;
 use crate::api::names::FullName;
 use crate::api::pod::Pod;
 use crate::api::time::Now;
-use crate::engine::cluster::reviews::AccessRequest;
+use crate::engine::cluster::access::AccessRequest;
 use crate::engine::control::{Command, ExecRequest, Reply, Request as EngineRequest, RequestError, StreamRequest};
 use crate::net::http1::Head;
 use crate::net::x509;

@@ -20,8 +20,9 @@ use crate::engine::event::Event;
 use crate::event_loop::Class;
 use crate::net::http1::Head;
 use crate::net::tls::server::Acceptor;
-use prepare::{Inputs, Material, prepare};
+use prepare::{Inputs, Material, Own, prepare};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Time limit for the preparation. The files can be on a file system that hangs.
@@ -34,6 +35,7 @@ const CHECK: Duration = Duration::from_secs(60);
 pub(in crate::agent) struct NodeServer {
     acceptor: Acceptor,
     material: Material,
+    own: Option<Arc<Own>>,
     check: Check,
     /// The last failure of a check.
     failure: Option<String>,
@@ -122,7 +124,8 @@ impl Agent {
     }
 
     fn prepare_node_server(&mut self, now: Now) {
-        let Some(inputs) = Inputs::new(&self.config) else { return };
+        let own = self.node_server.get().and_then(|server| server.own.clone());
+        let Some(inputs) = Inputs::new(&self.config, own) else { return };
         let (deadline, path) = (now.boot + PREPARE_TIMEOUT, inputs.kubeconfig.clone());
         let work = move || super::super::effects::Work::Kube(KubeWork::NodePrepared(prepare(&inputs).map(Box::new)));
         let what = "prepare the node's server";
@@ -139,6 +142,7 @@ impl Agent {
                     server.material = prepared.material;
                     server.acceptor = prepared.acceptor;
                 }
+                server.own = prepared.own;
                 server.failure = None;
                 server.check = Check::Due(now.boot + CHECK);
             }
@@ -152,10 +156,11 @@ impl Agent {
                 server.check = Check::Due(now.boot + CHECK);
             }
             (state, Ok(prepared)) => {
-                let Prepared { acceptor, material, machine } = *prepared;
+                let Prepared { acceptor, material, machine, own } = *prepared;
                 let server = NodeServer {
                     acceptor,
                     material,
+                    own,
                     check: Check::Due(now.boot + CHECK),
                     failure: None,
                     machine,
