@@ -16,6 +16,7 @@ mod network;
 mod operations;
 mod outage;
 mod scheduling;
+mod server;
 mod start;
 mod tokens;
 mod wherry;

@@ -3,6 +3,7 @@
 use super::kubeconfig;
 use crate::net::https::{Host, Peer};
 use http::{HeaderValue, Uri};
+use rustls::pki_types::CertificateDer;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::Path;
@@ -16,6 +17,7 @@ pub struct Credentials {
     /// The value of `Authorization`.
     pub(super) token: Option<HeaderValue>,
     pub(super) certificate: Option<Vec<u8>>,
+    pub(super) authorities: Vec<CertificateDer<'static>>,
 }
 
 /// Without the token and the key.
@@ -37,6 +39,11 @@ impl Credentials {
     /// The URL of the server, always with its port.
     pub fn server(&self) -> String {
         format!("{}{}", self.peer, self.prefix)
+    }
+
+    /// The certificates of the server's CA.
+    pub fn authorities(&self) -> &[CertificateDer<'static>] {
+        &self.authorities
     }
 
     /// The client's certificate in DER, for its names and its validity.

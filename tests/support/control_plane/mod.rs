@@ -233,6 +233,13 @@ impl ControlPlane {
         self.write_kubeconfig(&file)
     }
 
+    /// Issues a client certificate: the paths of the certificate and of its key.
+    pub fn certificate_of(&self, user: &str, group: Option<&str>) -> (PathBuf, PathBuf) {
+        let file = format!("user-{user}");
+        self.authority.issue_to_client(&file, user, group);
+        (self.authority.path(&format!("{file}.crt")), self.authority.path(&format!("{file}.key")))
+    }
+
     /// The CA's certificate in PEM.
     pub fn ca(&self) -> String {
         self.authority.certificate()
