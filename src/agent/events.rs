@@ -248,6 +248,7 @@ impl Agent {
         new.node_name.clone_from(&self.config.node_name);
         new.kubeconfig.clone_from(&self.config.kubeconfig);
         new.node_server.clone_from(&self.config.node_server);
+        new.registration.clone_from(&self.config.registration);
         self.config = new;
     }
 }

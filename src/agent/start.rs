@@ -234,7 +234,14 @@ pub(super) fn engine_config(config: &Config, node: NodeFacts, owner: &str, start
 
 fn cluster_config(config: &Config) -> ClusterConfig {
     let (addresses, info) = (crate::net::addresses::addresses(), Machine::read().info(String::new()));
-    ClusterConfig { addresses, info, reviews: config.node_server.policy() }
+    let registration = &config.registration;
+    ClusterConfig {
+        addresses,
+        info,
+        reviews: config.node_server.policy(),
+        taints: registration.taints(),
+        provider_id: registration.provider_id.clone(),
+    }
 }
 
 /// The capacity and the allocatable resources of this machine with this configuration (A2).

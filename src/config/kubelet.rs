@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::config::node_server::{file, ttl};
 use crate::config::problem::absolute;
 use crate::config::table::{Field, Given, INT32, INT64, Kind, Use, parts, set};
-use crate::config::{eviction, node_size, shutdown};
+use crate::config::{eviction, node_size, registration, shutdown};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -255,11 +255,14 @@ pub static FIELDS: &[Field] = &[
     set("port", INT32, |c, v| port(v).map(|p| c.node_server.port = p)),
     none("preloadedImagesVerificationAllowlist", TEXTS),
     none("protectKernelDefaults", Kind::Bool),
-    none("providerID", Kind::Text),
+    set("providerID", Kind::Text, |c, v| {
+        v.text().clone_into(&mut c.registration.provider_id);
+        Ok(())
+    }),
     none("qosReserved", TEXT_MAP),
     set("readOnlyPort", INT32, |c, v| port(v).map(|p| c.read_only_port = p)),
     none_pointer("registerNode", Kind::Bool),
-    none(
+    parts(
         "registerWithTaints",
         Kind::List(&Kind::Object(&[
             none("effect", Kind::OneOf(&["NoSchedule", "PreferNoSchedule", "NoExecute"])),
@@ -267,6 +270,7 @@ pub static FIELDS: &[Field] = &[
             none("timeAdded", Kind::Time),
             none("value", Kind::Text),
         ])),
+        registration::taints,
     ),
     none("registryBurst", INT32),
     none_pointer("registryPullQPS", INT32),

@@ -13,6 +13,7 @@ pub mod kubelet;
 mod node_server;
 pub mod node_size;
 pub mod problem;
+pub mod registration;
 pub mod shutdown;
 pub mod table;
 pub mod wherry;
@@ -26,6 +27,7 @@ use crate::engine::config::Policy;
 use crate::engine::log_rotation;
 pub use files::read_file;
 pub use node_server::NodeServer;
+use registration::Registration;
 use problem::{Place, Problems};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -172,6 +174,8 @@ pub struct Config {
     pub kubeconfig: Option<PathBuf>,
     /// The server for the API server of the cluster. It exists only with a kubeconfig.
     pub node_server: NodeServer,
+    /// Settings of the registration at the API server.
+    pub registration: Registration,
     /// The levels of a kubelet: 0 for important messages, 4 for debugging, 6 and more for full message contents.
     pub verbosity: u32,
 }
@@ -227,6 +231,7 @@ impl Default for Config {
             logind_conf_dir: "/etc/systemd/logind.conf.d".into(),
             kubeconfig: None,
             node_server: NodeServer::default(),
+            registration: Registration::default(),
             verbosity: 0,
         }
     }

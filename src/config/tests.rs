@@ -665,3 +665,25 @@ fn the_thresholds_of_the_garbage_collection_of_images_are_those_of_a_kubelet() {
         assert_eq!(lines(&one(text).1.errors), [error]);
     }
 }
+
+#[test]
+fn a_node_registers_with_the_default_taint_unless_others_are_configured() {
+    let (c, problems) = one("port: 10250\n");
+    assert_eq!((c.registration.taints().len(), c.registration.taints()[0].key.as_str()), (1, "wherry.io/limited"));
+    assert_eq!(problems.errors, []);
+    let (c, _) = one("registerWithTaints: []\nproviderID: dock://7\n");
+    assert_eq!((c.registration.taints(), c.registration.provider_id.as_str()), (Vec::new(), "dock://7"));
+    let (c, _) = one("registerWithTaints: [{key: quay, value: east, effect: NoExecute}]\n");
+    let taint = &c.registration.taints()[0];
+    assert_eq!((taint.key.as_str(), taint.value.as_str(), taint.effect.as_str()), ("quay", "east", "NoExecute"));
+    let (_, problems) = one("registerWithTaints:\n- {value: east, effect: NoExecute}\n- {key: quay}\n\
+                             - {key: a, effect: NoSchedule}\n- {key: a, value: b, effect: NoSchedule}\n");
+    assert_eq!(
+        lines(&problems.errors),
+        [
+            "/c.yaml:4: registerWithTaints[0].key: Required value: the key of the taint",
+            "/c.yaml:5: registerWithTaints[1].effect: Required value: NoSchedule, PreferNoSchedule or NoExecute",
+            "/c.yaml:7: registerWithTaints[3]: Duplicate value: a:NoSchedule; remove one of them",
+        ]
+    );
+}

@@ -1,6 +1,6 @@
 //! The engine's settings. `Event::Configure` replaces them; `owner`, `boot_id`, `started` and `seed` are fixed at the start.
 
-use crate::api::cluster::node::NodeInfo;
+use crate::api::cluster::node::{NodeInfo, Taint};
 use crate::api::credential_provider::Provider;
 use crate::api::node_facts::NodeFacts;
 use crate::api::resources::{CPU, MEMORY, PODS, Resources};
@@ -64,6 +64,9 @@ pub struct EngineConfig {
 pub struct ClusterConfig {
     /// The addresses of this node for the API server, the preferred one first.
     pub addresses: Vec<String>,
+    /// Only a new node gets these two.
+    pub taints: Vec<Taint>,
+    pub provider_id: String,
     /// The runtime's version is not known here.
     pub info: NodeInfo,
     /// The access to the node's server.

@@ -201,6 +201,24 @@ fn a_kubeconfig_that_cannot_be_used_stops_no_manifest_and_is_read_again() {
 }
 
 #[test]
+fn a_new_node_has_the_taints_and_the_provider_of_its_configuration() {
+    let plane = ControlPlane::shared();
+    let node = "taints";
+    let mut agent = Agent::prepare(node, &Runtime::shared());
+    agent.set_cluster(node, &plane.kubeconfig_of_node(node));
+    let more = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nproviderID: dock://7\n\
+        registerWithTaints: [{key: quay, value: east, effect: NoSchedule}]\n";
+    std::fs::write(agent.dir.join("config.d/30-taints.yaml"), more).expect("a drop-in");
+    agent.run();
+    plane.wait("the node is ready", |plane| is_ready(plane, node));
+    let spec = plane.get(&format!("/api/v1/nodes/{node}")).expect("the node")["spec"].clone();
+    let taints = spec["taints"].as_array().cloned().unwrap_or_default();
+    assert!(taints.contains(&json!({ "key": "quay", "value": "east", "effect": "NoSchedule" })), "{spec:#}");
+    assert_eq!(spec["providerID"], "dock://7");
+    ok(&plane.kubectl("default"), &format!("delete node {node}"));
+}
+
+#[test]
 fn pods_of_manifests_have_mirrors() {
     let plane = ControlPlane::shared();
     let (namespace, node) = ("default", "mirrors");

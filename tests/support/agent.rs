@@ -151,7 +151,7 @@ impl Agent {
         node.clone_into(&mut self.node);
         let text = format!(
             "apiVersion: wherry.io/v1alpha1\nkind: WherryConfiguration\nkubeconfig: {}\nnodeLabels: {{node: {node}}}\n---\n\
-             apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nport: {}\n",
+             apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nport: {}\nregisterWithTaints: []\n",
             kubeconfig.display(),
             self.node_port()
         );

@@ -317,6 +317,8 @@ impl Engine {
                 Condition::ready(why_not.as_deref()),
             ],
             info,
+            taints: cluster.taints,
+            provider_id: cluster.provider_id,
             images: self.cluster.member().map(|member| member.images.clone()).unwrap_or_default(),
             runtime_handlers: self.runtime.features().handlers.iter().map(handler).collect(),
             port,
