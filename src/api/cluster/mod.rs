@@ -7,8 +7,11 @@
 //! - `node`: this machine as an object Node; `node_status`: the patches of it;
 //! - `pod_object`: from the server's object to our pod; `pod_status`, `pod_changes`: the status of a pod for the server;
 //! - `lease`: the sign of life of the node; `event`: events;
-//! - `data_record`: a ConfigMap or a Secret on the disk.
+//! - `data_record`: a ConfigMap or a Secret on the disk;
+//! - `bootstrap`: the token and the pin with which a machine joins; `certificate`: requests for a certificate.
 
+pub mod bootstrap;
+pub mod certificate;
 pub mod data_record;
 pub mod event;
 pub mod items;
