@@ -1,6 +1,7 @@
 //! The node as a member of a cluster: owns the machines of this directory, and passes each answer to its machine.
 
 use super::backoff::{Backoff, CONNECTION};
+use super::certificate::Certificate;
 use super::data::Data;
 use super::lease::{Lease, Renewal};
 use super::node::{Node, Progress};
@@ -25,6 +26,7 @@ pub struct Member {
     server: Server,
     node: Node,
     lease: Lease,
+    pub certificate: Certificate,
     pub pods: Pods,
     pub data: Data,
     pub reports: Reports,
@@ -59,6 +61,7 @@ impl Member {
             server: Server::Answers,
             node: Node::default(),
             lease: Lease::default(),
+            certificate: Certificate::default(),
             pods: Pods::new(node),
             data: Data::default(),
             reports: Reports::default(),
@@ -88,6 +91,7 @@ impl Member {
 
     /// Begins the requests that are due. `report`: if `wants_report`.
     pub fn step(&mut self, report: Option<&NodeReport>, name: &str, step: &mut Step<'_>) {
+        self.certificate.watch_expiry(step);
         if let Server::Away { backoff, .. } = &self.server {
             // One request tries the connection.
             if backoff.is_due(step.now) && !self.node.is_busy() {
@@ -104,6 +108,7 @@ impl Member {
         }
         let Some(uid) = self.node.uid() else { return };
         self.lease.step(name, uid, step);
+        self.certificate.step(step);
         self.pods.reflector.step(step);
         self.data.step(step);
         self.reports.step(step);
@@ -118,6 +123,7 @@ impl Member {
             Server::Answers => [
                 self.node.next(),
                 self.lease.next(),
+                self.certificate.next(),
                 self.pods.reflector.next(),
                 self.data.next(),
                 self.reports.next(),
@@ -185,7 +191,10 @@ impl Member {
             if let Some(seen) = self.pods.ended(op, result, step) {
                 return (self.seen(seen), true);
             }
-        } else if !self.data.ended(op, result, step) && !self.reports.answered(op, result, step) {
+        } else if !self.certificate.ended(op, result, step)
+            && !self.data.ended(op, result, step)
+            && !self.reports.answered(op, result, step)
+        {
             self.posts.ended(op, result, step);
         }
         (Vec::new(), false)
@@ -218,6 +227,7 @@ impl Member {
         self.server = Server::Answers;
         self.reported = None;
         self.lease.hurry();
+        self.certificate.hurry();
         self.pods.reflector.hurry();
         self.data.hurry();
         self.reports.hurry();

@@ -5,6 +5,7 @@
 //! changes: the pods run on.
 
 pub mod backoff;
+pub mod certificate;
 pub mod data;
 pub mod lease;
 pub mod member;

@@ -19,7 +19,7 @@ use crate::engine::cluster::pods::Seen;
 use crate::engine::cluster::reflector::Step;
 use crate::engine::config::EngineConfig;
 use crate::engine::effect::{Effect, Notice, Severity};
-use crate::engine::event::ApiEvent;
+use crate::engine::event::{Answer, ApiEvent};
 use crate::engine::op::{OpError, OpId};
 use crate::engine::pod::status::{self, Cause};
 use crate::engine::pod::worker::Worker;
@@ -49,6 +49,9 @@ impl Engine {
                 self.pods_seen(seen, false);
             }
             ApiEvent::Done { op, result } => self.api_answered(op, &result),
+            ApiEvent::Certificate(validity) => {
+                self.with_member(|member, step| member.certificate.observed(validity, step.rng));
+            }
         }
     }
 
@@ -84,6 +87,11 @@ impl Engine {
     pub(super) fn cluster_recorded(&mut self, op: OpId, result: Result<(), OpError>) {
         self.with_member(|member, step| member.recorded(op, result, step.outbox));
         self.cluster_data_changed();
+    }
+
+    /// The files of the node's certificate were changed (C7).
+    pub(super) fn identity_done(&mut self, op: OpId, result: Result<Answer, OpError>) {
+        self.with_member(|member, step| member.certificate.done(op, result, step));
     }
 
     /// W9: pods that wait for a ConfigMap or a Secret continue, and volumes get the new files.

@@ -6,7 +6,7 @@ use crate::world::{S, World, config};
 use serde_json::json;
 use wherry::engine::config::{ClusterConfig, EngineConfig};
 
-fn cluster() -> EngineConfig {
+pub fn cluster() -> EngineConfig {
     EngineConfig {
         cluster: Some(ClusterConfig { addresses: vec!["10.0.0.7".into()], ..ClusterConfig::default() }),
         ..config()

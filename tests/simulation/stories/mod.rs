@@ -2,6 +2,7 @@
 
 mod admission;
 mod adoption;
+mod certificates;
 mod classes;
 mod cluster;
 mod cordon;

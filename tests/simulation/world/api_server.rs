@@ -1,6 +1,7 @@
 //! The API server of a cluster: objects with versions, lists, watches, patches, and its faults. It knows only the requests of a node.
 
 use super::{MS, World};
+use k8s_openapi::ByteString;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use wherry::api::cluster::request::{ApiError, ApiRequest, ApiResponse, Method, Reading};
@@ -27,7 +28,22 @@ pub struct ApiServer {
     pub foreign: Option<String>,
     /// The next lists of ConfigMaps and Secrets are refused: the Node authorizer does not know the pod yet.
     pub unrelated: u32,
+    pub approval: Approval,
 }
+
+/// What becomes of requests for certificates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Approval {
+    /// They are issued at once.
+    #[default]
+    Automatic,
+    Nobody,
+    Denied,
+    /// The server forbids them.
+    Forbidden,
+}
+
+const CSRS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
 struct Watch {
     collection: String,
@@ -153,6 +169,9 @@ impl ApiServer {
                 self.watches.insert(op, Watch { collection: path.to_owned(), selector, from });
                 None
             }
+            (Method::Post, _) if path == CSRS && self.approval == Approval::Forbidden => {
+                Some((403, json!("Forbidden")))
+            }
             (Method::Post, _) if path.ends_with("/token") => Some((201, Value::Null)),
             (Method::Post, _) => {
                 let name = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -172,6 +191,7 @@ impl ApiServer {
                     return Some((409, json!("Conflict")));
                 }
                 match method {
+                    Method::Get if collection == CSRS => Some((200, self.judged(object))),
                     Method::Get => Some((200, object)),
                     Method::Delete => Some((200, self.change("DELETED", collection, object))),
                     _ => {
@@ -181,6 +201,31 @@ impl ApiServer {
                 }
             }
         }
+    }
+}
+
+impl ApiServer {
+    /// The request with its certificate: the name of the request, in base64 of a PEM text.
+    fn judged(&self, mut csr: Value) -> Value {
+        csr["status"] = match self.approval {
+            Approval::Automatic => {
+                let name = csr["spec"]["request"].as_str().unwrap_or_default().to_owned();
+                json!({ "certificate": ByteString(name.into_bytes()) })
+            }
+            Approval::Denied => json!({ "conditions": [{ "type": "Denied", "reason": "Policy" }] }),
+            Approval::Nobody | Approval::Forbidden => Value::Null,
+        };
+        csr
+    }
+
+    /// The requests for certificates that exist.
+    pub fn certificate_requests(&self) -> usize {
+        self.objects.keys().filter(|(collection, _)| collection == CSRS).count()
+    }
+
+    /// As the control plane does with old ones.
+    pub fn removes_certificate_requests(&mut self) {
+        self.objects.retain(|(collection, _), _| collection != CSRS);
     }
 }
 
