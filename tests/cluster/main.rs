@@ -11,6 +11,7 @@
 mod support;
 
 mod credentials;
+mod join;
 mod network;
 mod outage;
 mod scheduling;

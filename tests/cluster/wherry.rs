@@ -17,14 +17,14 @@ fn join(plane: &ControlPlane, name: &str) -> Agent {
     agent
 }
 
-fn is_ready(plane: &ControlPlane, name: &str) -> bool {
+pub fn is_ready(plane: &ControlPlane, name: &str) -> bool {
     let node = plane.get(&format!("/api/v1/nodes/{name}")).unwrap_or_default();
     let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
     conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
 }
 
 /// A Deployment for one node, whose pods need no token.
-fn deployment(name: &str, replicas: u32, node: &str, more: &Value) -> String {
+pub fn deployment(name: &str, replicas: u32, node: &str, more: &Value) -> String {
     let labels = json!({ "app": name });
     let mut container = json!({ "name": "main", "image": "localhost/busybox:1.35", "command": ["sleep", "3600"] });
     let mut spec = json!({
@@ -51,7 +51,7 @@ fn is_running(pod: &Value) -> bool {
     pod["status"]["phase"] == "Running" && conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
 }
 
-fn all_run(plane: &ControlPlane, namespace: &str, count: usize) -> bool {
+pub fn all_run(plane: &ControlPlane, namespace: &str, count: usize) -> bool {
     let pods = pods(plane, namespace);
     pods.len() == count && pods.iter().all(is_running)
 }
