@@ -371,8 +371,8 @@ enum Command {
     ///
     /// For a machine on which wherry is no longer used. No agent may be running. Without --yes, lists the pods and
     /// changes nothing. With --yes, stops the pods, each with its own grace period as far as --timeout allows, and
-    /// removes them with their logs; then removes the state directory and the drop-in for logind. Pods of other owners,
-    /// the configuration and the manifests stay.
+    /// removes them with their logs; then removes the state directory and the drop-ins for logind and of wherry join. Pods of
+    /// other owners, the other configuration and the manifests stay.
     ///
     /// Exit code: 0 everything was removed, 1 something was not; stderr lists it.
     Purge {

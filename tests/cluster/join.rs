@@ -50,6 +50,28 @@ fn printed(mut command: Command) -> Printed {
     Printed { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
 }
 
+/// `wherry check --join`: the level of each check.
+fn check(agent: &Agent, arguments: &[&str]) -> Vec<(String, String)> {
+    let mut command = agent.command_of("check");
+    command.arg("--join").args(arguments);
+    let printed = printed(command);
+    assert!(
+        printed.err.contains("checked the join: ") && !format!("{printed:?}").contains("f395accd246ae52d"),
+        "{printed:?}"
+    );
+    let errors = printed.out.lines().filter(|line| line.starts_with("error")).count();
+    assert_eq!(printed.code, Some(i32::from(errors > 0)), "{printed:?}");
+    let words = |line: &str| {
+        let mut words = line.split_whitespace().map(str::to_owned);
+        (words.next().unwrap_or_default(), words.next().unwrap_or_default())
+    };
+    printed.out.lines().map(words).map(|(level, check)| (check, level)).collect()
+}
+
+fn level(checks: &[(String, String)], check: &str) -> String {
+    checks.iter().find(|(name, _)| name == check).map(|(_, level)| level.clone()).unwrap_or_default()
+}
+
 fn files(agent: &Agent) -> Vec<String> {
     let Ok(entries) = fs::read_dir(agent.root().join("cluster")) else { return Vec::new() };
     let mut names: Vec<String> =
@@ -83,6 +105,26 @@ fn a_machine_joins_with_a_token_runs_pods_and_leaves() {
     let local = agent.wait_running("local");
     let container = |pod: &serde_json::Value| pod["status"]["containerStatuses"][0]["containerID"].clone();
     let pin = plane.pin();
+    let checks = check(&agent, &arguments(plane, &token, &pin));
+    for name in [
+        "configuration",
+        "membership",
+        "address",
+        "cluster-info",
+        "token",
+        "ca",
+        "tls",
+        "clock",
+        "credential",
+        "settings",
+        "permissions",
+        "port",
+    ] {
+        assert_eq!(level(&checks, name), "ok", "{name}: {checks:?}");
+    }
+    // 1.20 is older than the behaviour of the node.
+    assert_eq!(level(&checks, "version"), "warning", "{checks:?}");
+    assert_nothing_left(&agent);
     let first = join(&agent, &arguments(plane, &token, &pin));
     assert_eq!(first.code, Some(0), "{first:?}");
     assert!(first.out.contains("this machine is the node newcomer of https://"), "{first:?}");
@@ -101,6 +143,8 @@ fn a_machine_joins_with_a_token_runs_pods_and_leaves() {
     agent.run();
     plane.wait("the node is ready", |plane| is_ready(plane, node));
     assert_eq!(container(&agent.wait_running("local")), container(&local), "the local pod was not restarted");
+    let checks = check(&agent, &arguments(plane, &token, &pin));
+    assert_eq!(level(&checks, "membership"), "ok", "{checks:?}");
     // A repeated join changes nothing, also if the token does not exist any more.
     ok(&admin, "delete secret bootstrap-token-aaaaa1 -n kube-system");
     let again = join(&agent, &arguments(plane, &token, &pin));
@@ -145,6 +189,15 @@ fn a_join_that_fails_says_why_and_leaves_nothing() {
     let other = format!("sha256:{}", "ab".repeat(32));
     plane.wait("the token has expired", |plane| !plane.is_signed_by("aaaaa3"));
     let unbound = plane.create_token("aaaaa4", "system:bootstrappers:without-a-role", 3600);
+    for (arguments, failed, last) in [
+        (arguments(plane, &token, &other), "ca", "port"),
+        (arguments(plane, "aaaaa2.0000000000000000", &pin), "token", "port"),
+        (arguments(plane, &unbound, &pin), "permissions", "port"),
+        (["127.0.0.1:9", "--token", &token, "--discovery-token-ca-cert-hash", &pin], "address", "port"),
+    ] {
+        let checks = check(&agent, &arguments);
+        assert_eq!((level(&checks, failed), level(&checks, last)), ("error".into(), "ok".into()), "{checks:?}");
+    }
     for (arguments, code, why) in [
         (arguments(plane, &token, &other), 1, "the CA of the cluster has another key: its hash is sha256:"),
         (arguments(plane, "aaaaa2.0000000000000000", &pin), 1, "has not signed this cluster-info"),

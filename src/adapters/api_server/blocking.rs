@@ -109,3 +109,6 @@ fn answered(status: StatusCode, headers: &HeaderMap, body: Vec<u8>) -> Answered 
     let date = text(DATE).and_then(|t| jiff::fmt::rfc2822::parse(t).ok()).map(|zoned| zoned.timestamp());
     Answered { response: ApiResponse { status: status.as_u16(), retry_after, body }, date }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,8 @@ use super::directory::Directory;
 use super::{CERTIFICATE, NEXT_KEY};
 use crate::api::cluster::certificate::{ORGANIZATION, common_name};
 use crate::net::x509;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use rcgen::KeyPair;
 use rustls::crypto::ring::sign::any_supported_type;
@@ -55,14 +57,25 @@ fn put(directory: &Directory, node: &str, chain: &[u8], key: &[u8]) -> Result<Re
     if certificate.not_after < Timestamp::now() {
         return Err(format!("the certificate expired at {:.0}", certificate.not_after));
     }
-    // The blocks of a PEM file have to begin on a line of their own.
-    let mut both = chain.to_vec();
-    if !both.ends_with(b"\n") {
-        both.push(b'\n');
-    }
+    let mut both = certificates(chain);
     both.extend_from_slice(key);
     directory.write(CERTIFICATE, &both)?;
     Ok(Renewed { not_before: certificate.not_before, not_after: certificate.not_after })
+}
+
+/// Only the certificates of a PEM text: the file of a kubelet contains the key, too.
+fn certificates(chain: &[u8]) -> Vec<u8> {
+    let mut text = String::new();
+    for der in CertificateDer::pem_slice_iter(chain).flatten() {
+        text.push_str("-----BEGIN CERTIFICATE-----\n");
+        // (Base64 is ASCII.)
+        for line in STANDARD.encode(&der).as_bytes().chunks(64) {
+            text.push_str(&String::from_utf8_lossy(line));
+            text.push('\n');
+        }
+        text.push_str("-----END CERTIFICATE-----\n");
+    }
+    text.into_bytes()
 }
 
 /// A key in PEM. Nothing of it is in an error.

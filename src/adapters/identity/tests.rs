@@ -49,8 +49,11 @@ fn only_the_certificate_of_the_node_and_its_key_is_stored() {
         assert!(error.contains(why), "{error}");
         assert!(!path.exists());
     }
-    import(&own.certificate, &own.key).unwrap();
+    // The file of a kubelet: both in one.
+    import(&format!("{}{}", own.key, own.certificate), &own.key).unwrap();
     assert_eq!(mode(&path), 0o600);
+    let text = fs::read_to_string(&path).unwrap();
+    assert_eq!(text.replace('\r', ""), format!("{}{}", own.certificate, own.key).replace('\r', ""));
     let error = store(&directory, "n1", &own.certificate).unwrap_err();
     assert!(error.contains("does not exist any more"), "{error}");
     directory.request("n1").unwrap();

@@ -24,7 +24,7 @@ pub(super) const NEW_TOKEN: &str = "create a new one on the control plane: kubea
 /// Which keys the CA may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Pins {
-    /// One of these.
+    /// These.
     Hashes(Vec<CaHash>),
     /// Any: the signature of the token is the only proof.
     Unsafe,
@@ -130,13 +130,17 @@ fn is_signed(payload: &str, signature: &str, token: &Token) -> bool {
 fn check_pins(cluster: &Contents, pins: &Pins) -> Result<(), String> {
     let Pins::Hashes(pins) = pins else { return Ok(()) };
     let found = hashes(cluster);
-    if found.iter().any(|hash| pins.contains(hash)) {
+    // (kubeadm accepts further CAs beside one that has a hash. The holder of a token could add one.)
+    if !found.is_empty()
+        && found.len() == cluster.authority_certificates().len()
+        && found.iter().all(|hash| pins.contains(hash))
+    {
         return Ok(());
     }
     let found = found.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     Err(format!(
         "the CA of the cluster has another key: its hash is {found}. If the cluster got a new CA, correct \
-         --discovery-token-ca-cert-hash; otherwise this is another server"
+         --discovery-token-ca-cert-hash (once for each hash); otherwise this is another server"
     ))
 }
 

@@ -144,7 +144,7 @@ pub(super) fn write_drop_in(flags: &Flags, config: &Config, has_settings: bool) 
 
 /// Removes the drop-in if it exists.
 pub fn remove_drop_in(flags: &Flags) -> Result<(), Failure> {
-    let path = drop_in(flags)?;
+    let Ok(path) = drop_in(flags) else { return Ok(()) };
     match fs::remove_file(&path) {
         Err(e) if e.kind() != ErrorKind::NotFound => {
             Err(Failure::message(format!("failed to remove {}: {e}", path.display())))

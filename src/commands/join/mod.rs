@@ -23,8 +23,8 @@ use crate::api::cluster::certificate::common_name;
 use crate::api::cluster::request::ApiResponse;
 use crate::api::cluster::requests;
 use crate::api::cluster::status::{Failure as Cause, Refusal};
-use crate::commands::output::{Failure, print_message};
-use crate::config::{self, Config, cluster};
+use crate::commands::output::{Failure, print_message, shown};
+use crate::config::{self, cluster};
 use crate::net::x509;
 use arguments::Source;
 use certificate::Failed;
@@ -55,25 +55,25 @@ pub fn run(out: &mut dyn Write, arguments: Arguments) -> Result<u8, Failure> {
     if let Some(hashes) = source.authorities()? {
         membership.accepts(&hashes)?;
         if membership.is_node(&node)? {
-            writeln!(out, "this machine is the node {node} of {} already", membership.server())?;
+            writeln!(out, "this machine is the node {node} of {} already", shown(membership.server()))?;
             return Ok(0);
         }
     }
     let cluster = Cluster::find(source)?;
     membership.accepts(&discovery::hashes(&cluster.contents))?;
     if membership.is_node(&node)? {
-        writeln!(out, "this machine is the node {node} of {} already", membership.server())?;
+        writeln!(out, "this machine is the node {node} of {} already", shown(membership.server()))?;
         return Ok(0);
     }
     let directory = Directory::new(&config.root_dir);
-    let joined = cluster.join(&directory, &config, &node, timeout);
+    let joined = cluster.join(&directory, &node, timeout);
     if !membership.is_managed() && matches!(joined, Err(Failed::Other(_))) {
         // Nothing of a failed join stays. (A request that waits for its approval is not a failure: its key stays.)
         let _ = directory.remove_all();
     }
     let has_settings = joined.map_err(Failed::into_failure)?;
     membership::write_drop_in(&flags, &config, has_settings)?;
-    writeln!(out, "this machine is the node {node} of {}", cluster.contents.server)?;
+    writeln!(out, "this machine is the node {node} of {}", shown(&cluster.contents.server))?;
     service::restart(out, !no_restart, &format!("To see the node: kubectl get node {node}"))?;
     Ok(0)
 }
@@ -107,13 +107,13 @@ impl Cluster {
     }
 
     /// Gets the certificate and writes the files. Returns whether there are settings of the cluster.
-    fn join(&self, directory: &Directory, config: &Config, node: &str, timeout: Duration) -> Result<bool, Failed> {
+    fn join(&self, directory: &Directory, node: &str, timeout: Duration) -> Result<bool, Failed> {
         let settings = match &self.user {
             User::Nobody => {
                 let why = "the user of the kubeconfig has neither a client certificate nor a token; provide one";
                 return Err(Failed::Other(why.to_owned()));
             }
-            User::Certificate { chain, key } => self.use_certificate(directory, config, node, chain, key)?,
+            User::Certificate { chain, key } => self.use_certificate(directory, node, chain, key)?,
             User::Token(token) => self.use_token(directory, node, token, timeout)?,
         };
         match &settings {
@@ -126,17 +126,19 @@ impl Cluster {
     fn use_certificate(
         &self,
         directory: &Directory,
-        config: &Config,
         node: &str,
         chain: &[u8],
         key: &[u8],
     ) -> Result<Option<String>, Failed> {
         check_name(chain, node)?;
+        let text = self.kubeconfig().with_certificate(chain, key);
+        let mut api = Credentials::parse(&text).and_then(Blocking::new)?;
+        // This also shows whether the server accepts the certificate, before anything is written.
+        let settings = read_settings(&mut api, "client certificate")?;
         let _lock = directory.lock()?;
         identity::import(directory, node, chain, key)?;
         self.kubeconfig().write(directory)?;
-        let mut api = Credentials::read(&identity::kubeconfig(&config.root_dir)).and_then(Blocking::new)?;
-        Ok(read_settings(&mut api, "certificate")?)
+        Ok(settings)
     }
 
     fn use_token(
@@ -220,6 +222,3 @@ fn selected(response: &ApiResponse) -> Option<String> {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

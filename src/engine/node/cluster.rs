@@ -14,6 +14,7 @@ use crate::api::names::Uid;
 use crate::api::pod::Pod;
 use crate::api::time::Wall;
 use crate::api::{environment, volume_contents};
+use crate::engine::cluster::certificate::Certificate;
 use crate::engine::cluster::member::{Health, Member};
 use crate::engine::cluster::pods::Seen;
 use crate::engine::cluster::reflector::Step;
@@ -87,6 +88,11 @@ impl Engine {
     pub(super) fn cluster_recorded(&mut self, op: OpId, result: Result<(), OpError>) {
         self.with_member(|member, step| member.recorded(op, result, step.outbox));
         self.cluster_data_changed();
+    }
+
+    /// The client certificate of a node of a cluster.
+    pub fn certificate(&self) -> Option<&Certificate> {
+        self.cluster.member().map(|member| &member.certificate)
     }
 
     /// The files of the node's certificate were changed (C7).

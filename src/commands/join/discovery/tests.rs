@@ -1,5 +1,5 @@
 use super::*;
-use crate::net::https::tests::server::Ca;
+use crate::net::https::tests::server::{Ca, Options, Server};
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
@@ -74,7 +74,7 @@ fn an_answer_without_the_token_names_the_remedy() {
 }
 
 #[test]
-fn the_ca_has_to_have_one_of_the_keys() {
+fn every_ca_has_to_have_one_of_the_keys() {
     let (ca, other) = (Ca::new(), Ca::new());
     let contents = |pem: &str| {
         let data = STANDARD.encode(pem);
@@ -85,8 +85,10 @@ fn the_ca_has_to_have_one_of_the_keys() {
     };
     let (ours, both) = (contents(&ca.pem), contents(&format!("{}{}", other.pem, ca.pem)));
     let pins = |of: &Contents| Pins::Hashes(hashes(of));
-    assert!(check_pins(&ours, &pins(&ours)).is_ok() && check_pins(&both, &pins(&ours)).is_ok());
+    assert!(check_pins(&ours, &pins(&ours)).is_ok() && check_pins(&both, &pins(&both)).is_ok());
     assert!(check_pins(&ours, &Pins::Unsafe).is_ok());
+    // A CA beside the right one.
+    assert!(check_pins(&both, &pins(&ours)).is_err());
     let error = check_pins(&ours, &pins(&contents(&other.pem))).unwrap_err();
     assert!(error.contains(&hashes(&ours)[0].to_string()), "{error}");
     assert!(check_pins(&ours, &Pins::Hashes(Vec::new())).is_err());
@@ -106,4 +108,51 @@ fn a_cluster_info_with_other_content_is_an_error() {
     ] {
         assert!(Contents::parse(text.as_bytes(), Path::new("/nonexistent")).is_err(), "{text}");
     }
+}
+
+/// Discovers a server that gives these answers, one for each request. Returns the result and the number of requests.
+fn discovered(ca: &Ca, pins: Pins, answers: &[String]) -> (Result<Contents, (Stage, String)>, usize) {
+    let certified = ca.server("127.0.0.1", (2020, 2100));
+    let server = Server::start(&Options { certified, client_ca: None, protocol: b"h2", max_streams: 100 });
+    let address = server.address.to_string();
+    let client = std::thread::spawn(move || discover(&address, &token(), &pins));
+    let mut count = 0;
+    while !client.is_finished() {
+        if let Ok(exchange) = server.requests.recv_timeout(Duration::from_millis(20)) {
+            assert_eq!(exchange.head.uri().path(), "/api/v1/namespaces/kube-public/configmaps/cluster-info");
+            exchange.answer(200, &[], answers.get(count).map_or("{}", String::as_str));
+            count += 1;
+        }
+    }
+    (client.join().unwrap(), count)
+}
+
+/// A signed cluster-info with this CA.
+fn cluster_info(ca: &Ca, server: &str) -> String {
+    let data = STANDARD.encode(&ca.pem);
+    let kubeconfig =
+        format!("clusters: [{{name: '', cluster: {{server: '{server}', certificate-authority-data: {data}}}}}]");
+    let signature = sign(&json!({ "alg": "HS256", "kid": "07401b" }), &kubeconfig, "f395accd246ae52d");
+    json!({ "data": { "kubeconfig": kubeconfig, "jws-kubeconfig-07401b": signature } }).to_string()
+}
+
+#[test]
+fn a_cluster_is_found_if_both_answers_are_equal_and_the_ca_verifies_the_server() {
+    let (ca, other) = (Ca::new(), Ca::new());
+    let info = cluster_info(&ca, "https://a:6443");
+    let (found, count) = discovered(&ca, Pins::Unsafe, &[info.clone(), info.clone()]);
+    let found = found.map_err(|(_, why)| why).unwrap();
+    assert_eq!((found.server.as_str(), count), ("https://a:6443", 2));
+    let pins = Pins::Hashes(hashes(&found));
+    assert!(discovered(&ca, pins.clone(), &[info.clone(), info.clone()]).0.is_ok());
+    // The second answer differs, though it is signed, too.
+    let (result, _) = discovered(&ca, pins.clone(), &[info.clone(), cluster_info(&ca, "https://b:6443")]);
+    assert!(matches!(&result, Err((Stage::Verified, why)) if why.contains("differently")));
+    // The holder of a token shows a CA of its own.
+    let of_other = cluster_info(&other, "https://a:6443");
+    let (result, count) = discovered(&ca, pins, &[of_other.clone(), of_other.clone()]);
+    assert!(matches!(&result, Err((Stage::Authority, why)) if why.contains("another key")) && count == 1);
+    // Without a pin, the CA must at least be the one of the server.
+    let (result, count) = discovered(&ca, Pins::Unsafe, &[of_other.clone(), of_other]);
+    assert!(matches!(&result, Err((Stage::Verified, why)) if why.contains("not signed by")) && count == 1);
 }
