@@ -113,6 +113,7 @@ impl Source {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     const TOKEN: &str = "07401b.f395accd246ae52d";
     const HASH: &str = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
@@ -135,7 +136,7 @@ mod tests {
             other => panic!("{other:?}"),
         }
         assert!(
-            matches!(target(None, None, Some("/f")).source(None), Ok(Source::Kubeconfig(p)) if p == PathBuf::from("/f"))
+            matches!(target(None, None, Some("/f")).source(None), Ok(Source::Kubeconfig(p)) if p.as_path() == Path::new("/f"))
         );
         let skip = Target { discovery_token_unsafe_skip_ca_verification: true, ..target(Some(TOKEN), None, None) };
         assert!(matches!(skip.source(Some("a:1")), Ok(Source::Server { pins: Pins::Unsafe, .. })));

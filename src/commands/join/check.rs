@@ -5,7 +5,7 @@
 use super::arguments::Source;
 use super::discovery::{NEW_TOKEN, Stage, TIMEOUT, discover, unreachable};
 use super::membership::Membership;
-use super::{Cluster, Target, check_name};
+use super::{Cluster, Target};
 use crate::adapters::api_server::{Blocking, Contents, Credentials, User};
 use crate::adapters::host::checks::cni;
 use crate::api::cluster::request::ApiRequest;
@@ -200,23 +200,11 @@ fn staged(result: Result<Contents, (Stage, String)>) -> (Vec<Finding>, Option<Co
 fn with_credential(cluster: &Cluster, node: &str) -> Vec<Finding> {
     let check = "credential";
     let remedy = "provide a valid token or client certificate";
-    let (opened, calls, name) = match &cluster.user {
-        User::Nobody => return vec![Finding::error(check, "the kubeconfig has no credential", remedy)],
-        User::Token(token) => {
-            (Credentials::parse(&cluster.kubeconfig().with_token(Some(token))), &OF_TOKEN[..], "token")
-        }
-        User::Certificate { chain, key } => {
-            if let Err(why) = check_name(chain, node) {
-                return vec![Finding::error(check, why, "use the kubeconfig of this node")];
-            }
-            let opened = Credentials::parse(&cluster.kubeconfig().with_certificate(chain, key));
-            (opened, &OF_NODE[..], "client certificate")
-        }
-    };
-    let mut api = match opened.and_then(Blocking::new) {
-        Ok(api) => api,
+    let (mut api, name) = match cluster.connect(node) {
+        Ok(connected) => connected,
         Err(why) => return vec![Finding::error(check, why, remedy)],
     };
+    let calls = if matches!(cluster.user, User::Certificate { .. }) { &OF_NODE[..] } else { &OF_TOKEN[..] };
     let url = api.url();
     let answered = match api.call(requests::read_version(), TIMEOUT) {
         Ok(answered) => answered,

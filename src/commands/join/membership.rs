@@ -25,12 +25,15 @@ pub struct Membership(State);
 enum State {
     None,
     /// `wherry join` has written the files.
-    Joined {
-        cluster: Contents,
-        certificate: Option<x509::Certificate>,
-    },
+    Joined(Box<Joined>),
     /// It has, but they cannot be read.
     Broken,
+}
+
+struct Joined {
+    cluster: Contents,
+    /// None: it cannot be read.
+    certificate: Option<x509::Certificate>,
 }
 
 impl Membership {
@@ -49,7 +52,7 @@ impl Membership {
         let credentials = Credentials::read(path).ok();
         let der = credentials.as_ref().and_then(Credentials::client_certificate);
         let certificate = der.and_then(|der| x509::read(der).ok());
-        Ok(Membership(State::Joined { cluster, certificate }))
+        Ok(Membership(State::Joined(Box::new(Joined { cluster, certificate }))))
     }
 
     /// The machine was joined before.
@@ -60,7 +63,7 @@ impl Membership {
     /// The URL of the server; empty if it is not known.
     pub fn server(&self) -> &str {
         match &self.0 {
-            State::Joined { cluster, .. } => &cluster.server,
+            State::Joined(joined) => &joined.cluster.server,
             State::None | State::Broken => "",
         }
     }
@@ -68,14 +71,14 @@ impl Membership {
     /// # Errors
     /// The machine belongs to another cluster than the one whose CA has one of these keys.
     pub(super) fn accepts(&self, hashes: &[CaHash]) -> Result<(), Failure> {
-        let State::Joined { cluster, .. } = &self.0 else { return Ok(()) };
-        let own = discovery::hashes(cluster);
+        let State::Joined(joined) = &self.0 else { return Ok(()) };
+        let own = discovery::hashes(&joined.cluster);
         if own.iter().any(|hash| hashes.contains(hash)) {
             return Ok(());
         }
         Err(Failure::message(format!(
             "this machine is a node of another cluster ({}); run wherry leave before it joins this one",
-            cluster.server
+            joined.cluster.server
         )))
     }
 
@@ -84,7 +87,8 @@ impl Membership {
     /// # Errors
     /// It is another node of the cluster.
     pub(super) fn is_node(&self, node: &str) -> Result<bool, Failure> {
-        let State::Joined { certificate: Some(certificate), .. } = &self.0 else { return Ok(false) };
+        let State::Joined(joined) = &self.0 else { return Ok(false) };
+        let Some(certificate) = &joined.certificate else { return Ok(false) };
         let name = certificate.common_name.as_deref().unwrap_or_default();
         if name != common_name(node) {
             let name = name.trim_start_matches("system:node:");

@@ -66,11 +66,7 @@ pub fn run(out: &mut dyn Write, arguments: Arguments) -> Result<u8, Failure> {
         return Ok(0);
     }
     let directory = Directory::new(&config.root_dir);
-    let joined = cluster.join(&directory, &node, timeout);
-    if !membership.is_managed() && matches!(joined, Err(Failed::Other(_))) {
-        // Nothing of a failed join stays. (A request that waits for its approval is not a failure: its key stays.)
-        let _ = directory.remove_all();
-    }
+    let joined = cluster.join(&directory, &node, timeout, membership.is_managed());
     let has_settings = joined.map_err(Failed::into_failure)?;
     membership::write_drop_in(&flags, &config, has_settings)?;
     writeln!(out, "this machine is the node {node} of {}", shown(&cluster.contents.server))?;
@@ -107,56 +103,56 @@ impl Cluster {
     }
 
     /// Gets the certificate and writes the files. Returns whether there are settings of the cluster.
-    fn join(&self, directory: &Directory, node: &str, timeout: Duration) -> Result<bool, Failed> {
-        let settings = match &self.user {
+    fn join(&self, directory: &Directory, node: &str, timeout: Duration, was_joined: bool) -> Result<bool, Failed> {
+        let (mut api, credential) = self.connect(node)?;
+        // This also shows whether the server accepts the credential, before anything is written.
+        let settings = read_settings(&mut api, credential)?;
+        let _lock = directory.lock()?;
+        let stored = self.store(&mut api, directory, node, timeout, settings.as_deref());
+        if !was_joined && matches!(stored, Err(Failed::Other(_))) {
+            // Nothing of a failed join stays. (A request that waits for its approval is not a failure: its key stays.)
+            let _ = directory.remove_all();
+        }
+        stored.map(|()| settings.is_some())
+    }
+
+    /// A connection with the credential of the join, and the name of the credential.
+    fn connect(&self, node: &str) -> Result<(Blocking, &'static str), String> {
+        let (text, credential) = match &self.user {
             User::Nobody => {
-                let why = "the user of the kubeconfig has neither a client certificate nor a token; provide one";
-                return Err(Failed::Other(why.to_owned()));
+                return Err(
+                    "the user of the kubeconfig has neither a client certificate nor a token; provide one".to_owned()
+                );
             }
-            User::Certificate { chain, key } => self.use_certificate(directory, node, chain, key)?,
-            User::Token(token) => self.use_token(directory, node, token, timeout)?,
+            User::Certificate { chain, key } => {
+                check_name(chain, node)?;
+                (self.kubeconfig().with_certificate(chain, key), "client certificate")
+            }
+            User::Token(token) => (self.kubeconfig().with_token(Some(token)), "token"),
         };
-        match &settings {
+        Ok((Credentials::parse(&text).and_then(Blocking::new)?, credential))
+    }
+
+    fn store(
+        &self,
+        api: &mut Blocking,
+        directory: &Directory,
+        node: &str,
+        timeout: Duration,
+        settings: Option<&str>,
+    ) -> Result<(), Failed> {
+        match &self.user {
+            User::Certificate { chain, key } => identity::import(directory, node, chain, key)?,
+            User::Token(_) | User::Nobody => {
+                let chain = certificate::get(api, directory, node, timeout)?;
+                identity::store(directory, node, &chain)?
+            }
+        };
+        match settings {
             Some(text) => directory.write_settings(text)?,
             None => directory.remove_settings()?,
         }
-        Ok(settings.is_some())
-    }
-
-    fn use_certificate(
-        &self,
-        directory: &Directory,
-        node: &str,
-        chain: &[u8],
-        key: &[u8],
-    ) -> Result<Option<String>, Failed> {
-        check_name(chain, node)?;
-        let text = self.kubeconfig().with_certificate(chain, key);
-        let mut api = Credentials::parse(&text).and_then(Blocking::new)?;
-        // This also shows whether the server accepts the certificate, before anything is written.
-        let settings = read_settings(&mut api, "client certificate")?;
-        let _lock = directory.lock()?;
-        identity::import(directory, node, chain, key)?;
-        self.kubeconfig().write(directory)?;
-        Ok(settings)
-    }
-
-    fn use_token(
-        &self,
-        directory: &Directory,
-        node: &str,
-        token: &str,
-        timeout: Duration,
-    ) -> Result<Option<String>, Failed> {
-        let text = self.kubeconfig().with_token(Some(token));
-        let mut api = Credentials::parse(&text).and_then(Blocking::new)?;
-        // This also shows whether the server accepts the token, before anything is written.
-        let settings = read_settings(&mut api, "token")?;
-        let _lock = directory.lock()?;
-        let chain = certificate::get(&mut api, directory, node, timeout)?;
-        identity::store(directory, node, &chain)?;
-        self.kubeconfig().write(directory)?;
-        Ok(settings)
+        Ok(self.kubeconfig().write(directory)?)
     }
 }
 
