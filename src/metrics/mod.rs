@@ -29,6 +29,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry};
 use std::borrow::Cow;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 /// One label type for all families, so that their code is generated once.
@@ -109,7 +110,7 @@ pub struct Metrics {
     pub manifest_errors: Gauge,
     pub drained_pods: Gauge,
     pub node_cordoned: Gauge,
-    certificate_ttl: Gauges,
+    certificate_ttl: Gauge<f64, AtomicU64>,
     certificate_errors: PlainCounter,
     node: node_resources::Node,
     pub log_lines_dropped: PlainCounter,
@@ -144,9 +145,10 @@ impl Metrics {
             desired_pods: r.gauges("kubelet_desired_pods", "Number of pods in the manifests"),
             drained_pods: r.gauge("wherry_drained_pods", "Pods that are drained"),
             node_cordoned: r.gauge("wherry_node_cordoned", "1 while the node is cordoned"),
-            certificate_ttl: r.gauges(
+            certificate_ttl: r.put(
                 "kubelet_certificate_manager_client_ttl_seconds",
-                "Time until the client certificate of the node expires, in seconds; negative if it has expired",
+                "Time until the client certificate of the node expires, in seconds; negative if it has expired, infinite without one",
+                Gauge::default(),
             ),
             certificate_errors: r.counter(
                 "kubelet_certificate_manager_client_expiration_renew_errors",
@@ -287,10 +289,7 @@ impl Metrics {
 
     /// `seconds`: until the client certificate of the node expires. None: there is none.
     pub fn set_certificate(&self, seconds: Option<i64>, errors: u64) {
-        // Without a certificate there is no series. (A kubelet shows an infinite time.)
-        if let Some(seconds) = seconds {
-            self.certificate_ttl.get_or_create(&Vec::new()).set(seconds);
-        }
+        self.certificate_ttl.set(seconds.map_or(f64::INFINITY, |seconds| seconds as f64));
         self.certificate_errors.set(errors);
     }
 
