@@ -36,7 +36,7 @@ use crate::api::resources::Resources;
 use crate::api::time::Wall;
 use crate::config::Config;
 use crate::config::problem::Problem;
-use crate::engine::cluster::data;
+use crate::engine::cluster::member;
 use crate::engine::config::{ClusterConfig, EngineConfig};
 use crate::engine::cordon;
 use crate::engine::event::{Event, LogindEvent};
@@ -93,8 +93,8 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let engine = Engine::new(engine_config(&config, node, &root.id, started.wall));
     let files = pod_files(&config, &cgroups);
     let found = Event::Directories(files.found());
-    let kept =
-        Event::Records(records.load(&[record::KIND, shutdown::record::KIND, seen::KIND, cordon::KIND, data::KIND]));
+    let kinds = [record::KIND, shutdown::record::KIND, seen::KIND, cordon::KIND].into_iter().chain(member::KINDS);
+    let kept = Event::Records(records.load(&kinds.collect::<Vec<_>>()));
     let mut events = VecDeque::from([kept, found]);
     if lock.is_held() {
         events.push_back(Event::Logind(LogindEvent::Inherited));

@@ -6,6 +6,8 @@ use crate::api::names::FullName;
 use crate::api::pod::Pod;
 use crate::api::quantity::{self, Quantity};
 use crate::api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources};
+use crate::api::service_token::Tokens;
+use crate::api::services::Services;
 use k8s_openapi::api::core::v1 as core;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,6 +23,15 @@ pub struct Facts<'a> {
     /// The limit of a container without a limit, in milli-CPU and bytes.
     pub allocatable: &'a Resources,
     pub objects: &'a DataObjects,
+    /// None: a pod of a manifest.
+    pub cluster: Option<ClusterValues<'a>>,
+}
+
+/// The values that only an API server has.
+#[derive(Clone, Copy)]
+pub struct ClusterValues<'a> {
+    pub services: &'a Services,
+    pub tokens: &'a Tokens,
 }
 
 /// Why a value does not exist. The messages are the kubelet's.
@@ -79,7 +90,9 @@ pub enum Variable {
 /// # Errors
 /// A value that is not optional does not exist.
 pub fn variables(container: &core::Container, facts: Facts<'_>) -> Result<Vec<Variable>, Missing> {
-    let mut all = Vec::new();
+    let services = facts.cluster.map(|cluster| cluster.services.variables(facts.pod)).unwrap_or_default();
+    let mut all: Vec<Variable> =
+        services.into_iter().map(|(name, value)| Variable::Found { name, value }).collect();
     for from in container.env_from.iter().flatten() {
         all.extend(all_of(from, facts)?);
     }
@@ -307,7 +320,7 @@ mod tests {
         let (pod, objects) = (pod(container), objects());
         let allocatable = Resources::from([(CPU, 4000), (MEMORY, 8 << 30), (EPHEMERAL_STORAGE, 1000)]);
         let (ips, host_ips) = (["10.0.0.5".to_owned(), "fd00::5".to_owned()], ["192.0.2.7".to_owned()]);
-        let facts = Facts { pod: &pod, ips: &ips, host_ips: &host_ips, allocatable: &allocatable, objects: &objects };
+        let facts = Facts { pod: &pod, ips: &ips, host_ips: &host_ips, allocatable: &allocatable, objects: &objects, cluster: None };
         match variables(pod.at(0), facts) {
             Err(missing) => missing.to_string(),
             Ok(variables) => {

@@ -43,6 +43,8 @@ pub mod resources;
 pub mod runtime_class;
 pub mod runtime_features;
 pub mod selector;
+pub mod service_token;
+pub mod services;
 pub mod shutdown;
 pub mod stop_signal;
 pub mod sysctls;

@@ -39,9 +39,9 @@ reasons! {
     // Events of a pod about its DNS settings.
     DNSConfigForming MissingClusterDNS
     // Events of the node.
-    ApiServerConnected ApiServerDisconnected ApiServerError BadManifest BadRecord CertificateExpired CertificateNotRenewed CertificateRenewed Conflict DevicePlugin EvictionThresholdMet FailedCgroup FailedStore FreeDiskSpaceFailed ImageGCFailed InvalidDiskCapacity LeftoverDirectory LogindConnected LogindDisconnected NetworkNotReady
+    ApiServerConnected ApiServerDisconnected ApiServerError BadManifest BadRecord CertificateExpired CertificateNotRenewed CertificateRenewed Conflict DevicePlugin EvictionThresholdMet FailedCgroup FailedStore FreeDiskSpaceFailed ImageGCFailed InvalidDiskCapacity LeftoverDirectory LogindConnected LogindDisconnected MirrorRefused NetworkNotReady
     NodeHasDiskPressure NodeHasInsufficientMemory NodeHasInsufficientPID NodeHasNoDiskPressure NodeHasSufficientMemory NodeHasSufficientPID NodeNotSchedulable NodeSchedulable
-    NodeRegistered RuntimeConnected RuntimeDisconnected RuntimeNotReady RuntimeReady ShutdownArmed ShutdownNotArmed Starting
+    NodeRegistered RuntimeConnected RuntimeDisconnected RuntimeNotReady RuntimeReady ShutdownArmed ShutdownNotArmed Starting TokenExpired
     // Why a pod ends or is killed.
     DeadlineExceeded Drained Evicted NodeShutdown Preempting Terminated
     // Why a pod waits or is rejected. All extended resources share one metric label.
@@ -51,7 +51,7 @@ reasons! {
     ImageInspectError ImagePullBackOff InvalidImageName PodInitializing PostStartHookError RegistryUnavailable RunContainerError
     SignatureValidationFailed
     // Conditions and terminated containers.
-    ContainerStatusUnknown ContainersNotInitialized ContainersNotReady Deferred Error EvictionByEvictionAPI Infeasible PodCompleted PodFailed TerminationByKubelet
+    ContainerStatusUnknown ContainersNotInitialized ContainersNotReady Deferred Error EvictionByEvictionAPI Infeasible PodCompleted PodFailed ReadinessGatesNotReady TerminationByKubelet
 }
 
 impl Reason {

@@ -157,7 +157,7 @@ fn credential(entry: &Value) -> Result<Credential, String> {
 }
 
 /// Decodes base64 with or without padding, as a kubelet does.
-fn base64(text: &str) -> Option<String> {
+pub(crate) fn base64(text: &str) -> Option<String> {
     let mut text: String = text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
     while !text.len().is_multiple_of(4) {
         text.push('=');

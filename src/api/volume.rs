@@ -117,6 +117,8 @@ pub struct VolumeFile {
     pub path: String,
     /// The permission bits, 0 to 0777.
     pub mode: u32,
+    /// The uid of the user that owns the file. None: root.
+    pub owner: Option<u32>,
     pub bytes: Vec<u8>,
 }
 
@@ -192,7 +194,7 @@ mod tests {
 
     #[test]
     fn the_content_of_a_file_is_never_shown() {
-        let file = VolumeFile { path: "a/password".into(), mode: 0o400, bytes: b"hunter2".to_vec() };
+        let file = VolumeFile { path: "a/password".into(), mode: 0o400, owner: None, bytes: b"hunter2".to_vec() };
         assert_eq!(format!("{file:?}"), "a/password 400 7 bytes");
     }
 

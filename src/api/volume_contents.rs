@@ -7,6 +7,7 @@ use crate::api::pod::Pod;
 use crate::api::pod_resources;
 use crate::api::quantity::{self, Quantity};
 use crate::api::resources::MEMORY;
+use crate::api::service_token::{self, TokenKey};
 use crate::api::volume::{FilesPlugin, FsGroup, HostPathType, Medium, Volume, VolumeFile, VolumeKind, huge_page_size};
 use k8s_openapi::api::core::v1 as core;
 use std::collections::BTreeMap;
@@ -194,6 +195,7 @@ fn files(object: &DataObject, optional: bool, modes: Modes<'_>) -> Result<Vec<Vo
         let all = object.values.iter().map(|(key, value)| VolumeFile {
             path: key.to_string(),
             mode: modes.of(None),
+            owner: None,
             bytes: value.bytes().to_vec(),
         });
         return Ok(all.collect());
@@ -203,7 +205,7 @@ fn files(object: &DataObject, optional: bool, modes: Modes<'_>) -> Result<Vec<Vo
         match object.values.get(item.key.as_str()) {
             Some(value) => {
                 let mode = modes.of(item.mode);
-                files.push(VolumeFile { path: item.path.clone(), mode, bytes: value.bytes().to_vec() });
+                files.push(VolumeFile { path: item.path.clone(), mode, owner: None, bytes: value.bytes().to_vec() });
             }
             None if optional => {}
             None => {
@@ -228,11 +230,32 @@ fn projected(of: &core::ProjectedVolumeSource, facts: Facts<'_>) -> Result<Vec<V
             let modes = Modes { default: of.default_mode, items: secret.items.as_deref() };
             files.extend(of_object(DataKind::Secret, &secret.name, secret.optional, modes, facts)?);
         }
+        if let Some(source) = &source.service_account_token {
+            files.push(token(source, of.default_mode, facts)?);
+        }
         if let Some(api) = &source.downward_api {
             files.extend(downward(api.items.as_deref(), of.default_mode, facts)?);
         }
     }
     Ok(files)
+}
+
+/// As in a kubelet, the mode is 0600 if the file belongs to a user or a group other than root.
+fn token(
+    source: &core::ServiceAccountTokenProjection,
+    default: Option<i32>,
+    facts: Facts<'_>,
+) -> Result<VolumeFile, String> {
+    let key = TokenKey::of(facts.pod, source);
+    let token = match facts.cluster {
+        Some(cluster) => cluster.tokens.get(&key),
+        None => Err("only an API server issues tokens".to_owned()),
+    };
+    let token = token.map_err(|why| format!("failed to fetch token: {why}"))?;
+    let owner = service_token::owner(facts.pod);
+    let private = owner.is_some() || fs_group(facts.pod).is_some();
+    let mode = if private { 0o600 } else { Modes { default, items: None }.of(None) };
+    Ok(VolumeFile { path: source.path.clone(), mode, owner, bytes: token.as_bytes().to_vec() })
 }
 
 fn downward(
@@ -254,7 +277,7 @@ fn downward(
         } else {
             String::new()
         };
-        Ok(VolumeFile { path: item.path.clone(), mode: modes.of(item.mode), bytes: text.into_bytes() })
+        Ok(VolumeFile { path: item.path.clone(), mode: modes.of(item.mode), owner: None, bytes: text.into_bytes() })
     };
     items.unwrap_or_default().iter().map(one).collect()
 }
@@ -295,7 +318,7 @@ mod tests {
         let data = |object| if let Object::Data(data) = object { Some(Rc::new(data)) } else { None };
         let objects = DataObjects::collect(all.into_iter().filter_map(data)).0;
         let (pod, allocatable) = (pod(volumes), Resources::from([(MEMORY, 1 << 30)]));
-        let facts = Facts { pod: &pod, ips: &[], host_ips: &[], allocatable: &allocatable, objects: &objects };
+        let facts = Facts { pod: &pod, ips: &[], host_ips: &[], allocatable: &allocatable, objects: &objects, cluster: None };
         resolve(facts).map_err(|e| e.to_string())
     }
 

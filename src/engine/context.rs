@@ -2,6 +2,7 @@
 
 use crate::api::credential_provider::Provider;
 use crate::api::data_object::DataObjects;
+use crate::api::environment::ClusterValues;
 use crate::api::names::Uid;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
@@ -99,6 +100,8 @@ pub struct Context<'a> {
     pub config: &'a EngineConfig,
     /// The ConfigMaps and Secrets in force.
     pub data: &'a DataObjects,
+    /// For a pod of the API server.
+    pub cluster: Option<ClusterValues<'a>>,
     pub rng: &'a mut Rng,
     pub slots: &'a mut StartSlots,
     pub provider_cache: &'a mut ProviderCache,

@@ -9,7 +9,7 @@ use crate::{ok, ok_with, pods, wait_for_pods};
 use serde_json::{Value, json};
 
 /// A Wherry that is a node of the cluster, with the label `node=NAME`.
-fn join(plane: &ControlPlane, name: &str) -> Agent {
+pub fn join(plane: &ControlPlane, name: &str) -> Agent {
     let mut agent = Agent::prepare(name, &Runtime::shared());
     agent.set_cluster(name, &plane.kubeconfig_of_node(name));
     agent.run();
@@ -46,7 +46,7 @@ pub fn deployment(name: &str, replicas: u32, node: &str, more: &Value) -> String
     .to_string()
 }
 
-fn is_running(pod: &Value) -> bool {
+pub fn is_running(pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
     pod["status"]["phase"] == "Running" && conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
 }
@@ -56,7 +56,7 @@ pub fn all_run(plane: &ControlPlane, namespace: &str, count: usize) -> bool {
     pods.len() == count && pods.iter().all(is_running)
 }
 
-fn name(pod: &Value) -> String {
+pub fn name(pod: &Value) -> String {
     pod["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
 
@@ -198,4 +198,82 @@ fn a_kubeconfig_that_cannot_be_used_stops_no_manifest_and_is_read_again() {
     plane.wait("the node is ready", |plane| is_ready(plane, node));
     agent.wait_running("local");
     plane.kubectl("default").run(&format!("delete node {node}"));
+}
+
+#[test]
+fn pods_of_manifests_have_mirrors() {
+    let plane = ControlPlane::shared();
+    let (namespace, node) = ("default", "mirrors");
+    let admin = plane.kubectl(namespace);
+    let agent = join(plane, node);
+    // A Secret of a manifest is not at the server, and NodeRestriction permits no reference to one.
+    let local = "apiVersion: v1\nkind: Secret\nmetadata: {name: keys}\nstringData: {password: hunter2}\n---\n\
+        apiVersion: v1\nkind: Pod\nmetadata: {name: local, labels: {app: local}}\nspec:\n  terminationGracePeriodSeconds: 1\n  \
+        hostNetwork: true\n  containers:\n  - name: main\n    image: localhost/busybox:1.35\n    command: [sleep, '3600']\n    \
+        envFrom: [{secretRef: {name: keys}}]\n    resources: {requests: {cpu: 70m}}\n";
+    agent.write("local.yaml", local);
+    let path = format!("/api/v1/namespaces/{namespace}/pods/local-{node}");
+    let mirror = plane.wait_for("the mirror shows that the pod runs", |plane| plane.get(&path).filter(is_running));
+    assert_eq!(mirror["spec"]["nodeName"], node);
+    assert_eq!(mirror["spec"]["containers"][0]["resources"]["requests"]["cpu"], "70m", "the scheduler counts it");
+    assert_eq!(mirror["metadata"]["annotations"]["wherry.io/mirror-omits"], "envFrom");
+    assert!(!mirror.to_string().contains("hunter2"));
+    let described = plane.wait_for("kubectl shows the events of the pod", |_| {
+        Some(ok(&admin, &format!("describe pod local-{node}"))).filter(|text| text.contains("Started container main"))
+    });
+    assert!(described.contains(&format!("Controlled By:  Node/{node}")), "{described}");
+    // A user can delete the mirror, but not the pod.
+    let before = running(&mut agent.cri(), namespace);
+    ok(&admin, &format!("delete pod local-{node} --wait=false"));
+    let uid = &mirror["metadata"]["uid"];
+    plane.wait("the mirror is created again", |plane| {
+        plane.get(&path).is_some_and(|pod| pod["metadata"]["uid"] != *uid && is_running(&pod))
+    });
+    assert_eq!(running(&mut agent.cri(), namespace), before);
+    agent.delete("local");
+    plane.wait("the mirror ends with its pod", |plane| plane.get(&path).is_none());
+    ok(&admin, &format!("delete node {node}"));
+}
+
+#[test]
+fn labels_and_readiness_gates_reach_a_running_pod() {
+    let plane = ControlPlane::shared();
+    let (namespace, node) = ("changes", "tidal");
+    let admin = plane.namespace(namespace);
+    let agent = join(plane, node);
+    let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "web", "labels": { "tier": "old" } }, "spec": {
+        "nodeName": node, "hostNetwork": true, "terminationGracePeriodSeconds": 1,
+        "readinessGates": [{ "conditionType": "example.com/gate" }],
+        "volumes": [{ "name": "self", "downwardAPI": { "items": [
+            { "path": "labels", "fieldRef": { "fieldPath": "metadata.labels" } }] } }],
+        "containers": [{ "name": "main", "image": "localhost/busybox:1.35", "command": ["sleep", "3600"],
+            "volumeMounts": [{ "name": "self", "mountPath": "/self" }] }] } });
+    ok_with(&admin, "create -f -", &pod.to_string());
+    let path = format!("/api/v1/namespaces/{namespace}/pods/web");
+    let condition = |pod: &Value, kind: &str| {
+        let all = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        all.iter().find(|c| c["type"] == kind).map(|c| (c["status"].clone(), c["reason"].clone()))
+    };
+    plane.wait("the gate keeps the pod from being ready", |plane| {
+        let pod = plane.get(&path).unwrap_or_default();
+        condition(&pod, "ContainersReady").is_some_and(|(status, _)| status == "True")
+            && condition(&pod, "Ready") == Some((json!("False"), json!("ReadinessGatesNotReady")))
+    });
+    let mut object = plane.get(&path).expect("the pod");
+    let conditions = object["status"]["conditions"].as_array_mut().expect("conditions");
+    conditions.push(json!({ "type": "example.com/gate", "status": "True" }));
+    object["metadata"]["resourceVersion"] = Value::Null;
+    ok_with(&admin, &format!("replace --raw {path}/status -f -"), &object.to_string());
+    plane.wait("the pod is ready", |plane| plane.get(&path).is_some_and(|pod| is_running(&pod)));
+    ok(&admin, "label pod web tier=new --overwrite");
+    let mut cri = agent.cri();
+    let before = running(&mut cri, namespace);
+    let labels = format!("/proc/{}/root/self/labels", cri.container_pid(&before[0]));
+    plane.wait("the file has the new label", |_| {
+        std::fs::read_to_string(&labels).is_ok_and(|text| text.contains("tier=\"new\""))
+    });
+    assert_eq!(running(&mut cri, namespace), before);
+    ok(&admin, &format!("delete namespace {namespace} --wait=false"));
+    wait_for_pods(plane, namespace, 0);
+    ok(&admin, &format!("delete node {node}"));
 }

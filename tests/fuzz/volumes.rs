@@ -46,7 +46,7 @@ enum Planted {
 }
 
 fn kind(files: Vec<File>) -> VolumeKind {
-    let file = |file: File| VolumeFile { path: file.path, mode: u32::from(file.mode) & 0o777, bytes: file.bytes };
+    let file = |file: File| VolumeFile { path: file.path, mode: u32::from(file.mode) & 0o777, owner: None, bytes: file.bytes };
     // The files of a ConfigMap are on the disk, so no mount is needed.
     VolumeKind::Files { plugin: FilesPlugin::ConfigMap, files: files.into_iter().map(file).collect() }
 }

@@ -136,6 +136,7 @@ impl Volume<'_> {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile
             || stat.st_mode & 0o7777 != self.file_mode(file)
             || self.gid.is_some_and(|gid| gid != stat.st_gid)
+            || file.owner.is_some_and(|uid| uid != stat.st_uid)
             || usize::try_from(stat.st_size) != Ok(file.bytes.len())
         {
             return Ok(false);
@@ -194,6 +195,9 @@ impl Volume<'_> {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let fd = rustix::fs::openat(&here, name, flags, Mode::from_raw_mode(0o600))?;
             self.give(&fd)?;
+            if let Some(uid) = file.owner {
+                rustix::fs::fchown(&fd, Some(rustix::fs::Uid::from_raw(uid)), None)?;
+            }
             // The mode comes after the owner: a change of the owner can remove bits.
             rustix::fs::fchmod(&fd, Mode::from_raw_mode(self.file_mode(file)))?;
             File::from(fd).write_all(&file.bytes).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;

@@ -5,27 +5,33 @@
 //!   apart as they arrive;
 //! - `status`: why the server refuses a request;
 //! - `node`: this machine as an object Node; `node_status`: the patches of it;
+//! - `in_place`: the changes that a running pod follows;
 //! - `pod_object`: from the server's object to our pod; `pod_status`, `pod_changes`: the status of a pod for the server;
+//! - `mirror`: the mirror of a pod of a manifest;
 //! - `lease`: the sign of life of the node; `event`: events;
-//! - `data_record`: a ConfigMap or a Secret on the disk;
+//! - `data_record`: a ConfigMap or a Secret on the disk; `token`: a token of a service account; `reduced`: services and RuntimeClasses;
 //! - `bootstrap`: the token and the pin with which a machine joins; `certificate`: requests for a certificate.
 
 pub mod bootstrap;
 pub mod certificate;
 pub mod data_record;
 pub mod event;
+pub mod in_place;
 pub mod items;
 pub mod lease;
 pub mod lines;
 pub mod list;
+pub mod mirror;
 pub mod node;
 pub mod node_status;
 mod paths;
 mod pod_changes;
 pub mod pod_object;
 pub mod pod_status;
+pub mod reduced;
 pub mod request;
 pub mod requests;
 pub mod status;
+pub mod token;
 pub mod watch;
 pub mod watched;

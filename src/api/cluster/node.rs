@@ -1,5 +1,6 @@
 //! This machine as an object Node of a cluster: the facts, and the object with which the node registers.
 
+use crate::api::facts::{ImageList, ListedImage};
 use crate::api::resources::Resources;
 use crate::api::time::Wall;
 use serde::Serialize;
@@ -83,6 +84,20 @@ pub struct NodeInfo {
 pub struct Image {
     pub names: Vec<String>,
     pub size_bytes: u64,
+}
+
+/// The largest images of the runtime's list, as a kubelet reports them: at most 50, with at most 5 names each, digests first.
+pub fn largest(list: &ImageList) -> Vec<Image> {
+    const MOST: usize = 50;
+    const NAMES: usize = 5;
+    let mut all: Vec<&ListedImage> = list.images.iter().collect();
+    // By id as well, so that equal lists give equal reports.
+    all.sort_by(|a, b| b.size.cmp(&a.size).then_with(|| a.id.cmp(&b.id)));
+    let image = |image: &ListedImage| Image {
+        names: image.digests.iter().chain(&image.tags).take(NAMES).cloned().collect(),
+        size_bytes: image.size,
+    };
+    all.into_iter().take(MOST).map(image).collect()
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 
 pub(super) const NODES: &str = "/api/v1/nodes";
 pub(super) const PODS: &str = "/api/v1/pods";
-pub(super) const SERVICES: &str = "/api/v1/services";
 pub(super) const RUNTIME_CLASSES: &str = "/apis/node.k8s.io/v1/runtimeclasses";
 pub(super) const CSRS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 pub(super) const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";

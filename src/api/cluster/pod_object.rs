@@ -4,6 +4,7 @@
 //! creates another one. Fields that this version does not know are ignored, because a newer server may have them on each pod; they
 //! are listed for the log.
 
+use crate::api::cluster::mirror::{DIGEST, MIRROR};
 use crate::api::document::{self, Context};
 use crate::api::names::{FullName, Uid};
 use crate::api::pod::{LONGEST_GRACE, Pod, Source};
@@ -15,8 +16,6 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
-/// The mirror of a static pod: its static pod's UID.
-const MIRROR: &str = "kubernetes.io/config.mirror";
 /// Fields of the metadata that change without a change of the pod's desired state. `selfLink`: servers before 1.24.
 const VOLATILE: [&str; 3] = ["managedFields", "resourceVersion", "selfLink"];
 /// The maximum number of fields in a list for people.
@@ -35,8 +34,8 @@ pub struct PodObject {
     pub resource_version: String,
     /// `metadata.generation`: grows with each change of the spec. None: a server before 1.34.
     pub generation: Option<i64>,
-    /// Some: a mirror, which the node does not run. The value identifies the static pod.
-    pub mirror: Option<String>,
+    /// Some: a mirror, which the node does not run.
+    pub mirror: Option<MirrorOf>,
     /// Some: the pod must end.
     pub deletion: Option<Deletion>,
     /// As the server stores it. Fields of wrong types make it empty.
@@ -45,6 +44,14 @@ pub struct PodObject {
     pub pod: Result<Box<Pod>, Rejection>,
     /// The fields that this version does not know, at most 20.
     pub unknown: Vec<String>,
+}
+
+/// The pod that a mirror shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MirrorOf {
+    pub uid: Uid,
+    /// See `mirror::DIGEST`.
+    pub digest: String,
 }
 
 /// A user, or a controller, has deleted the pod.
@@ -144,7 +151,11 @@ fn read_with(object: Value, context: Context<'_>, validate: Validate) -> Result<
     let seconds = metadata.remove("deletionGracePeriodSeconds").and_then(|value| value.as_i64());
     let seconds = seconds.or(seconds_of_spec).unwrap_or(30);
     let grace = Duration::from_secs(u64::try_from(seconds).unwrap_or(0)).min(LONGEST_GRACE);
-    let mirror = metadata.get("annotations").and_then(|all| all.get(MIRROR)?.as_str()).map(str::to_owned);
+    let annotation = |key: &str| metadata.get("annotations").and_then(|all| all.get(key)?.as_str());
+    let mirror = annotation(MIRROR).map(|of| MirrorOf {
+        uid: Uid::from(of.to_owned()),
+        digest: annotation(DIGEST).unwrap_or_default().to_owned(),
+    });
     // Not a part of the desired state: the items of a list have neither.
     ["apiVersion", "kind"].iter().for_each(|field| drop(content.remove(*field)));
     let content = Value::Object(content);

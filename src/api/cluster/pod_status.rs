@@ -5,14 +5,30 @@
 
 use super::pod_changes::{Fields, differences};
 use crate::api::names::Uid;
+use crate::api::reason::Reason;
 use k8s_openapi::api::core::v1::{HostIP, PodIP, PodStatus};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 /// Adds what only a node of a cluster reports: its own addresses, at a pod of the host network also as those of the pod, and the
-/// generation of the spec that the node has acted on. `host_ips`: one for each family, the primary one first.
-pub fn complete(status: &mut PodStatus, host_ips: &[String], host_network: bool, generation: Option<i64>) {
+/// generation of the spec that the node has acted on. `host_ips`: one for each family, the primary one first. `closed_gate`: see
+/// `in_place::closed_gate`.
+pub fn complete(
+    status: &mut PodStatus,
+    host_ips: &[String],
+    host_network: bool,
+    generation: Option<i64>,
+    closed_gate: Option<String>,
+) {
+    if let Some(why) = closed_gate {
+        let ready = status.conditions.iter_mut().flatten().find(|c| c.type_ == "Ready" && c.status == "True");
+        if let Some(ready) = ready {
+            ready.status = "False".to_owned();
+            ready.reason = Some(Reason::ReadinessGatesNotReady.to_string());
+            ready.message = Some(why);
+        }
+    }
     status.host_ip = host_ips.first().cloned();
     status.host_ips = Some(host_ips.iter().map(|ip| HostIP { ip: ip.clone() }).collect());
     if host_network && status.pod_ip.is_none() {

@@ -134,7 +134,7 @@ mod tests {
             assert!(of(line.clone()).is_err(), "{line}");
         }
         for line in ["", "{\"type\": \"ADDED\", \"object\": {\"kind\": \"Po", "<html>", "\u{0}"] {
-            assert!(parse(line.as_bytes(), &Watched::Services).is_err());
+            assert!(parse(line.as_bytes(), &Watched::Services("shop".into())).is_err());
         }
     }
 }

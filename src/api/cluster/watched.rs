@@ -20,9 +20,9 @@ pub enum Watched {
     Pods(Rc<str>),
     /// One ConfigMap or Secret: a node may not list others.
     Data(DataKey),
-    /// All services. A selector for those with an address (`spec.clusterIP!=None`) would spare some, but API servers before 1.21
-    /// refuse it, so the reader has to leave out the others.
-    Services,
+    /// The services of a namespace. A selector for those with an address (`spec.clusterIP!=None`) would spare some, but API servers
+    /// before 1.21 refuse it, so the reader has to leave out the others.
+    Services(Rc<str>),
     RuntimeClasses,
     /// The certificate signing request with this name.
     Csr(Rc<str>),
@@ -53,7 +53,7 @@ impl Watched {
             Watched::Node(_) => "Node",
             Watched::Pods(_) => "Pod",
             Watched::Data(key) => kind_of(key.kind),
-            Watched::Services => "Service",
+            Watched::Services(_) => "Service",
             Watched::RuntimeClasses => "RuntimeClass",
             Watched::Csr(_) => "CertificateSigningRequest",
         }
@@ -81,7 +81,7 @@ impl Watched {
                 };
                 (paths::namespaced(&key.name.namespace, collection), by_name(&key.name.name))
             }
-            Watched::Services => (paths::SERVICES.to_owned(), None),
+            Watched::Services(namespace) => (paths::namespaced(namespace, "services"), None),
             Watched::RuntimeClasses => (paths::RUNTIME_CLASSES.to_owned(), None),
             Watched::Csr(name) => (paths::CSRS.to_owned(), by_name(name)),
         }
@@ -141,7 +141,7 @@ mod tests {
                 ListFrom::Latest,
                 "/api/v1/namespaces/default/configmaps?fieldSelector=metadata.name%3Dkube-root-ca.crt&limit=500",
             ),
-            (Watched::Services, ListFrom::Next("ab=="), "/api/v1/services?limit=500&continue=ab%3D%3D"),
+            (Watched::Services("shop".into()), ListFrom::Next("ab=="), "/api/v1/namespaces/shop/services?limit=500&continue=ab%3D%3D"),
             (
                 Watched::RuntimeClasses,
                 ListFrom::Cache,

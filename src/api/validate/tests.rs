@@ -470,7 +470,6 @@ fn a_value_from_elsewhere_has_one_valid_source() {
 fn an_unsupported_field_is_rejected_by_name() {
     for (more, field) in [
         (json!({"ephemeralContainers": [{"name": "i", "image": "i:1"}]}), "ephemeralContainers"),
-        (json!({"readinessGates": [{"conditionType": "a"}]}), "readinessGates"),
         (json!({"resourceClaims": [{"name": "a"}]}), "resourceClaims"),
         (json!({"schedulingGates": [{"name": "a"}]}), "schedulingGates"),
         (json!({"securityContext": {"windowsOptions": {}}}), "securityContext.windowsOptions"),

@@ -14,13 +14,16 @@ pub(super) fn some<T>(list: Option<&Vec<T>>) -> bool {
 pub(super) fn of_pod(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     for (used, field) in [
         (some(spec.ephemeral_containers.as_ref()), "ephemeralContainers"),
-        (some(spec.readiness_gates.as_ref()), "readinessGates"),
         (some(spec.resource_claims.as_ref()), "resourceClaims"),
         (some(spec.scheduling_gates.as_ref()), "schedulingGates"),
     ] {
         if used {
             faults.not_yet(at.field(field));
         }
+    }
+    if some(spec.readiness_gates.as_ref()) {
+        let detail = "nothing on a node without a cluster sets the conditions of readiness gates; remove them";
+        faults.needs_cluster(at.field("readinessGates"), detail);
     }
 }
 

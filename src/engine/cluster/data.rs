@@ -14,13 +14,6 @@ use crate::engine::outbox::Outbox;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use data_record::KIND;
-
-/// The key of a record of an object.
-pub fn is_key(key: &str) -> bool {
-    key.split_once('/').is_some_and(|(kind, _)| kind == KIND)
-}
-
 #[derive(Debug, Default, Serialize)]
 pub struct Data {
     followed: BTreeMap<DataKey, Followed>,
@@ -136,7 +129,7 @@ impl Data {
     }
 
     /// A record has been written. False: it is not one of the data.
-    pub fn recorded(&mut self, op: OpId, result: Result<(), OpError>, outbox: &mut Outbox) -> bool {
+    pub fn recorded(&mut self, op: OpId, result: &Result<(), OpError>, outbox: &mut Outbox) -> bool {
         let Some(key) = self.writes.remove(&op) else { return false };
         let Some(followed) = self.followed.get_mut(&key) else { return true };
         // A later version is being written.

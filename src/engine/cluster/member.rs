@@ -4,34 +4,71 @@ use super::backoff::{Backoff, CONNECTION};
 use super::certificate::Certificate;
 use super::data::Data;
 use super::lease::{Lease, Renewal};
+use super::lists::Lists;
 use super::node::{Node, Progress};
+use super::own_node::{self, Observed, OwnNode};
 use super::pods::{Pods, Seen};
 use super::posts::Posts;
 use super::reflector::Step;
 use super::reports::Reports;
-use crate::api::cluster::node::NodeReport;
+use super::tokens::{Tokens, Wanted};
+use crate::api::cluster::node::{Image, NodeReport};
 use crate::api::cluster::request::{ApiError, ApiRequest, ApiResponse};
+use crate::api::cluster::{data_record, reduced, token};
+use crate::api::data_object::DataKey;
+use crate::api::environment::{self, ClusterValues};
 use crate::api::eviction::Condition;
 use crate::api::names::{FullName, Uid};
+use crate::api::pod::Pod;
 use crate::api::reason::Reason;
-use crate::api::time::Boot;
+use crate::api::service_token;
+use crate::api::time::{Boot, Now};
+use crate::api::volume_contents;
 use crate::engine::effect::{Effect, Severity, TimerKey};
 use crate::engine::op::{OpError, OpId};
 use crate::engine::outbox::Outbox;
 use k8s_openapi::api::core::v1 as core;
 use serde::Serialize;
+use std::rc::Rc;
+
+/// The account of a pod that names none.
+const DEFAULT_ACCOUNT: &str = "default";
+
+/// The kinds of the records of what pods need from the server.
+pub const KINDS: [&str; 4] = [data_record::KIND, token::KIND, reduced::KIND, own_node::KIND];
+
+fn kind(key: &str) -> &str {
+    key.split_once('/').map_or(key, |(kind, _)| kind)
+}
+
+/// The record is one of these kinds.
+pub fn is_key(key: &str) -> bool {
+    KINDS.contains(&kind(key))
+}
+
+/// The ConfigMaps and Secrets that a pod refers to.
+fn references(pod: &Pod) -> impl Iterator<Item = DataKey> {
+    volume_contents::references(pod).chain(environment::references(pod)).chain(pod.image_pull_secrets())
+}
 
 #[derive(Debug, Serialize)]
 pub struct Member {
     server: Server,
     node: Node,
+    pub own: OwnNode,
     lease: Lease,
     pub certificate: Certificate,
     pub pods: Pods,
     pub data: Data,
+    pub tokens: Tokens,
+    pub lists: Lists,
     pub reports: Reports,
     posts: Posts,
+    labels: Labels,
     pub health: Health,
+    /// As the runtime last listed them.
+    #[serde(skip)]
+    pub images: Vec<Image>,
     /// The health that the last report shows. None: the next report is compared with the server's state.
     reported: Option<Health>,
     /// The deadline of the timer.
@@ -48,6 +85,13 @@ pub struct Health {
     pub pressures: Vec<Condition>,
 }
 
+/// Whether the node's labels have changed since the last call of `take_changed_labels`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+enum Labels {
+    AsBefore,
+    Changed,
+}
+
 /// Whether the API server answers.
 #[derive(Debug, Serialize)]
 enum Server {
@@ -60,13 +104,18 @@ impl Member {
         Member {
             server: Server::Answers,
             node: Node::default(),
+            own: OwnNode::new(node),
             lease: Lease::default(),
             certificate: Certificate::default(),
             pods: Pods::new(node),
             data: Data::default(),
+            tokens: Tokens::default(),
+            lists: Lists::default(),
             reports: Reports::default(),
             posts: Posts::default(),
+            labels: Labels::AsBefore,
             health: Health::default(),
+            images: Vec::new(),
             reported: None,
             armed: None,
         }
@@ -89,9 +138,19 @@ impl Member {
         }
     }
 
+    /// The status of a pod of a manifest, which its mirror shows.
+    pub fn publish_mirror(&mut self, of: &Uid, status: core::PodStatus) {
+        if let Some((uid, mirror)) = self.pods.mirrors.of(of) {
+            self.reports.publish(uid, &mirror.name, status);
+        }
+    }
+
     /// Begins the requests that are due. `report`: if `wants_report`.
-    pub fn step(&mut self, report: Option<&NodeReport>, name: &str, step: &mut Step<'_>) {
+    ///
+    /// `statics`: the pods of manifests that are shown here.
+    pub fn step(&mut self, report: Option<&NodeReport>, name: &str, statics: &[Rc<Pod>], step: &mut Step<'_>) {
         self.certificate.watch_expiry(step);
+        self.tokens.expire(step.now, step.outbox);
         if let Server::Away { backoff, .. } = &self.server {
             // One request tries the connection.
             if backoff.is_due(step.now) && !self.node.is_busy() {
@@ -109,8 +168,12 @@ impl Member {
         let Some(uid) = self.node.uid() else { return };
         self.lease.step(name, uid, step);
         self.certificate.step(step);
+        self.own.reflector.step(step);
         self.pods.reflector.step(step);
+        self.pods.mirrors.step(statics, name, uid, step);
         self.data.step(step);
+        self.tokens.step(step);
+        self.lists.step(step);
         self.reports.step(step);
         self.posts.step(step);
     }
@@ -124,15 +187,20 @@ impl Member {
                 self.node.next(),
                 self.lease.next(),
                 self.certificate.next(),
+                self.own.next(),
                 self.pods.reflector.next(),
                 self.data.next(),
+                self.tokens.next(),
+                self.lists.next(),
                 self.reports.next(),
+                self.pods.mirrors.next(),
                 self.posts.next(),
             ]
             .into_iter()
             .flatten()
             .min(),
         };
+        let at = [at, self.tokens.next_end()].into_iter().flatten().min();
         if at != self.armed {
             self.armed = at;
             outbox.push(Effect::Timer { key: TimerKey::Cluster, at });
@@ -148,7 +216,9 @@ impl Member {
     pub fn item(&mut self, op: OpId, json: &[u8], step: &mut Step<'_>) {
         if self.pods.reflector.op() == Some(op) {
             self.pods.item(op, json, step);
-        } else {
+        } else if self.own.reflector.op() == Some(op) {
+            self.own.item(op, json, step);
+        } else if !self.lists.item(op, json, step) {
             self.data.item(op, json, step);
         }
     }
@@ -159,7 +229,13 @@ impl Member {
             let seen = self.pods.line(op, json, step);
             return self.seen(seen);
         }
-        self.data.line(op, json, step);
+        if self.own.reflector.op() == Some(op) {
+            if let Some(observed) = self.own.line(op, json, step) {
+                self.observe(observed, step);
+            }
+        } else if !self.lists.line(op, json, step) {
+            self.data.line(op, json, step);
+        }
         Vec::new()
     }
 
@@ -179,6 +255,9 @@ impl Member {
         if let Some(progress) = self.node.ended(op, result, step) {
             if progress == Progress::Registered {
                 self.reported = None;
+                if let Some(object) = result.as_ref().ok().and_then(|r| serde_json::from_slice(&r.body).ok()) {
+                    self.observe(Observed::Object(object), step);
+                }
                 let message = "the node is registered at the API server".to_owned();
                 step.outbox.emit_node_event(Severity::Normal, Reason::NodeRegistered, message);
             }
@@ -191,18 +270,80 @@ impl Member {
             if let Some(seen) = self.pods.ended(op, result, step) {
                 return (self.seen(seen), true);
             }
-        } else if !self.certificate.ended(op, result, step)
-            && !self.data.ended(op, result, step)
-            && !self.reports.answered(op, result, step)
-        {
-            self.posts.ended(op, result, step);
+        } else if self.own.reflector.op() == Some(op) {
+            if let Some(observed) = self.own.ended(op, result, step) {
+                self.observe(observed, step);
+            }
+        } else {
+            let _ = self.certificate.ended(op, result, step)
+                || self.data.ended(op, result, step)
+                || self.tokens.ended(op, result, step)
+                || self.lists.ended(op, result, step)
+                || self.pods.mirrors.ended(op, result, step)
+                || self.reports.answered(op, result, step)
+                || self.posts.ended(op, result, step);
         }
         (Vec::new(), false)
     }
 
+    fn observe(&mut self, observed: Observed, step: &mut Step<'_>) {
+        match observed {
+            Observed::Object(object) => {
+                self.node.observe(&object);
+                if self.own.observe(&object, step.outbox) {
+                    self.labels = Labels::Changed;
+                }
+                // The node's status at the server may be another one now.
+                self.reported = None;
+            }
+            Observed::Gone => self.node.read_again(),
+        }
+    }
+
+    /// The labels of the node have changed since the last call.
+    pub fn take_changed_labels(&mut self) -> bool {
+        std::mem::replace(&mut self.labels, Labels::AsBefore) == Labels::Changed
+    }
+
     /// A record has been written.
-    pub fn recorded(&mut self, op: OpId, result: Result<(), OpError>, outbox: &mut Outbox) {
-        self.data.recorded(op, result, outbox);
+    pub fn recorded(&mut self, op: OpId, result: &Result<(), OpError>, step: &mut Step<'_>) {
+        let _ = self.data.recorded(op, result, step.outbox)
+            || self.tokens.recorded(op, result, step)
+            || self.lists.recorded(op, result, step.outbox);
+    }
+
+    /// All that the pod needs from the server, apart from itself, is known.
+    pub fn has_all_for(&self, pod: &Pod) -> bool {
+        self.data.knows(references(pod)) && self.tokens.knows(service_token::of_pod(pod)) && self.lists.know(pod)
+    }
+
+    /// For the environment and the volumes of the server's pods.
+    pub fn values(&self) -> ClusterValues<'_> {
+        ClusterValues { services: self.lists.services(), tokens: self.tokens.values() }
+    }
+
+    /// Follows all that the pods need that run here or will run.
+    pub fn follow(&mut self, outbox: &mut Outbox) {
+        let Member { pods, data, tokens, lists, .. } = self;
+        let pods = || pods.iter().filter_map(|(_, bound)| bound.pod.as_deref().ok());
+        data.follow(pods().flat_map(references).collect(), outbox);
+        let wanted = pods().flat_map(|pod| {
+            let account = pod.spec().service_account_name.as_deref().unwrap_or(DEFAULT_ACCOUNT);
+            let wanted = Wanted { pod: pod.name.clone(), account: account.into() };
+            service_token::of_pod(pod).map(move |key| (key, wanted.clone()))
+        });
+        tokens.follow(wanted.collect(), outbox);
+        lists.follow(pods(), outbox);
+    }
+
+    /// A record of an earlier run, found at the start.
+    pub fn record_found(&mut self, key: &str, text: &str, now: Now, outbox: &mut Outbox) {
+        match kind(key) {
+            token::KIND => self.tokens.record_found(key, text, now, outbox),
+            own_node::KIND => self.own.record_found(key, text, outbox),
+            reduced::KIND => self.lists.record_found(key, text, outbox),
+            _ => self.data.record_found(key, text, outbox),
+        }
     }
 
     fn seen(&mut self, seen: Vec<Seen>) -> Vec<Seen> {
@@ -211,6 +352,11 @@ impl Member {
                 Seen::Status(uid, stored) => {
                     if let Some(bound) = self.pods.get(uid) {
                         self.reports.stored(uid, &bound.name, stored);
+                    }
+                }
+                Seen::Mirror(uid, stored) => {
+                    if let Some(mirror) = self.pods.mirrors.get(uid) {
+                        self.reports.stored(uid, &mirror.name, stored);
                     }
                 }
                 Seen::Gone(uid) => self.reports.gone(uid),
@@ -228,8 +374,12 @@ impl Member {
         self.reported = None;
         self.lease.hurry();
         self.certificate.hurry();
+        self.own.reflector.hurry();
         self.pods.reflector.hurry();
+        self.pods.mirrors.hurry();
         self.data.hurry();
+        self.tokens.hurry();
+        self.lists.hurry();
         self.reports.hurry();
         self.posts.hurry();
     }

@@ -8,12 +8,16 @@ pub mod backoff;
 pub mod certificate;
 pub mod data;
 pub mod lease;
+pub mod lists;
 pub mod member;
+pub mod mirrors;
 pub mod node;
+pub mod own_node;
 pub mod pods;
 pub mod posts;
 pub mod reflector;
 pub mod reports;
+pub mod tokens;
 
 use crate::api::reason::Reason;
 use crate::engine::effect::Severity;

@@ -94,6 +94,17 @@ impl Node {
         }
     }
 
+    /// Another has changed the object, or the server shows a change of ours.
+    pub fn observe(&mut self, object: &Value) {
+        if let State::Registered(r) = &mut self.state {
+            if object.pointer("/metadata/uid").and_then(Value::as_str) != Some(&r.uid) {
+                self.read_again();
+            } else if r.sent.is_current(object) {
+                r.sent.observe(object);
+            }
+        }
+    }
+
     /// Registers the node, and reports a status that has changed.
     pub fn step(&mut self, report: &NodeReport, step: &mut Step<'_>) {
         if !self.backoff.is_due(step.now) {

@@ -3,8 +3,10 @@
 //! Before the first complete list, the pods of the records are the list: the node continues where it was, also without the
 //! server.
 
+use super::mirrors::{Mirror, Mirrors};
 use super::reflector::{Change, Reflector, Step};
-use crate::api::cluster::pod_object::{self, PodObject, Rejection, Violation};
+use crate::api::cluster::in_place;
+use crate::api::cluster::pod_object::{self, MirrorOf, PodObject, Rejection};
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::watched::Watched;
 use crate::api::document::Context;
@@ -23,6 +25,7 @@ pub struct Pods {
     node: Rc<str>,
     pub reflector: Reflector<PodObject>,
     known: BTreeMap<Uid, Bound>,
+    pub mirrors: Mirrors,
 }
 
 /// A pod that is bound to this node.
@@ -37,8 +40,10 @@ pub struct Bound {
     pub ended: bool,
     /// It has a record of an earlier run.
     pub recorded: bool,
-    /// The generation of the spec; None: not known.
+    /// The generation of the spec that the running pod has; None: not known.
     pub generation: Option<i64>,
+    /// For a pod with readiness gates: why it is not ready although its containers are.
+    pub closed_gate: Option<String>,
 }
 
 /// The status at the server.
@@ -55,18 +60,20 @@ pub enum Seen {
     Status(Uid, Box<Stored>),
     /// The object does not exist any more.
     Gone(Uid),
+    /// The mirror with this UID has this state.
+    Mirror(Uid, Box<Stored>),
 }
 
 impl Pods {
     pub fn new(node: &str) -> Pods {
         let node: Rc<str> = node.into();
-        Pods { reflector: Reflector::new(Watched::Pods(node.clone())), node, known: BTreeMap::new() }
+        Pods { reflector: Reflector::new(Watched::Pods(node.clone())), node, known: BTreeMap::new(), mirrors: Mirrors::default() }
     }
 
     /// A pod of the records.
     pub fn recorded(&mut self, pod: &Rc<Pod>) {
         let (name, uid, pod) = (pod.name.clone(), pod.uid.clone(), Ok(pod.clone()));
-        let bound = Bound { name, pod, deletion: None, ended: false, recorded: true, generation: None };
+        let bound = Bound { name, pod, deletion: None, ended: false, recorded: true, generation: None, closed_gate: None };
         self.known.insert(uid, bound);
     }
 
@@ -103,9 +110,10 @@ impl Pods {
 
     fn take(&mut self, change: Change<PodObject>) -> Vec<Seen> {
         match change {
-            Change::Set(object) => self.set(object).into_iter().collect(),
+            Change::Set(object) => vec![self.set(object)],
             Change::Gone(object) => {
                 self.known.remove(&object.uid);
+                self.mirrors.gone(&object.uid);
                 vec![Seen::Gone(object.uid)]
             }
             Change::All(objects) => {
@@ -113,44 +121,39 @@ impl Pods {
                 let gone = self.known.keys().filter(|uid| !listed.contains(uid)).cloned();
                 let mut seen: Vec<Seen> = gone.map(Seen::Gone).collect();
                 self.known.retain(|uid, _| listed.contains(uid));
-                seen.extend(objects.into_iter().filter_map(|object| self.set(object)));
+                self.mirrors.listed(BTreeMap::new());
+                seen.extend(objects.into_iter().map(|object| self.set(object)));
                 seen
             }
         }
     }
 
-    /// None: a mirror of a pod of the manifests, which this node has made itself.
-    fn set(&mut self, object: PodObject) -> Option<Seen> {
+    fn set(&mut self, object: PodObject) -> Seen {
         let PodObject { uid, name, pod, deletion, status, resource_version, mirror, generation, .. } = object;
-        if mirror.is_some() {
-            return None;
+        let deletion = deletion.map(|d| d.grace);
+        if let Some(MirrorOf { uid: of, digest }) = mirror {
+            self.mirrors.set(&uid, Mirror { name, of, digest, deletion });
+            return Seen::Mirror(uid, Box::new(Stored { status, resource_version }));
         }
         let phase = status.phase.as_deref();
         let ended = matches!(phase, Some("Succeeded" | "Failed"));
-        // A running pod keeps the version with which it was accepted.
         let before = self.known.get(&uid);
         let recorded = before.is_some_and(|bound| bound.recorded);
-        let pod = match (before.map(|bound| &bound.pod), pod) {
-            (Some(Ok(accepted)), _) => Ok(accepted.clone()),
-            (_, Ok(pod)) if wants_token(&pod) => Err(no_tokens()),
-            (_, pod) => pod.map(Rc::from),
+        let (pod, generation) = match (before.map(|bound| (&bound.pod, bound.generation)), pod) {
+            (Some((Ok(accepted), _)), Ok(new)) if in_place::has_spec(accepted, &new) => {
+                (Ok(in_place::followed(accepted, &new)), generation)
+            }
+            (Some((Ok(accepted), acted_on)), new) => {
+                let followed = new.map_or_else(|_| accepted.clone(), |new| in_place::followed(accepted, &new));
+                (Ok(followed), acted_on)
+            }
+            (_, pod) => (pod.map(Rc::from), generation),
         };
-        let bound = Bound { name, pod, deletion: deletion.map(|d| d.grace), ended, recorded, generation };
+        let closed_gate = pod.as_ref().ok().and_then(|pod| in_place::closed_gate(pod.spec(), &status));
+        let bound = Bound { name, pod, deletion, ended, recorded, generation, closed_gate };
         self.known.insert(uid.clone(), bound);
-        Some(Seen::Status(uid, Box::new(Stored { status, resource_version })))
+        Seen::Status(uid, Box::new(Stored { status, resource_version }))
     }
-}
-
-/// Such a pod would start without its token.
-fn wants_token(pod: &Pod) -> bool {
-    let volumes = pod.spec().volumes.iter().flatten();
-    let mut sources = volumes.filter_map(|volume| volume.projected.as_ref()?.sources.as_ref()).flatten();
-    sources.any(|source| source.service_account_token.is_some())
-}
-
-fn no_tokens() -> Rejection {
-    let message = "tokens of service accounts are not supported yet; set automountServiceAccountToken: false";
-    Rejection::Unsupported(vec![Violation { field: "spec.volumes".to_owned(), message: message.to_owned() }])
 }
 
 /// The time for the annotation `config.seen`.

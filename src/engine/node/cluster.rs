@@ -3,20 +3,24 @@
 
 use super::Engine;
 use crate::api::cluster::event::{Event, Involved};
-use crate::api::cluster::node::{Address, Condition, NodeInfo, NodeReport, Pressure, may_set_label};
+use crate::api::cluster::mirror;
+use crate::api::cluster::node::{
+    self, Address, Condition, NodeInfo, NodeReport, Pressure, RuntimeHandler, may_set_label,
+};
 use crate::api::cluster::pod_object::Rejection;
 use crate::api::cluster::pod_status;
 use crate::api::cluster::request::{ApiError, ApiRequest, ApiResponse};
 use crate::api::cluster::requests;
-use crate::api::data_object::DataKey;
 use crate::api::eviction;
 use crate::api::names::Uid;
+use crate::api::node_facts::NodeFacts;
 use crate::api::pod::Pod;
+use crate::api::runtime_features::HandlerFeatures;
 use crate::api::time::Wall;
-use crate::api::{environment, volume_contents};
+use crate::engine::cluster::Cluster;
 use crate::engine::cluster::certificate::Certificate;
 use crate::engine::cluster::member::{Health, Member};
-use crate::engine::cluster::pods::Seen;
+use crate::engine::cluster::pods::{Bound, Seen};
 use crate::engine::cluster::reflector::Step;
 use crate::engine::config::EngineConfig;
 use crate::engine::effect::{Effect, Notice, Severity};
@@ -25,12 +29,16 @@ use crate::engine::op::{OpError, OpId};
 use crate::engine::pod::status::{self, Cause};
 use crate::engine::pod::worker::Worker;
 use k8s_openapi::api::core::v1 as core;
-use std::collections::BTreeSet;
+use std::borrow::Cow;
 use std::rc::Rc;
 
-/// The objects that a pod refers to.
-fn references(pod: &Pod) -> impl Iterator<Item = DataKey> {
-    volume_contents::references(pod).chain(environment::references(pod)).chain(pod.image_pull_secrets())
+/// This machine with the labels that the API server has of it.
+pub(super) fn with_labels<'n>(node: &'n NodeFacts, cluster: &Cluster) -> Cow<'n, NodeFacts> {
+    let of_server = cluster.member().map(|member| member.own.labels()).filter(|labels| !labels.is_empty());
+    let Some(of_server) = of_server else { return Cow::Borrowed(node) };
+    let mut labels = node.labels.clone();
+    labels.extend(of_server.clone());
+    Cow::Owned(NodeFacts { labels, ..node.clone() })
 }
 
 impl Engine {
@@ -54,6 +62,9 @@ impl Engine {
                 self.with_member(|member, step| member.certificate.observed(validity, step.rng));
             }
         }
+        if self.with_member(|member, _| member.take_changed_labels()) == Some(true) {
+            self.admission.room_changed();
+        }
     }
 
     fn api_answered(&mut self, op: OpId, result: &Result<ApiResponse, ApiError>) {
@@ -68,25 +79,18 @@ impl Engine {
     }
 
     fn pods_seen(&mut self, seen: Vec<Seen>, listed: bool) {
+        self.show_in_mirrors(&seen);
         if !seen.is_empty() || listed {
-            self.follow_data();
+            self.with_member(|member, step| member.follow(step.outbox));
             self.reject_unsupported();
+            self.follow_in_place();
             self.compare();
         }
     }
 
-    /// Follows the ConfigMaps and Secrets of the pods that run here or will run.
-    fn follow_data(&mut self) {
-        let Engine { cluster, outbox, .. } = self;
-        let Some(member) = cluster.member_mut() else { return };
-        let keys: BTreeSet<DataKey> =
-            member.pods.iter().filter_map(|(_, bound)| bound.pod.as_deref().ok()).flat_map(references).collect();
-        member.data.follow(keys, outbox);
-    }
-
     /// A record of the cluster has been written.
     pub(super) fn cluster_recorded(&mut self, op: OpId, result: Result<(), OpError>) {
-        self.with_member(|member, step| member.recorded(op, result, step.outbox));
+        self.with_member(|member, step| member.recorded(op, &result, step));
         self.cluster_data_changed();
     }
 
@@ -100,15 +104,22 @@ impl Engine {
         self.with_member(|member, step| member.certificate.done(op, result, step));
     }
 
-    /// W9: pods that wait for a ConfigMap or a Secret continue, and volumes get the new files.
+    /// W9: pods that wait for a ConfigMap, a Secret or a token continue, and volumes get the new files.
     fn cluster_data_changed(&mut self) {
-        let Some(changed) = self.with_member(|member, _| member.data.take_changed()) else { return };
-        if changed.is_empty() {
+        let Engine { cluster, workers, dirty, now, .. } = self;
+        let Some(member) = cluster.member_mut() else { return };
+        let (objects, tokens, lists) =
+            (member.data.take_changed(), member.tokens.take_changed(), member.lists.take_changed());
+        if objects.is_empty() && tokens.is_empty() && !lists {
             return;
         }
-        for (uid, worker) in &mut self.workers {
-            if worker.is_from_api_server() && worker.data_changed(&changed, self.now.boot) {
-                self.dirty.insert(uid.clone());
+        for (uid, worker) in workers.iter_mut().filter(|(_, worker)| worker.is_from_api_server()) {
+            if worker.data_changed(&objects, now.boot) {
+                dirty.insert(uid.clone());
+            }
+            if tokens.contains(uid) {
+                worker.token_changed();
+                dirty.insert(uid.clone());
             }
         }
         self.compare();
@@ -116,13 +127,13 @@ impl Engine {
 
     /// The records of the API server's pods and of their objects, found at the start.
     pub(super) fn take_cluster_records(&mut self, objects: &[(String, String)]) {
-        let Engine { cluster, desired, outbox, .. } = self;
+        let Engine { cluster, desired, outbox, now, .. } = self;
         let Some(member) = cluster.member_mut() else { return };
         for pod in desired.recorded_pods().filter(|pod| pod.is_from_api_server()) {
             member.pods.recorded(pod);
         }
         for (key, text) in objects {
-            member.data.record_found(key, text, outbox);
+            member.record_found(key, text, *now, outbox);
         }
     }
 
@@ -136,8 +147,8 @@ impl Engine {
         let desired = member.pods.iter().filter(|(_, bound)| bound.deletion.is_none());
         let desired = desired.filter_map(|(uid, bound)| {
             let pod = bound.pod.as_ref().ok()?;
-            // A pod starts only with its ConfigMaps and Secrets, and never again after its end.
-            let starts = || !bound.ended && member.data.knows(references(pod));
+            // A pod starts only with all that it needs, and never again after its end.
+            let starts = || !bound.ended && member.has_all_for(pod);
             (bound.recorded || self.workers.contains_key(uid) || starts()).then(|| pod.clone())
         });
         desired.collect()
@@ -162,7 +173,7 @@ impl Engine {
         let Engine { cluster, config, .. } = self;
         let Some(member) = cluster.member_mut() else { return };
         if let Some(bound) = member.pods.get(&worker.uid).filter(|bound| bound.deletion.is_some()) {
-            let last = complete(worker, bound.generation, config);
+            let last = complete(worker, Some(bound), config);
             member.reports.ended(&worker.uid, &worker.name, Some(last));
         }
     }
@@ -180,8 +191,10 @@ impl Engine {
         let wants = self.cluster.member().is_some_and(|member| member.wants_report(now.boot));
         let report = wants.then(|| self.node_report());
         let name = self.config.node.name.clone();
+        let of_manifests = self.workers.values().filter(|worker| !worker.is_from_api_server() && worker.is_shown());
+        let statics: Vec<Rc<Pod>> = of_manifests.filter_map(|worker| worker.pod.clone()).collect();
         self.with_member(|member, step| {
-            member.step(report.as_ref(), &name, step);
+            member.step(report.as_ref(), &name, &statics, step);
             member.arm(step.outbox);
         });
     }
@@ -194,15 +207,15 @@ impl Engine {
                 Effect::Publish { uid, name } => {
                     // A pod that was stopped for a shutdown runs again after it: its phase stays.
                     let worker = workers.get(uid).filter(|w| w.is_shown() && !w.is_held_back());
-                    if let Some(worker) = worker {
-                        let generation = member.pods.get(uid).and_then(|bound| bound.generation);
-                        member.publish(uid, name, complete(worker, generation, config));
+                    if let Some(worker) = worker.filter(|worker| !worker.is_from_api_server()) {
+                        member.publish_mirror(uid, complete(worker, None, config));
+                    } else if let Some(worker) = worker {
+                        let status = complete(worker, member.pods.get(uid), config);
+                        member.publish(uid, name, status);
                     }
                 }
                 Effect::Notice(notice) => {
-                    if let Some(request) = post(notice, &config.node.name, now.wall) {
-                        member.post(request);
-                    }
+                    member.post(post(notice, &config.node.name, now.wall));
                 }
                 _ => {}
             }
@@ -217,6 +230,41 @@ impl Engine {
         let rejected: Vec<_> = rejected.map(|(uid, name, why)| (uid.clone(), name.clone(), status_of(why))).collect();
         for (uid, name, status) in rejected {
             member.publish(&uid, &name, status);
+        }
+    }
+
+    /// A mirror that has appeared or changed shows the status of its pod.
+    fn show_in_mirrors(&mut self, seen: &[Seen]) {
+        for one in seen {
+            let Seen::Mirror(uid, _) = one else { continue };
+            let mirror = self.cluster.member().and_then(|member| member.pods.mirrors.get(uid));
+            if let Some(worker) = mirror.and_then(|mirror| self.workers.get(&mirror.of)) {
+                self.outbox.push(Effect::Publish { uid: worker.uid.clone(), name: worker.name.clone() });
+            }
+        }
+    }
+
+    /// Running pods get the labels, annotations and ephemeral containers that their objects have.
+    fn follow_in_place(&mut self) {
+        let Some(member) = self.cluster.member() else { return };
+        let changed: Vec<_> = member
+            .pods
+            .iter()
+            .filter_map(|(uid, bound)| {
+                let (worker, wanted) = (self.workers.get(uid)?, bound.pod.as_ref().ok()?);
+                worker.differs_in_place(wanted).then(|| (uid.clone(), wanted.clone()))
+            })
+            .collect();
+        for (uid, wanted) in changed {
+            self.with_worker(&uid, |worker, _, ctx| worker.follow_in_place(&wanted, ctx));
+            self.dirty.insert(uid);
+        }
+        // The conditions of readiness gates may have changed.
+        let gated = self.cluster.member().into_iter().flat_map(|member| member.pods.iter());
+        let gated = gated.filter(|(_, bound)| bound.pod.as_ref().is_ok_and(|pod| pod.spec().readiness_gates.is_some()));
+        let gated: Vec<_> = gated.map(|(uid, bound)| (uid.clone(), bound.name.clone())).collect();
+        for (uid, name) in gated {
+            self.outbox.push(Effect::Publish { uid, name });
         }
     }
 
@@ -279,9 +327,19 @@ impl Engine {
                 Condition::ready(why_not.as_deref()),
             ],
             info,
+            images: self.cluster.member().map(|member| member.images.clone()).unwrap_or_default(),
+            runtime_handlers: self.runtime.features().handlers.iter().map(handler).collect(),
             ..NodeReport::default()
         }
     }
+}
+
+fn handler((name, features): (&String, &HandlerFeatures)) -> RuntimeHandler {
+    let features = node::HandlerFeatures {
+        recursive_read_only_mounts: features.recursive_read_only_mounts,
+        user_namespaces: features.user_namespaces,
+    };
+    RuntimeHandler { name: name.clone(), features }
 }
 
 fn status_of(rejection: &Rejection) -> core::PodStatus {
@@ -290,20 +348,28 @@ fn status_of(rejection: &Rejection) -> core::PodStatus {
 }
 
 /// The status for the API server.
-fn complete(worker: &Worker, generation: Option<i64>, config: &EngineConfig) -> core::PodStatus {
+fn complete(worker: &Worker, bound: Option<&Bound>, config: &EngineConfig) -> core::PodStatus {
     let addresses = config.cluster.as_ref().map(|cluster| cluster.addresses.as_slice()).unwrap_or_default();
     let host_network = worker.pod.as_ref().is_some_and(|pod| pod.host_network());
     let mut status = worker.status.clone();
-    pod_status::complete(&mut status, addresses, host_network, generation);
+    let generation = bound.and_then(|bound| bound.generation);
+    let closed_gate = bound.and_then(|bound| bound.closed_gate.clone());
+    pod_status::complete(&mut status, addresses, host_network, generation, closed_gate);
     status
 }
 
-/// The event for the API server. None: it is about a pod that the server does not know.
-fn post(notice: &Notice, node: &str, now: Wall) -> Option<ApiRequest> {
+/// The event for the API server.
+fn post(notice: &Notice, node: &str, now: Wall) -> ApiRequest {
     let field_path = notice.pod.as_ref().zip(notice.container.as_ref()).map(|(pod, name)| pod.field_of(name));
+    // kubectl looks for the events of a mirror under the UID of its pod.
+    let of_manifest = notice.pod.as_ref().filter(|pod| !pod.is_from_api_server());
+    let mirror = of_manifest.map(|pod| mirror::name(&pod.name, node));
     let involved = match &notice.pod {
-        Some(pod) if !pod.is_from_api_server() => return None,
-        Some(pod) => Involved::Pod { name: &pod.name, uid: &pod.uid, field_path: field_path.as_deref() },
+        Some(pod) => Involved::Pod {
+            name: mirror.as_ref().unwrap_or(&pod.name),
+            uid: &pod.uid,
+            field_path: field_path.as_deref(),
+        },
         None => Involved::Node,
     };
     let event = Event {
@@ -316,5 +382,5 @@ fn post(notice: &Notice, node: &str, now: Wall) -> Option<ApiRequest> {
         last: now,
         count: 1,
     };
-    Some(requests::create_event(event.namespace(), event.object()))
+    requests::create_event(event.namespace(), event.object())
 }

@@ -6,7 +6,7 @@ use crate::api::names::{FullName, Uid};
 use crate::api::objects::Objects;
 use crate::api::pod::Pod;
 use crate::api::resize;
-use crate::engine::cluster::data;
+use crate::engine::cluster::member;
 use crate::engine::cordon;
 use crate::engine::desired::precedence;
 use crate::engine::effect::Effect;
@@ -32,7 +32,7 @@ impl Engine {
         if let Some((_, text)) = records.iter().find(|(key, _)| key == seen::KEY) {
             self.images.record_found(text, &mut self.outbox);
         }
-        let (objects, others): (Vec<_>, Vec<_>) = records.into_iter().partition(|(key, _)| data::is_key(key));
+        let (objects, others): (Vec<_>, Vec<_>) = records.into_iter().partition(|(key, _)| member::is_key(key));
         self.desired.records_found(others, &mut self.outbox);
         self.take_cluster_records(&objects);
     }

@@ -1,6 +1,7 @@
 //! Connects the garbage collection of images with the pods, and answers lists of images.
 
 use super::Engine;
+use crate::api::cluster::node::largest;
 use crate::api::control::{ImageState, ImageView, Images as ImagesReply};
 use crate::api::facts::{ImageList, ListedImage};
 use crate::api::names::{FullName, Uid};
@@ -70,7 +71,15 @@ impl Engine {
     }
 
     pub(super) fn images_answered(&mut self, result: Result<Answer, OpError>) {
+        self.report_images(&result);
         self.with_images(|_, images, inputs| images.answered(result, inputs));
+    }
+
+    /// C1: the next report of the node contains the images of this list.
+    fn report_images(&mut self, result: &Result<Answer, OpError>) {
+        if let (Some(member), Ok(Answer::Images(list))) = (self.cluster.member_mut(), result) {
+            member.images = largest(list);
+        }
     }
 
     /// E3: without a connection nothing begins.
@@ -87,6 +96,7 @@ impl Engine {
     }
 
     pub(super) fn images_listed(&mut self, op: OpId, result: Result<Answer, OpError>) {
+        self.report_images(&result);
         let Some(request) = self.requests.images.ended(op) else { return };
         let answer = match result {
             Ok(Answer::Images(list)) => Ok(Reply::Images(self.images_for_users(&list))),

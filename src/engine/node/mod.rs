@@ -351,14 +351,13 @@ impl Engine {
         let may_start = self.may_start();
         let Some(worker) = self.workers.get_mut(uid) else { return };
         let entry = self.pleg.entry(uid);
+        let member = self.cluster.member().filter(|_| worker.is_from_api_server());
         let mut ctx = Context {
             now: self.now,
             generation: self.generation,
             config: &self.config,
-            data: match self.cluster.member() {
-                Some(member) if worker.is_from_api_server() => member.data.objects(),
-                _ => self.desired.data(),
-            },
+            data: member.map_or(self.desired.data(), |member| member.data.objects()),
+            cluster: member.map(Member::values),
             rng: &mut self.rng,
             slots: &mut self.slots,
             provider_cache: &mut self.provider_cache,
@@ -372,7 +371,7 @@ impl Engine {
             short_of_disk: self.eviction.pressure().has(Condition::DiskPressure),
             network_ready: self.runtime.network_ready(),
             runtime_name: self.runtime.name(),
-            runtime_classes: self.desired.runtime_classes(),
+            runtime_classes: member.map_or(self.desired.runtime_classes(), |member| member.lists.classes()),
             runtime_features: self.runtime.features(),
         };
         f(worker, entry, &mut ctx);

@@ -366,6 +366,7 @@ impl Runtime {
             stop_signal: stop_signal_of(call).filter(|_| self.stop_signals),
             pod: call.pod.clone(),
             devices: call.process.env.iter().find(|(name, _)| name == "DEVICES").map(|(_, ids)| ids.clone()),
+            env: call.process.env.iter().cloned().collect(),
             resources: call.pod.container(&call.container).and_then(|spec| spec.resources.clone()),
             owner: Some(self.owner.clone()),
             life: Life::FOREVER,

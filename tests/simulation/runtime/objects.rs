@@ -2,6 +2,7 @@
 
 use super::Runtime;
 use k8s_openapi::api::core::v1::ResourceRequirements;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use wherry::api::facts::{
@@ -113,6 +114,7 @@ pub struct Container {
     pub resources: Option<ResourceRequirements>,
     /// The devices that a plugin gave to it.
     pub devices: Option<String>,
+    pub env: BTreeMap<String, String>,
     pub owner: Option<String>,
     pub life: Life,
     pub pid: u32,

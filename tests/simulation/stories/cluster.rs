@@ -14,7 +14,7 @@ pub fn cluster() -> EngineConfig {
 }
 
 /// A node that is registered.
-fn member() -> World {
+pub fn member() -> World {
     let mut w = node_with(cluster());
     w.run(5);
     assert!(w.api.node().is_some(), "{}", w.trace());
@@ -275,7 +275,7 @@ fn c4_a_pod_does_not_stop_because_the_copy_of_its_configmap_is_lost() {
     let before = w.running("web/main");
     w.api_away(true);
     w.kill_engine();
-    w.disk.records.retain(|key, _| !key.starts_with("objects/"));
+    w.disk.records.retain(|key, _| key.starts_with("pods/"));
     w.start();
     w.run(60);
     assert_eq!(w.running("web/main"), before, "{}", w.trace());
@@ -318,9 +318,9 @@ fn c5_a_pod_that_was_evicted_by_the_node_has_failed() {
 
 #[test]
 fn c5_a_pod_that_cannot_run_fails_with_the_remedy_and_can_be_deleted() {
-    let token = "volumes: [{name: t, projected: {sources: [{serviceAccountToken: {path: token}}]}}]";
     let claim = "volumes: [{name: c, persistentVolumeClaim: {claimName: a}}]";
-    for (spec, why) in [(token, "automountServiceAccountToken: false"), (claim, "persistentVolumeClaim")] {
+    let trust = "volumes: [{name: t, projected: {sources: [{clusterTrustBundle: {path: a, name: b}}]}}]";
+    for (spec, why) in [(claim, "persistentVolumeClaim"), (trust, "clusterTrustBundle")] {
         let mut w = member();
         w.api_pod("web", "uid-1", &format!("{ONE}, {spec}"));
         w.run(3);
@@ -347,4 +347,107 @@ fn c5_pods_of_manifests_do_not_depend_on_the_server() {
     w.run(10);
     assert!(w.api.node().is_some() && w.runs("local/main"));
     w.assert_well();
+}
+
+#[test]
+fn c1_labels_of_the_server_count_for_admission_also_after_a_reboot_without_it() {
+    let mut w = member();
+    let spec = format!("nodeSelector: {{pool: quay}}, {ONE}");
+    let mut node = w.api.node().cloned().unwrap();
+    node["metadata"]["labels"]["pool"] = json!("quay");
+    w.api_set("/api/v1/nodes", node);
+    w.run(1);
+    w.api_pod("web", "uid-1", &spec);
+    w.run(5);
+    assert!(w.runs("web/main"), "{}", w.trace());
+    w.api_away(true);
+    w.reboot(S);
+    w.run(60);
+    assert!(w.runs("web/main"), "{}", w.trace());
+    w.api_away(false);
+    w.run(20);
+    assert!(w.runs("web/main") && w.api_phase("web") == "Running", "{}", w.trace());
+}
+
+#[test]
+fn c1_the_status_has_the_images_after_their_next_list() {
+    let mut w = member();
+    w.run(900);
+    let node = w.api.node().unwrap();
+    assert!(node["status"]["images"].as_array().is_some_and(|images| !images.is_empty()), "{}", node["status"]);
+}
+
+#[test]
+fn c1_a_status_that_another_changes_is_reported_again() {
+    let mut w = member();
+    let mut node = w.api.node().cloned().unwrap();
+    for condition in node["status"]["conditions"].as_array_mut().unwrap() {
+        condition["status"] = json!("Unknown");
+    }
+    w.api_set("/api/v1/nodes", node);
+    w.run(1);
+    assert_eq!(w.api_node_ready(), "True", "{}", w.trace());
+    let patches = w.api.count("PATCH /api/v1/nodes/lab/status");
+    w.run(200);
+    assert_eq!(w.api.count("PATCH /api/v1/nodes/lab/status"), patches, "our own patch is no change of another");
+}
+
+#[test]
+fn c2_a_running_pod_follows_labels_and_ephemeral_containers_and_no_images() {
+    let mut w = member();
+    let volume = "volumes: [{name: d, downwardAPI: {items: [{path: l, fieldRef: {fieldPath: metadata.labels}}]}}]";
+    let mounts = "containers: [{name: main, image: 'busybox:1.35', volumeMounts: [{name: d, mountPath: /d}]}]";
+    w.api_pod("web", "uid-1", &format!("{mounts}, {volume}"));
+    w.run(5);
+    let first = w.running("web/main");
+    let mut pod = w.api.pod("web").cloned().unwrap();
+    pod["metadata"]["labels"] = json!({ "a": "x" });
+    pod["metadata"]["generation"] = json!(2);
+    pod["spec"]["ephemeralContainers"] = json!([{ "name": "debug", "image": "busybox:1.35" }]);
+    w.api_set("/api/v1/namespaces/default/pods", pod.clone());
+    w.run(5);
+    assert!(w.runs("web/debug"), "{}", w.trace());
+    let files = &w.volumes.files[&"uid-1".into()];
+    assert!(files.contains(&"d/l 644 a=\"x\"".to_owned()), "{files:?}");
+    assert_eq!(w.api.pod("web").unwrap()["status"]["observedGeneration"], 2);
+    // The new image does not count, and the status says so.
+    pod["spec"]["containers"][0]["image"] = json!("busybox:1.36");
+    pod["metadata"]["generation"] = json!(3);
+    w.api_set("/api/v1/namespaces/default/pods", pod);
+    w.run(5);
+    assert_eq!(w.api.pod("web").unwrap()["status"]["observedGeneration"], 2);
+    // All of it also after a restart.
+    w.restart_engine();
+    w.run(30);
+    assert_eq!(w.running("web/main"), first, "{}", w.trace());
+    let status = &w.api.pod("web").unwrap()["status"];
+    assert_eq!(
+        (&status["observedGeneration"], &status["ephemeralContainerStatuses"][0]["name"]),
+        (&json!(2), &json!("debug"))
+    );
+    w.assert_well();
+}
+
+#[test]
+fn c2_a_readiness_gate_keeps_a_pod_from_being_ready() {
+    let mut w = member();
+    w.api_pod("web", "uid-1", &format!("{ONE}, readinessGates: [{{conditionType: example.com/gate}}]"));
+    w.run(5);
+    assert!(w.runs("web/main"), "{}", w.trace());
+    assert_eq!(w.api_ready("web"), "False");
+    let mut pod = w.api.pod("web").cloned().unwrap();
+    let conditions = pod["status"]["conditions"].as_array_mut().unwrap();
+    conditions.push(json!({ "type": "example.com/gate", "status": "True" }));
+    w.api_set("/api/v1/namespaces/default/pods", pod);
+    w.run(2);
+    assert_eq!(w.api_ready("web"), "True", "{}", w.trace());
+    assert_eq!(
+        w.api.pod("web").unwrap()["status"]["conditions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|c| c["type"] == "example.com/gate")
+            .count(),
+        1
+    );
 }

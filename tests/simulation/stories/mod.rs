@@ -5,6 +5,8 @@ mod adoption;
 mod certificates;
 mod classes;
 mod cluster;
+mod cluster_mirrors;
+mod cluster_supplies;
 mod cordon;
 mod credentials;
 mod data;

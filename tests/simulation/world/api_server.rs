@@ -26,9 +26,14 @@ pub struct ApiServer {
     pub requests: Vec<(u64, String)>,
     /// Lists of pods are answered with this text instead.
     pub foreign: Option<String>,
-    /// The next lists of ConfigMaps and Secrets are refused: the Node authorizer does not know the pod yet.
+    /// The next lists of ConfigMaps and Secrets, and the next requests for tokens, are refused: the Node authorizer does not know
+    /// the pod yet.
     pub unrelated: u32,
     pub approval: Approval,
+    /// There is no service account.
+    pub no_account: bool,
+    /// The number of tokens that were issued. Each is `token-N`.
+    pub tokens: u32,
 }
 
 /// What becomes of requests for certificates.
@@ -49,6 +54,19 @@ struct Watch {
     collection: String,
     selector: String,
     from: u64,
+}
+
+/// The kind and the version of the objects of a collection.
+fn kind_of(collection: &str) -> (&'static str, &'static str) {
+    match collection.rsplit('/').next() {
+        Some("pods") => ("Pod", "v1"),
+        Some("nodes") => ("Node", "v1"),
+        Some("secrets") => ("Secret", "v1"),
+        Some("configmaps") => ("ConfigMap", "v1"),
+        Some("services") => ("Service", "v1"),
+        Some("runtimeclasses") => ("RuntimeClass", "node.k8s.io/v1"),
+        other => panic!("a list of {other:?}"),
+    }
 }
 
 /// A collection across namespaces is stored by namespace: `/api/v1/pods` lists `/api/v1/namespaces/x/pods`.
@@ -145,6 +163,25 @@ impl ApiServer {
         self.requests.iter().filter(|(_, request)| request.starts_with(text)).count()
     }
 
+    fn issue(&mut self, path: &str, body: &Value) -> (u16, Value) {
+        if self.no_account {
+            return (404, json!("NotFound"));
+        }
+        let bound = &body["spec"]["boundObjectRef"];
+        let collection = format!("{}/pods", path.split("/serviceaccounts/").next().unwrap_or_default());
+        let pod = self.object(&collection, bound["name"].as_str().unwrap_or_default());
+        if pod.is_none_or(|pod| pod["metadata"]["uid"] != bound["uid"]) {
+            return (403, json!("Forbidden"));
+        }
+        self.tokens += 1;
+        let mut answer = body.clone();
+        answer["status"] = json!({
+            "token": format!("token-{}", self.tokens),
+            "expirationTimestamp": "2027-01-15T09:00:00Z",
+        });
+        (201, answer)
+    }
+
     fn respond(&mut self, op: OpId, request: &ApiRequest) -> Option<(u16, Value)> {
         let (path, query) = request.path.split_once('?').unwrap_or((&request.path, ""));
         let query: BTreeMap<&str, String> =
@@ -172,7 +209,7 @@ impl ApiServer {
             (Method::Post, _) if path == CSRS && self.approval == Approval::Forbidden => {
                 Some((403, json!("Forbidden")))
             }
-            (Method::Post, _) if path.ends_with("/token") => Some((201, Value::Null)),
+            (Method::Post, _) if path.ends_with("/token") => Some(self.issue(path, &body)),
             (Method::Post, _) => {
                 let name = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
                 if self.object(path, &name).is_some() {
@@ -299,7 +336,7 @@ impl World {
             return self.event_in(MS, Event::Api(ApiEvent::Done { op, result }));
         }
         self.api.requests.push((self.clock.now, format!("{} {}", request.method.as_str(), request.path)));
-        let is_data = request.path.contains("/configmaps") || request.path.contains("/secrets");
+        let is_data = ["/configmaps", "/secrets", "/token"].iter().any(|part| request.path.contains(part));
         if is_data && self.api.unrelated > 0 {
             self.api.unrelated -= 1;
             return self.api_answer(op, 403, &json!({ "kind": "Status", "code": 403, "reason": "Forbidden" }));
@@ -320,15 +357,9 @@ impl World {
                 let json = item.to_string().into_bytes();
                 self.event_in(LATENCY, Event::Api(ApiEvent::Item { op, json }));
             }
-            let (kind, version) = match request.path.split('?').next().and_then(|p| p.rsplit('/').next()) {
-                Some("pods") => ("PodList", "v1"),
-                Some("nodes") => ("NodeList", "v1"),
-                Some("secrets") => ("SecretList", "v1"),
-                Some("configmaps") => ("ConfigMapList", "v1"),
-                other => panic!("a list of {other:?}"),
-            };
+            let (kind, version) = kind_of(request.path.split('?').next().unwrap_or_default());
             let metadata = json!({ "resourceVersion": self.api.version.max(1).to_string() });
-            let rest = json!({ "kind": kind, "apiVersion": version, "metadata": metadata });
+            let rest = json!({ "kind": format!("{kind}List"), "apiVersion": version, "metadata": metadata });
             return self.api_answer(op, 200, &rest);
         }
         let body = match status {
@@ -351,13 +382,9 @@ impl World {
             for (version, kind, collection, object) in &self.api.changes {
                 if *version > watch.from && belongs(collection, &watch.collection) && matches(object, &watch.selector) {
                     let mut object = object.clone();
-                    object["kind"] = json!(match collection.rsplit('/').next() {
-                        Some("pods") => "Pod",
-                        Some("nodes") => "Node",
-                        Some("secrets") => "Secret",
-                        _ => "ConfigMap",
-                    });
-                    object["apiVersion"] = json!("v1");
+                    let (kind_of_object, version) = kind_of(collection);
+                    object["kind"] = json!(kind_of_object);
+                    object["apiVersion"] = json!(version);
                     lines.push((*op, json!({ "type": kind, "object": object })));
                 }
             }

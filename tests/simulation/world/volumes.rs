@@ -2,11 +2,11 @@
 
 use super::{Item, MS, World};
 use crate::runtime::Container;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use wherry::api::mount::{ImageSource, Mount, MountSource};
 use wherry::api::names::Uid;
-use wherry::api::volume::VolumeKind;
+use wherry::api::volume::{Volume, VolumeFile, VolumeKind};
 use wherry::engine::effect::{ContainerVolumes, VolumesCall};
 use wherry::engine::event::Answer;
 use wherry::engine::op::{Code, OpError, OpId};
@@ -15,11 +15,19 @@ use wherry::engine::op::{Code, OpError, OpId};
 pub struct Volumes {
     /// Pods with mounted volumes.
     pub mounted: BTreeSet<Uid>,
+    /// The files of each pod at its last mount or update: `volume/path mode content`.
+    pub files: BTreeMap<Uid, Vec<String>>,
     /// The error of a mount; None: mounts succeed.
     pub mount_error: Option<String>,
     /// The error of a mount in a container.
     pub container_error: Option<String>,
     pub unmount_error: Option<String>,
+}
+
+fn files(volume: &Volume) -> Vec<String> {
+    let VolumeKind::Files { files, .. } = &volume.kind else { return Vec::new() };
+    let text = |f: &VolumeFile| format!("{}/{} {:o} {}", volume.name, f.path, f.mode, String::from_utf8_lossy(&f.bytes));
+    files.iter().map(text).collect()
 }
 
 impl World {
@@ -66,7 +74,8 @@ impl World {
 
     fn change_volumes(&mut self, call: &VolumesCall) {
         match call {
-            VolumesCall::Mount { uid, .. } => {
+            VolumesCall::Mount { uid, volumes } => {
+                self.volumes.files.insert(uid.clone(), volumes.iter().flat_map(files).collect());
                 let Some(name) = self.engine.pod(uid).map(|view| view.pod.name.clone()) else { return };
                 self.log(format!("Mount {}", name.name));
                 self.volumes.mounted.insert(uid.clone());

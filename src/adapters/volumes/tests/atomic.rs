@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 fn file(path: &str, mode: u32, text: &str) -> VolumeFile {
-    VolumeFile { path: path.into(), mode, bytes: text.as_bytes().to_vec() }
+    VolumeFile { path: path.into(), mode, owner: None, bytes: text.as_bytes().to_vec() }
 }
 
 /// The name of the current version.

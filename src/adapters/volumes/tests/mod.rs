@@ -130,6 +130,7 @@ pub(super) fn files(name: &str, plugin: FilesPlugin, list: &[(&str, u32, &str)])
     let file = |(path, mode, text): &(&str, u32, &str)| VolumeFile {
         path: (*path).into(),
         mode: *mode,
+        owner: None,
         bytes: text.as_bytes().to_vec(),
     };
     volume(name, VolumeKind::Files { plugin, files: list.iter().map(file).collect() })

@@ -266,11 +266,11 @@ fn a_node_adds_its_addresses_and_the_generation() {
     let mut ours = status(
         json!({ "phase": "Running", "conditions": [condition("Ready", true, "2026-11-22T07:43:31Z", json!({}))] }),
     );
-    complete(&mut ours, &["10.77.0.1".into(), "fd00::1".into()], true, Some(3));
+    complete(&mut ours, &["10.77.0.1".into(), "fd00::1".into()], true, Some(3), None);
     let value = serde_json::to_value(&ours).unwrap();
     assert_eq!((&value["podIP"], &value["podIPs"][1]["ip"]), (&"10.77.0.1".into(), &"fd00::1".into()));
     assert_eq!((&value["observedGeneration"], &value["conditions"][0]["observedGeneration"]), (&3.into(), &3.into()));
-    complete(&mut ours, &[], false, Some(0));
+    complete(&mut ours, &[], false, Some(0), None);
     assert_eq!((ours.observed_generation, ours.host_ip), (None, None));
     // A status without anything, and one with a time that JSON cannot have.
     assert!(Reported::default().patch(&UID.into(), None, &PodStatus::default()).is_none());

@@ -33,6 +33,36 @@ impl Worker {
         self.pod = Some(if list.is_empty() { pod } else { Rc::new(pod.with_ephemeral(list.to_vec())) });
     }
 
+    /// The object at the API server has labels, annotations or ephemeral containers that the pod can get now.
+    pub fn differs_in_place(&self, wanted: &Pod) -> bool {
+        let Some(pod) = self.pod.as_ref().filter(|_| self.demand.desired) else { return false };
+        let (ours, theirs) = (&pod.object.metadata, &wanted.object.metadata);
+        ours.labels != theirs.labels
+            || ours.annotations != theirs.annotations
+            || self.takes_ephemeral() && pod.ephemeral_specs() != wanted.ephemeral_specs()
+    }
+
+    pub fn follow_in_place(&mut self, wanted: &Pod, ctx: &mut Context<'_>) {
+        let Some(pod) = &self.pod else { return };
+        let takes = self.takes_ephemeral();
+        let list = if takes { wanted.ephemeral_specs() } else { pod.ephemeral_specs() }.to_vec();
+        let is_new = list != pod.ephemeral_specs();
+        let mut followed = pod.with_ephemeral(list);
+        followed.object.metadata.labels.clone_from(&wanted.object.metadata.labels);
+        followed.object.metadata.annotations.clone_from(&wanted.object.metadata.annotations);
+        self.pod = Some(Rc::new(followed));
+        // A new ephemeral container starts when the record contains it.
+        if is_new {
+            self.record.wait_for_write();
+        } else {
+            self.record.rewrite();
+        }
+        self.put_record(ctx);
+        // Files of the downward API.
+        self.volumes.outdated();
+        ctx.outbox.push(Effect::Publish { uid: self.uid.clone(), name: self.name.clone() });
+    }
+
     /// Notes the ephemeral containers that were started. The record contains them, so that none of them starts again when its dead
     /// container is gone.
     pub(super) fn note_ephemeral(&mut self, pod: &Pod, entry: &Entry, ctx: &mut Context<'_>) {

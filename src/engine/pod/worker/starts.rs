@@ -32,7 +32,8 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 fn facts<'f>(pod: &'f Pod, entry: &'f Entry, host_ips: &'f [String], ctx: &'f Context<'_>) -> Facts<'f> {
-    Facts { pod, ips: entry.ips(), host_ips, allocatable: &ctx.config.node.allocatable, objects: ctx.data }
+    let allocatable = &ctx.config.node.allocatable;
+    Facts { pod, ips: entry.ips(), host_ips, allocatable, objects: ctx.data, cluster: ctx.cluster }
 }
 
 fn has_volumes(pod: &Pod, index: usize) -> bool {
@@ -353,6 +354,11 @@ impl Worker {
             self.volumes.outdated();
         }
         in_volumes || released
+    }
+
+    /// C4: volumes get the new token, and a volume that waits for it is mounted.
+    pub fn token_changed(&mut self) {
+        self.volumes.outdated();
     }
 
     fn start_container(&mut self, index: usize, id: ContainerId, ctx: &mut Context<'_>) {

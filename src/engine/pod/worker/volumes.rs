@@ -66,7 +66,7 @@ impl Default for Mounts {
 /// The contents of all volumes.
 fn resolved(pod: &Pod, ctx: &Context<'_>) -> Result<Vec<Volume>, String> {
     let allocatable = &ctx.config.node.allocatable;
-    let facts = Facts { pod, ips: &[], host_ips: &[], allocatable, objects: ctx.data };
+    let facts = Facts { pod, ips: &[], host_ips: &[], allocatable, objects: ctx.data, cluster: ctx.cluster };
     volume_contents::resolve(facts).map_err(|unresolved| unresolved.to_string())
 }
 

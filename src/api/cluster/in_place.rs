@@ -1,0 +1,93 @@
+//! The changes of a pod's object that the running pod follows: labels, annotations and ephemeral containers. Everything else
+//! that the API server lets users change stays as it was when the node accepted the pod.
+
+use crate::api::names::annotation;
+use crate::api::pod::Pod;
+use k8s_openapi::api::core::v1 as core;
+use std::rc::Rc;
+
+/// The accepted pod, with the labels, the annotations and the ephemeral containers of `new`.
+pub fn followed(accepted: &Rc<Pod>, new: &Pod) -> Rc<Pod> {
+    let mut annotations = new.object.metadata.annotations.clone();
+    // The time at which this node saw the pod first.
+    if let (Some(annotations), Some(seen)) = (&mut annotations, annotation_of(accepted, annotation::CONFIG_SEEN)) {
+        annotations.insert(annotation::CONFIG_SEEN.to_owned(), seen.clone());
+    }
+    let same = accepted.object.metadata.labels == new.object.metadata.labels
+        && accepted.object.metadata.annotations == annotations;
+    if same && accepted.ephemeral_specs() == new.ephemeral_specs() {
+        return accepted.clone();
+    }
+    let mut pod = (**accepted).clone();
+    pod.object.metadata.labels.clone_from(&new.object.metadata.labels);
+    pod.object.metadata.annotations = annotations;
+    Rc::new(pod.with_ephemeral(new.ephemeral_specs().to_vec()))
+}
+
+fn annotation_of<'p>(pod: &'p Pod, key: &str) -> Option<&'p String> {
+    pod.object.metadata.annotations.as_ref()?.get(key)
+}
+
+/// The running pod has the whole spec of `new`, so that the node has acted on its generation.
+pub fn has_spec(accepted: &Pod, new: &Pod) -> bool {
+    let of = |pod: &Pod| core::PodSpec { ephemeral_containers: None, ..pod.spec().clone() };
+    of(accepted) == of(new)
+}
+
+/// `readinessGates`: the reason against the condition Ready, as a kubelet gives it. `stored`: the status at the server.
+pub fn closed_gate(spec: &core::PodSpec, stored: &core::PodStatus) -> Option<String> {
+    let closed = spec.readiness_gates.iter().flatten().filter_map(|gate| {
+        let name = &gate.condition_type;
+        let found = stored.conditions.iter().flatten().find(|condition| condition.type_ == *name);
+        match found.map(|condition| condition.status.as_str()) {
+            Some("True") => None,
+            Some(status) => Some(format!("the status of pod readiness gate {name:?} is not \"True\", but {status}")),
+            None => Some(format!("corresponding condition of pod readiness gate {name:?} does not exist.")),
+        }
+    });
+    let closed: Vec<String> = closed.collect();
+    (!closed.is_empty()).then(|| closed.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::document::{self, Context};
+    use serde_json::json;
+
+    fn pod(labels: &str, image: &str, seen: &str) -> Rc<Pod> {
+        let text = format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: web, labels: {{{labels}}}}}, spec: {{containers: [{{name: main, \
+             image: '{image}'}}]}}}}"
+        );
+        let mut pod = document::read(text.as_bytes(), "/m/a.yaml", Context::new("lab", "")).0.remove(0);
+        let annotations = pod.object.metadata.annotations.get_or_insert_default();
+        annotations.insert(annotation::CONFIG_SEEN.to_owned(), seen.to_owned());
+        Rc::new(pod)
+    }
+
+    #[test]
+    fn a_running_pod_follows_labels_and_no_images() {
+        let accepted = pod("a: x", "i:1", "then");
+        assert!(Rc::ptr_eq(&followed(&accepted, &pod("a: x", "i:1", "now")), &accepted));
+        let other = pod("a: z", "i:2", "now");
+        let followed = followed(&accepted, &other);
+        assert_eq!(followed.object.metadata.labels, other.object.metadata.labels);
+        assert_eq!(annotation_of(&followed, annotation::CONFIG_SEEN).map(String::as_str), Some("then"));
+        assert_eq!((followed.at(0).image.as_deref(), &followed.digest), (Some("i:1"), &accepted.digest));
+        assert!(!has_spec(&accepted, &other) && has_spec(&accepted, &pod("a: z", "i:1", "now")));
+    }
+
+    #[test]
+    fn a_gate_is_open_if_its_condition_is_true() {
+        let spec: core::PodSpec =
+            serde_json::from_value(json!({ "containers": [], "readinessGates": [{ "conditionType": "a" }] })).unwrap();
+        let stored = |conditions| serde_json::from_value(json!({ "conditions": conditions })).unwrap();
+        let condition = |status| json!([{ "type": "a", "status": status }]);
+        assert_eq!(closed_gate(&spec, &stored(condition("True"))), None);
+        let why = closed_gate(&spec, &stored(condition("False"))).unwrap();
+        assert_eq!(why, "the status of pod readiness gate \"a\" is not \"True\", but False");
+        let why = closed_gate(&spec, &stored(json!([]))).unwrap();
+        assert_eq!(why, "corresponding condition of pod readiness gate \"a\" does not exist.");
+    }
+}

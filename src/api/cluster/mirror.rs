@@ -1,0 +1,173 @@
+//! The mirror of a pod of a manifest: an object at the API server by which the scheduler and people see the pod.
+//!
+//! NodeRestriction refuses mirrors that refer to a service account, ConfigMaps or Secrets, which are local objects here anyway.
+//! *(ours)* The mirror leaves them out, and an annotation names the fields. A kubelet makes no mirror of such a pod.
+
+use crate::api::names::FullName;
+use crate::api::pod::Pod;
+use k8s_openapi::api::core::v1 as core;
+use serde_json::{Value, json};
+
+/// The UID of the mirrored pod. kubectl looks for events under it.
+pub const MIRROR: &str = "kubernetes.io/config.mirror";
+/// The digest of the mirrored pod: the same UID can have another version.
+pub const DIGEST: &str = "wherry.io/digest";
+/// The fields that the mirror leaves out.
+const OMITTED: &str = "wherry.io/mirror-omits";
+/// Each cluster has these classes.
+const SYSTEM_CLASS: &str = "system-";
+
+/// `POD-NODE`, as in a kubelet.
+pub fn name(pod: &FullName, node: &str) -> FullName {
+    FullName::new(&pod.namespace, &format!("{}-{node}", pod.name))
+}
+
+/// The object to create. `node_uid`: the UID of the node at the server.
+pub fn object(pod: &Pod, node: &str, node_uid: &str) -> String {
+    let mut spec = pod.spec().clone();
+    let mut omitted = Vec::new();
+    strip(&mut spec, &mut omitted);
+    spec.node_name = Some(node.to_owned());
+    let mut annotations = pod.object.metadata.annotations.clone().unwrap_or_default();
+    annotations.insert(MIRROR.to_owned(), pod.uid.to_string());
+    annotations.insert(DIGEST.to_owned(), pod.digest.clone());
+    if !omitted.is_empty() {
+        omitted.sort_unstable();
+        omitted.dedup();
+        annotations.insert(OMITTED.to_owned(), omitted.join(","));
+    }
+    let name = name(&pod.name, node);
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": &*name.name,
+            "namespace": &*name.namespace,
+            "labels": pod.object.metadata.labels,
+            "annotations": annotations,
+            "ownerReferences": [
+                { "apiVersion": "v1", "kind": "Node", "name": node, "uid": node_uid, "controller": true },
+            ],
+        },
+        "spec": without_nulls(serde_json::to_value(&spec).unwrap_or_default()),
+    })
+    .to_string()
+}
+
+fn without_nulls(mut value: Value) -> Value {
+    if let Value::Object(map) = &mut value {
+        map.retain(|_, value| !value.is_null());
+    }
+    value
+}
+
+/// Removes what a mirror must not have, and what depends on local objects.
+fn strip(spec: &mut core::PodSpec, omitted: &mut Vec<&'static str>) {
+    let mut take = |is_there: bool, field: &'static str| {
+        if is_there {
+            omitted.push(field);
+        }
+    };
+    take(spec.service_account_name.take().is_some_and(|name| !name.is_empty()), "serviceAccountName");
+    spec.service_account = None;
+    spec.automount_service_account_token = None;
+    take(spec.image_pull_secrets.take().is_some_and(|list| !list.is_empty()), "imagePullSecrets");
+    take(spec.ephemeral_containers.take().is_some(), "ephemeralContainers");
+    // The server would refuse a class that it does not know, and computes the value.
+    let is_system = spec.priority_class_name.as_ref().is_some_and(|name| name.starts_with(SYSTEM_CLASS));
+    if !is_system {
+        take(spec.priority_class_name.take().is_some_and(|name| !name.is_empty()), "priorityClassName");
+    }
+    spec.priority = None;
+    spec.preemption_policy = None;
+    // Of a local class. The resources of the pod contain its overhead.
+    take(spec.runtime_class_name.take().is_some_and(|name| !name.is_empty()), "runtimeClassName");
+    spec.overhead = None;
+    let mut removed = Vec::new();
+    if let Some(volumes) = &mut spec.volumes {
+        volumes.retain(|volume| {
+            let refers = refers(volume);
+            if refers {
+                removed.push(volume.name.clone());
+            }
+            !refers
+        });
+    }
+    take(!removed.is_empty(), "volumes");
+    let containers = spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten());
+    for container in containers {
+        take(container.env_from.take().is_some_and(|list| !list.is_empty()), "envFrom");
+        if let Some(env) = &mut container.env {
+            let before = env.len();
+            env.retain(|variable| {
+                let from = variable.value_from.as_ref();
+                from.is_none_or(|from| from.config_map_key_ref.is_none() && from.secret_key_ref.is_none())
+            });
+            take(env.len() < before, "env");
+        }
+        if let Some(mounts) = &mut container.volume_mounts {
+            mounts.retain(|mount| !removed.contains(&mount.name));
+        }
+    }
+}
+
+/// The volume refers to an object of the API.
+fn refers(volume: &core::Volume) -> bool {
+    let of_projected = |source: &core::VolumeProjection| source.downward_api.is_none();
+    volume.config_map.is_some()
+        || volume.secret.is_some()
+        || volume.projected.as_ref().is_some_and(|p| p.sources.iter().flatten().any(of_projected))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::document::{self, Context};
+
+    fn mirror(spec: &str) -> Value {
+        let text = format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: web, namespace: shop, labels: {{a: x}}}}, spec: {{{spec}}}}}"
+        );
+        let pod = document::read(text.as_bytes(), "/m/a.yaml", Context::new("lab", "")).0.remove(0);
+        serde_json::from_str(&object(&pod, "lab", "n-uid")).unwrap()
+    }
+
+    #[test]
+    fn a_mirror_belongs_to_its_node() {
+        let object = mirror("containers: [{name: main, image: 'i:1'}]");
+        assert_eq!(object["metadata"]["name"], "web-lab");
+        assert_eq!(object["metadata"]["ownerReferences"][0]["uid"], "n-uid");
+        assert_eq!(object["spec"]["nodeName"], "lab");
+        assert_eq!(object["spec"]["tolerations"], json!([{ "operator": "Exists", "effect": "NoExecute" }]));
+        let annotations = &object["metadata"]["annotations"];
+        assert_eq!(annotations[MIRROR], annotations["kubernetes.io/config.hash"]);
+        assert_eq!((annotations["kubernetes.io/config.source"].as_str(), annotations.get(OMITTED)), (Some("file"), None));
+    }
+
+    #[test]
+    fn a_mirror_refers_to_no_local_object() {
+        let object = mirror(
+            "serviceAccountName: robot, priorityClassName: mine, imagePullSecrets: [{name: r}], \
+             volumes: [{name: s, secret: {secretName: x}}, {name: e, emptyDir: {}}], \
+             containers: [{name: main, image: 'i:1', envFrom: [{secretRef: {name: x}}], \
+             env: [{name: A, value: b}, {name: B, valueFrom: {secretKeyRef: {name: x, key: k}}}], \
+             volumeMounts: [{name: s, mountPath: /s}, {name: e, mountPath: /e}]}]",
+        );
+        let spec = &object["spec"];
+        let container = &spec["containers"][0];
+        assert_eq!(container["env"], json!([{ "name": "A", "value": "b" }]));
+        assert_eq!((container["volumeMounts"].as_array().unwrap().len(), spec["volumes"].as_array().unwrap().len()), (1, 1));
+        for field in ["serviceAccountName", "priorityClassName", "priority", "imagePullSecrets"] {
+            assert!(spec.get(field).is_none(), "{spec}");
+        }
+        assert!(container.get("envFrom").is_none(), "{container}");
+        let omitted = &object["metadata"]["annotations"][OMITTED];
+        assert_eq!(omitted, "env,envFrom,imagePullSecrets,priorityClassName,serviceAccountName,volumes");
+    }
+
+    #[test]
+    fn a_class_of_each_cluster_stays() {
+        let object = mirror("priorityClassName: system-node-critical, containers: [{name: main, image: 'i:1'}]");
+        assert_eq!(object["spec"]["priorityClassName"], "system-node-critical");
+    }
+}

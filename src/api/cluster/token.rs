@@ -1,0 +1,221 @@
+//! A token of a service account: the answer of the API server, and its copy on the disk.
+
+use crate::api::hash;
+use crate::api::names::{FullName, Uid};
+use crate::api::registry_credentials::base64;
+use crate::api::service_token::TokenKey;
+use crate::api::time::Wall;
+use serde::{Deserialize, Serialize};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// The kind of these records. A key is `tokens/UID.HASH`.
+pub const KIND: &str = "tokens";
+const VERSION: u64 = 1;
+/// As in a kubelet, a token is replaced after a day at the latest.
+const LONGEST_USE: Duration = Duration::from_secs(24 * 3600);
+
+/// A token that the server has issued.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Grant {
+    pub token: Rc<str>,
+    /// When the answer arrived, by the clock of the node.
+    pub issued: Wall,
+    /// The lifetime that the server granted.
+    pub lifetime: Duration,
+    /// The time after `issued` for which the server accepts the token: longer than `lifetime` with
+    /// `--service-account-extend-token-expiration`.
+    pub valid: Duration,
+}
+
+/// Without the token.
+impl std::fmt::Debug for Grant {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Grant({:?} at {:?})", self.valid, self.issued)
+    }
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    spec: Option<Spec>,
+    status: Status,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec {
+    expiration_seconds: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    token: String,
+    expiration_timestamp: jiff::Timestamp,
+}
+
+/// The payload of a JSON Web Token.
+#[derive(Deserialize)]
+struct Claims {
+    exp: Option<i64>,
+}
+
+impl Grant {
+    /// Reads the answer to a request for a token. `requested`: the lifetime in the request.
+    ///
+    /// # Errors
+    /// It is not a `TokenRequest` with a token. The error shows no part of it.
+    pub fn read(body: &[u8], requested: Duration, now: Wall) -> Result<Grant, String> {
+        let unusable = || "the answer is not a TokenRequest with a token".to_owned();
+        let Answer { spec, status } = serde_json::from_slice(body).map_err(|_| unusable())?;
+        if status.token.is_empty() {
+            return Err(unusable());
+        }
+        let granted = spec.and_then(|spec| spec.expiration_seconds).filter(|seconds| *seconds > 0);
+        let lifetime = granted.map_or(requested, Duration::from_secs);
+        // The node's clock may differ from the server's: only differences of the server's times count.
+        let extension = expiration(&status.token).map(|exp| exp - status.expiration_timestamp.as_second());
+        let extension = Duration::from_secs(extension.and_then(|s| u64::try_from(s).ok()).unwrap_or(0));
+        Ok(Grant { token: status.token.into(), issued: now, lifetime, valid: lifetime.saturating_add(extension) })
+    }
+
+    /// The age at which the token is replaced: 80 % of its lifetime, or a day.
+    pub fn renewal(&self) -> Duration {
+        (self.lifetime * 4 / 5).min(LONGEST_USE)
+    }
+}
+
+/// The claim `exp`, in seconds since the Unix epoch. None: the token is of another form.
+fn expiration(token: &str) -> Option<i64> {
+    // The alphabet for URLs (RFC 7515).
+    let payload = base64(&token.split('.').nth(1)?.replace('-', "+").replace('_', "/"))?;
+    serde_json::from_str::<Claims>(&payload).ok()?.exp
+}
+
+/// A token with all that is needed to renew it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenRecord {
+    pub key: TokenKey,
+    pub pod: FullName,
+    pub account: Box<str>,
+    pub grant: Grant,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Text {
+    version: u64,
+    namespace: String,
+    pod: String,
+    uid: String,
+    account: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    audience: Option<String>,
+    seconds: u64,
+    issued: i64,
+    lifetime: u64,
+    valid: u64,
+    token: String,
+}
+
+/// The key of the record.
+pub fn key(of: &TokenKey) -> String {
+    let source = format!("{} {}", of.seconds, of.audience.as_deref().unwrap_or_default());
+    format!("{KIND}/{}.{:08x}", of.uid, hash::fnv1a(source.as_bytes()))
+}
+
+impl TokenRecord {
+    pub fn write(&self) -> String {
+        let TokenRecord { key, pod, account, grant } = self;
+        let text = Text {
+            version: VERSION,
+            namespace: pod.namespace.to_string(),
+            pod: pod.name.to_string(),
+            uid: key.uid.to_string(),
+            account: account.to_string(),
+            audience: key.audience.as_deref().map(str::to_owned),
+            seconds: key.seconds,
+            issued: grant.issued.0,
+            lifetime: grant.lifetime.as_secs(),
+            valid: grant.valid.as_secs(),
+            token: grant.token.to_string(),
+        };
+        serde_json::to_string(&text).unwrap_or_default()
+    }
+
+    /// # Errors
+    /// The text is no record of this version. The error shows no part of it.
+    pub fn read(text: &str) -> Result<TokenRecord, String> {
+        let text: Text = serde_json::from_str(text).map_err(|_| "it is not a token".to_owned())?;
+        if text.version != VERSION {
+            return Err(format!("it is not of version {VERSION}"));
+        }
+        let key = TokenKey {
+            uid: Uid::from(text.uid),
+            audience: text.audience.map(Into::into),
+            seconds: text.seconds,
+        };
+        let grant = Grant {
+            token: text.token.into(),
+            issued: Wall(text.issued),
+            lifetime: Duration::from_secs(text.lifetime),
+            valid: Duration::from_secs(text.valid),
+        };
+        Ok(TokenRecord { key, pod: FullName::new(&text.namespace, &text.pod), account: text.account.into(), grant })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const HOUR: Duration = Duration::from_secs(3607);
+
+    fn answer(exp: Option<i64>) -> Vec<u8> {
+        let text = json!({ "exp": exp, "sub": "\u{fc}\u{ff}?>" }).to_string().into_bytes();
+        let encoded = json!(k8s_openapi::ByteString(text)).as_str().unwrap().to_owned();
+        let payload = encoded.trim_end_matches('=').replace('+', "-").replace('/', "_");
+        json!({
+            "kind": "TokenRequest",
+            "spec": { "expirationSeconds": 3607 },
+            "status": { "token": format!("e30.{payload}.c2ln"), "expirationTimestamp": "2027-01-15T09:00:07Z" },
+        })
+        .to_string()
+        .into_bytes()
+    }
+
+    #[test]
+    fn the_server_may_accept_a_token_longer_than_it_says() {
+        // 2027-01-15T09:00:07Z
+        let expiration = 1_800_003_607;
+        for (exp, extension) in [(Some(expiration), 0), (Some(expiration + 31_532_393), 31_532_393), (None, 0)] {
+            let grant = Grant::read(&answer(exp), HOUR, Wall(1)).unwrap();
+            assert_eq!((grant.lifetime, grant.valid.as_secs()), (HOUR, 3607 + extension));
+            assert_eq!(grant.renewal().as_secs(), 2885);
+        }
+        let long = Grant { lifetime: HOUR * 100, ..Grant::read(&answer(None), HOUR, Wall(1)).unwrap() };
+        assert_eq!(long.renewal(), LONGEST_USE);
+    }
+
+    #[test]
+    fn an_unusable_answer_is_not_shown() {
+        for body in ["", "{}", r#"{"status":{"token":"hunter2"}}"#, r#"["hunter2"]"#] {
+            let error = Grant::read(body.as_bytes(), HOUR, Wall(1)).unwrap_err();
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_token_survives_on_the_disk() {
+        let grant = Grant::read(&answer(None), HOUR, Wall(5)).unwrap();
+        let of = TokenKey { uid: Uid::from("u-1"), audience: Some("vault".into()), seconds: 3607 };
+        let record =
+            TokenRecord { key: of.clone(), pod: FullName::new("shop", "web"), account: "default".into(), grant };
+        assert_eq!(TokenRecord::read(&record.write()), Ok(record.clone()));
+        assert!(!format!("{record:?}").contains("e30"));
+        assert_ne!(key(&of), key(&TokenKey { audience: None, ..of.clone() }));
+        assert!(key(&of).starts_with("tokens/u-1."));
+        assert!(TokenRecord::read("{}").is_err() && TokenRecord::read("").is_err());
+    }
+}

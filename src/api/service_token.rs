@@ -1,0 +1,121 @@
+//! The tokens of service accounts in the volumes of a pod. Only an API server issues them.
+
+use crate::api::names::Uid;
+use crate::api::pod::Pod;
+use k8s_openapi::api::core::v1 as core;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::rc::Rc;
+
+/// The lifetime of a token whose source names none, in seconds. A kubelet's default.
+const LIFETIME: i64 = 3600;
+
+/// Identifies a token: two sources of a pod with the same audience and lifetime share it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct TokenKey {
+    /// Of the pod.
+    pub uid: Uid,
+    /// None: the API server itself.
+    pub audience: Option<Box<str>>,
+    /// The requested lifetime.
+    pub seconds: u64,
+}
+
+impl TokenKey {
+    pub fn of(pod: &Pod, source: &core::ServiceAccountTokenProjection) -> TokenKey {
+        let audience = source.audience.as_deref().filter(|text| !text.is_empty());
+        let seconds = source.expiration_seconds.unwrap_or(LIFETIME);
+        TokenKey {
+            uid: pod.uid.clone(),
+            audience: audience.map(Into::into),
+            seconds: u64::try_from(seconds).unwrap_or_default(),
+        }
+    }
+}
+
+/// The tokens in the volumes of a pod.
+pub fn of_pod(pod: &Pod) -> impl Iterator<Item = TokenKey> {
+    let volumes = pod.spec().volumes.iter().flatten();
+    let sources = volumes.filter_map(|volume| volume.projected.as_ref()?.sources.as_ref()).flatten();
+    sources.filter_map(|source| source.service_account_token.as_ref()).map(|source| TokenKey::of(pod, source))
+}
+
+/// The user that owns the file of a token: the user of all containers, if they run as the same one. None: root owns it. The rule
+/// is a kubelet's.
+pub fn owner(pod: &Pod) -> Option<u32> {
+    let of_pod = pod.spec().security_context.as_ref().and_then(|context| context.run_as_user);
+    let user = |c: &core::Container| c.security_context.as_ref().and_then(|context| context.run_as_user).or(of_pod);
+    let mut users = pod.all_containers().map(user);
+    let first = users.next()??;
+    users.all(|user| user == Some(first)).then(|| u32::try_from(first).ok())?
+}
+
+/// The tokens in use.
+#[derive(Clone, Default)]
+pub struct Tokens(BTreeMap<TokenKey, Result<Rc<str>, String>>);
+
+impl Tokens {
+    /// # Errors
+    /// The API server has not issued it. The text is for the pod's events.
+    pub fn get(&self, key: &TokenKey) -> Result<&str, String> {
+        match self.0.get(key) {
+            Some(Ok(token)) => Ok(token),
+            Some(Err(why)) => Err(why.clone()),
+            None => Err("the API server has not issued it yet".to_owned()),
+        }
+    }
+
+    pub fn set(&mut self, key: &TokenKey, value: Result<Rc<str>, String>) {
+        self.0.insert(key.clone(), value);
+    }
+
+    pub fn remove(&mut self, key: &TokenKey) {
+        self.0.remove(key);
+    }
+}
+
+/// Without the tokens.
+impl fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} tokens", self.0.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::document::{self, Context};
+
+    fn pod(spec: &str) -> Pod {
+        let text = format!("{{apiVersion: v1, kind: Pod, metadata: {{name: web}}, spec: {{{spec}}}}}");
+        let document = document::parse(text.as_bytes(), "/m/a.yaml").unwrap().remove(0);
+        document.pod_with_unsupported("/m/a.yaml", Context::new("lab", "")).unwrap()
+    }
+
+    #[test]
+    fn the_file_belongs_to_the_user_of_all_containers() {
+        let user = |n: u32| format!("securityContext: {{runAsUser: {n}}}");
+        let container = |name: &str, more: &str| format!("{{name: {name}, image: 'i:1', {more}}}");
+        for (of_pod, a, b, expected) in [
+            (String::new(), String::new(), String::new(), None),
+            (user(7), String::new(), String::new(), Some(7)),
+            (user(7), user(8), String::new(), None),
+            (String::new(), user(8), user(8), Some(8)),
+            (String::new(), user(8), String::new(), None),
+        ] {
+            let of_pod = if of_pod.is_empty() { of_pod } else { format!("{of_pod}, ") };
+            let spec = format!("{of_pod}containers: [{}, {}]", container("a", &a), container("b", &b));
+            assert_eq!(owner(&pod(&spec)), expected, "{spec}");
+        }
+    }
+
+    #[test]
+    fn tokens_are_never_shown() {
+        let key = TokenKey { uid: Uid::from("u"), audience: None, seconds: 3607 };
+        let mut tokens = Tokens::default();
+        assert!(tokens.get(&key).is_err());
+        tokens.set(&key, Ok("hunter2".into()));
+        assert_eq!((tokens.get(&key), format!("{tokens:?}").as_str()), (Ok("hunter2"), "1 tokens"));
+    }
+}
