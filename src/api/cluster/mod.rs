@@ -8,13 +8,14 @@
 //! - `in_place`: the changes that a running pod follows;
 //! - `pod_object`: from the server's object to our pod; `pod_status`, `pod_changes`: the status of a pod for the server;
 //! - `mirror`: the mirror of a pod of a manifest;
-//! - `lease`: the sign of life of the node; `event`: events;
+//! - `lease`: the sign of life of the node; `event`: events; `diary`: events that wait, on the disk;
 //! - `data_record`: a ConfigMap or a Secret on the disk; `token`: a token of a service account; `reduced`: services and RuntimeClasses;
 //! - `bootstrap`: the token and the pin with which a machine joins; `certificate`: requests for a certificate.
 
 pub mod bootstrap;
 pub mod certificate;
 pub mod data_record;
+pub mod diary;
 pub mod event;
 pub mod in_place;
 pub mod items;

@@ -3,17 +3,18 @@
 use super::backoff::{Backoff, CONNECTION};
 use super::certificate::Certificate;
 use super::data::Data;
+use super::diary::Diary;
 use super::lease::{Lease, Renewal};
 use super::lists::Lists;
 use super::node::{Node, Progress};
 use super::own_node::{self, Observed, OwnNode};
 use super::pods::{Pods, Seen};
-use super::posts::Posts;
 use super::reflector::Step;
 use super::reports::Reports;
 use super::tokens::{Tokens, Wanted};
 use crate::api::cluster::node::{Image, NodeReport};
-use crate::api::cluster::request::{ApiError, ApiRequest, ApiResponse};
+use crate::api::cluster::request::{ApiError, ApiResponse};
+use crate::api::cluster::diary::{self, Entry};
 use crate::api::cluster::{data_record, reduced, token};
 use crate::api::data_object::DataKey;
 use crate::api::environment::{self, ClusterValues};
@@ -35,7 +36,7 @@ use std::rc::Rc;
 const DEFAULT_ACCOUNT: &str = "default";
 
 /// The kinds of the records of what pods need from the server.
-pub const KINDS: [&str; 4] = [data_record::KIND, token::KIND, reduced::KIND, own_node::KIND];
+pub const KINDS: [&str; 5] = [data_record::KIND, token::KIND, reduced::KIND, own_node::KIND, diary::KIND];
 
 fn kind(key: &str) -> &str {
     key.split_once('/').map_or(key, |(kind, _)| kind)
@@ -63,7 +64,7 @@ pub struct Member {
     pub tokens: Tokens,
     pub lists: Lists,
     pub reports: Reports,
-    posts: Posts,
+    diary: Diary,
     labels: Labels,
     pub health: Health,
     /// As the runtime last listed them.
@@ -112,7 +113,7 @@ impl Member {
             tokens: Tokens::default(),
             lists: Lists::default(),
             reports: Reports::default(),
-            posts: Posts::default(),
+            diary: Diary::new(node),
             labels: Labels::AsBefore,
             health: Health::default(),
             images: Vec::new(),
@@ -128,8 +129,8 @@ impl Member {
     }
 
     /// An event for the server.
-    pub fn post(&mut self, request: ApiRequest) {
-        self.posts.push(request);
+    pub fn post(&mut self, entry: Entry, now: Boot, outbox: &mut Outbox) {
+        self.diary.push(entry, now, outbox);
     }
 
     pub fn publish(&mut self, uid: &Uid, name: &FullName, status: core::PodStatus) {
@@ -145,12 +146,17 @@ impl Member {
         }
     }
 
+    /// Reports what has ended by itself.
+    pub fn expire(&mut self, step: &mut Step<'_>) {
+        self.certificate.watch_expiry(step);
+        self.tokens.expire(step.now, step.outbox);
+    }
+
     /// Begins the requests that are due. `report`: if `wants_report`.
     ///
     /// `statics`: the pods of manifests that are shown here.
     pub fn step(&mut self, report: Option<&NodeReport>, name: &str, statics: &[Rc<Pod>], step: &mut Step<'_>) {
-        self.certificate.watch_expiry(step);
-        self.tokens.expire(step.now, step.outbox);
+        self.diary.write(step.now, step.outbox);
         if let Server::Away { backoff, .. } = &self.server {
             // One request tries the connection.
             if backoff.is_due(step.now) && !self.node.is_busy() {
@@ -175,7 +181,7 @@ impl Member {
         self.tokens.step(step);
         self.lists.step(step);
         self.reports.step(step);
-        self.posts.step(step);
+        self.diary.step(step);
     }
 
     /// Sets the timer to the next deadline.
@@ -194,13 +200,13 @@ impl Member {
                 self.lists.next(),
                 self.reports.next(),
                 self.pods.mirrors.next(),
-                self.posts.next(),
+                self.diary.next(),
             ]
             .into_iter()
             .flatten()
             .min(),
         };
-        let at = [at, self.tokens.next_end()].into_iter().flatten().min();
+        let at = [at, self.tokens.next_end(), self.diary.next_write()].into_iter().flatten().min();
         if at != self.armed {
             self.armed = at;
             outbox.push(Effect::Timer { key: TimerKey::Cluster, at });
@@ -281,7 +287,7 @@ impl Member {
                 || self.lists.ended(op, result, step)
                 || self.pods.mirrors.ended(op, result, step)
                 || self.reports.answered(op, result, step)
-                || self.posts.ended(op, result, step);
+                || self.diary.ended(op, result, step);
         }
         (Vec::new(), false)
     }
@@ -340,6 +346,7 @@ impl Member {
     pub fn record_found(&mut self, key: &str, text: &str, now: Now, outbox: &mut Outbox) {
         match kind(key) {
             token::KIND => self.tokens.record_found(key, text, now, outbox),
+            diary::KIND => self.diary.record_found(key, text, outbox),
             own_node::KIND => self.own.record_found(key, text, outbox),
             reduced::KIND => self.lists.record_found(key, text, outbox),
             _ => self.data.record_found(key, text, outbox),
@@ -368,7 +375,14 @@ impl Member {
     fn server_answers(&mut self, step: &mut Step<'_>) {
         let Server::Away { since, .. } = &self.server else { return };
         let away = step.now.since(*since).as_secs();
-        let message = format!("the API server answers again after {away} s");
+        let message = match self.diary.hurry() {
+            (0, 0) => format!("the API server answers again after {away} s"),
+            (events, 0) => format!("the API server answers again after {away} s; {events} events of that time follow"),
+            (events, dropped) => format!(
+                "the API server answers again after {away} s; the last {events} events of that time follow, {dropped} \
+                 older ones are lost"
+            ),
+        };
         step.outbox.emit_node_event(Severity::Normal, Reason::ApiServerConnected, message);
         self.server = Server::Answers;
         self.reported = None;
@@ -381,7 +395,6 @@ impl Member {
         self.tokens.hurry();
         self.lists.hurry();
         self.reports.hurry();
-        self.posts.hurry();
     }
 
     fn server_is_away(&mut self, why: &str, step: &mut Step<'_>) {
@@ -396,6 +409,7 @@ impl Member {
                 let mut backoff = Backoff::default();
                 backoff.failed(CONNECTION, step.now, step.rng);
                 self.server = Server::Away { since: step.now, why: why.to_owned(), backoff };
+                self.diary.keep(step.now);
             }
         }
     }

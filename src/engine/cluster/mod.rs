@@ -7,6 +7,7 @@
 pub mod backoff;
 pub mod certificate;
 pub mod data;
+pub mod diary;
 pub mod lease;
 pub mod lists;
 pub mod member;
@@ -14,7 +15,6 @@ pub mod mirrors;
 pub mod node;
 pub mod own_node;
 pub mod pods;
-pub mod posts;
 pub mod reflector;
 pub mod reports;
 pub mod tokens;

@@ -2,15 +2,14 @@
 //! reported, and their deletion is confirmed when nothing of them is left.
 
 use super::Engine;
-use crate::api::cluster::event::{Event, Involved};
+use crate::api::cluster::diary::{Entry, Subject};
 use crate::api::cluster::mirror;
 use crate::api::cluster::node::{
     self, Address, Condition, NodeInfo, NodeReport, Pressure, RuntimeHandler, may_set_label,
 };
 use crate::api::cluster::pod_object::Rejection;
 use crate::api::cluster::pod_status;
-use crate::api::cluster::request::{ApiError, ApiRequest, ApiResponse};
-use crate::api::cluster::requests;
+use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::eviction;
 use crate::api::names::Uid;
 use crate::api::node_facts::NodeFacts;
@@ -183,6 +182,7 @@ impl Engine {
         if self.cluster.member().is_none() {
             return;
         }
+        self.with_member(|member, step| member.expire(step));
         self.publish_to_cluster();
         self.confirm_deletions();
         let now = self.now;
@@ -202,6 +202,7 @@ impl Engine {
     fn publish_to_cluster(&mut self) {
         let Engine { cluster, outbox, workers, config, now, .. } = self;
         let Some(member) = cluster.member_mut() else { return };
+        let mut posts = Vec::new();
         for effect in &outbox.effects {
             match effect {
                 Effect::Publish { uid, name } => {
@@ -215,10 +216,13 @@ impl Engine {
                     }
                 }
                 Effect::Notice(notice) => {
-                    member.post(post(notice, &config.node.name, now.wall));
+                    posts.push(entry(notice, &config.node.name, now.wall));
                 }
                 _ => {}
             }
+        }
+        for entry in posts {
+            member.post(entry, now.boot, outbox);
         }
     }
 
@@ -359,28 +363,16 @@ fn complete(worker: &Worker, bound: Option<&Bound>, config: &EngineConfig) -> co
 }
 
 /// The event for the API server.
-fn post(notice: &Notice, node: &str, now: Wall) -> ApiRequest {
-    let field_path = notice.pod.as_ref().zip(notice.container.as_ref()).map(|(pod, name)| pod.field_of(name));
-    // kubectl looks for the events of a mirror under the UID of its pod.
-    let of_manifest = notice.pod.as_ref().filter(|pod| !pod.is_from_api_server());
-    let mirror = of_manifest.map(|pod| mirror::name(&pod.name, node));
-    let involved = match &notice.pod {
-        Some(pod) => Involved::Pod {
-            name: mirror.as_ref().unwrap_or(&pod.name),
-            uid: &pod.uid,
-            field_path: field_path.as_deref(),
-        },
-        None => Involved::Node,
-    };
-    let event = Event {
-        involved,
-        node,
-        is_warning: notice.severity == Severity::Warning,
-        reason: notice.reason.as_str(),
-        message: &notice.message,
-        first: now,
-        last: now,
-        count: 1,
-    };
-    requests::create_event(event.namespace(), event.object())
+fn entry(notice: &Notice, node: &str, now: Wall) -> Entry {
+    let subject = notice.pod.as_ref().map(|pod| {
+        // kubectl looks for the events of a mirror under the UID of its pod.
+        let mirror = (!pod.is_from_api_server()).then(|| mirror::name(&pod.name, node));
+        Subject {
+            namespace: pod.name.namespace.to_string(),
+            name: mirror.as_ref().unwrap_or(&pod.name).name.to_string(),
+            uid: pod.uid.to_string(),
+            field: notice.container.as_ref().map(|name| pod.field_of(name)),
+        }
+    });
+    Entry::new(subject, notice.severity == Severity::Warning, notice.reason.as_str(), &notice.message, now)
 }

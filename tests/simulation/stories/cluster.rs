@@ -22,7 +22,7 @@ pub fn member() -> World {
 }
 
 /// With a pod that runs.
-fn running(name: &str) -> World {
+pub fn running(name: &str) -> World {
     let mut w = member();
     w.api_pod(name, "uid-1", ONE);
     w.run(3);

@@ -5,6 +5,7 @@ mod adoption;
 mod certificates;
 mod classes;
 mod cluster;
+mod cluster_diary;
 mod cluster_mirrors;
 mod cluster_supplies;
 mod cordon;

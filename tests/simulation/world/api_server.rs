@@ -152,6 +152,11 @@ impl ApiServer {
         self.object("/api/v1/nodes", "lab")
     }
 
+    /// The objects of all collections that end like this.
+    pub fn all(&self, collection: &str) -> impl Iterator<Item = &Value> {
+        self.objects.iter().filter(move |((of, _), _)| of.ends_with(collection)).map(|(_, object)| object)
+    }
+
     pub fn events(&self) -> Vec<String> {
         let of = |(collection, _): &(String, String)| collection.ends_with("/events");
         let events = self.objects.iter().filter(|(key, _)| of(key)).map(|(_, event)| event);

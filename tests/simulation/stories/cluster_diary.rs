@@ -1,0 +1,63 @@
+//! C7: events of the time without the server are kept and posted later.
+
+use crate::stories::cluster::running;
+use crate::world::{S, World};
+use serde_json::Value;
+
+/// The events at the server with this reason.
+fn events(w: &World, reason: &str) -> Vec<Value> {
+    w.api.all("/events").filter(|event| event["reason"] == reason).cloned().collect()
+}
+
+#[test]
+fn c7_events_of_an_absence_survive_a_power_cut_with_their_times() {
+    let mut w = running("web");
+    w.api_away(true);
+    w.exit_of("web/main", 3);
+    w.run(20);
+    assert!(w.disk.records.keys().any(|key| key.starts_with("diary/")), "{:?}", w.disk.records.keys());
+    w.reboot(S);
+    w.run(30);
+    let at = w.wall_now().whole_seconds().unwrap();
+    w.run(3600);
+    w.api_away(false);
+    w.run(20);
+    // Before the absence, during it, and after the boot.
+    let started = events(&w, "Started");
+    assert_eq!((started.len(), &started[0]["count"]), (1, &serde_json::json!(3)), "{}", w.trace());
+    assert!(started[0]["lastTimestamp"].as_str().unwrap() <= at.as_str(), "{} {at}", started[0]);
+    let back = events(&w, "ApiServerConnected");
+    let message = back.last().unwrap()["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("events of that time follow"), "{message}");
+    w.run(30);
+    assert!(!w.disk.records.keys().any(|key| key.starts_with("diary/")), "{:?}", w.disk.records.keys());
+}
+
+#[test]
+fn c7_a_long_absence_keeps_a_bounded_diary() {
+    let mut w = running("web");
+    w.api_away(true);
+    for _ in 0..24 {
+        w.exit_of("web/main", 3);
+        w.run(900);
+    }
+    let parts = w.disk.records.keys().filter(|key| key.starts_with("diary/")).count();
+    assert_eq!(parts, 1, "a repeated event takes no more room");
+    w.api_away(false);
+    w.run(60);
+    // The same again and again is one event.
+    let started = events(&w, "Started");
+    assert_eq!((started.len(), &started[0]["count"]), (1, &serde_json::json!(25)), "{started:?}");
+    assert!(w.runs("web/main"));
+}
+
+#[test]
+fn c7_an_event_that_occurs_again_is_counted_at_the_server() {
+    let mut w = running("web");
+    for _ in 0..3 {
+        w.exit_of("web/main", 3);
+        w.run(100);
+    }
+    let started = events(&w, "Started");
+    assert_eq!((started.len(), &started[0]["count"]), (1, &serde_json::json!(4)), "{started:?}");
+}
