@@ -154,8 +154,12 @@ fn a_machine_joins_with_a_token_runs_pods_and_leaves() {
     let refused = join(&agent, &arguments(plane, &token, &other));
     assert!(refused.code == Some(1) && refused.err.contains("run wherry leave"), "{refused:?}");
     // With pods of the cluster, the node leaves only with force.
-    ok_with(&admin, "create -f -", &deployment("web", 1, node, &json!({})));
+    ok(&admin, "create configmap words --from-literal=greeting=hello");
+    let more = json!({ "envFrom": [{ "configMapRef": { "name": "words" } }] });
+    ok_with(&admin, "create -f -", &deployment("web", 1, node, &more));
     plane.wait("the pod runs", |plane| all_run(plane, namespace, 1));
+    let objects = |agent: &Agent| fs::read_dir(agent.root().join("records/objects")).map_or(0, Iterator::count);
+    assert_eq!(objects(&agent), 1);
     let leave = |more: &[&str]| {
         let mut command = agent.command_of("leave");
         command.arg("--no-restart").args(more);
@@ -172,7 +176,7 @@ fn a_machine_joins_with_a_token_runs_pods_and_leaves() {
     agent.run();
     agent.wait("the pods of the cluster are gone", |a| a.cri().sandboxes(namespace).is_empty());
     assert_eq!(container(&agent.wait_running("local")), container(&local), "the local pod was not restarted");
-    assert!(agent.root().join("records/objects").read_dir().map_or(true, |mut d| d.next().is_none()));
+    agent.wait("the objects of the cluster are gone", |a| objects(a) == 0);
     // No node is there to confirm the deletion.
     ok(&admin, &format!("delete namespace {namespace} --wait=false"));
     ok(&admin, "delete pods --all --grace-period=0 --force");

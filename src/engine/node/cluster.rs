@@ -22,7 +22,8 @@ use crate::engine::cluster::member::{Health, Member};
 use crate::engine::cluster::pods::{Bound, Seen};
 use crate::engine::cluster::reflector::Step;
 use crate::engine::config::EngineConfig;
-use crate::engine::effect::{Effect, Notice, Severity};
+use crate::engine::context::Owner;
+use crate::engine::effect::{Effect, Notice, RecordChange, Severity};
 use crate::engine::event::{Answer, ApiEvent};
 use crate::engine::op::{OpError, OpId};
 use crate::engine::pod::status::{self, Cause};
@@ -127,7 +128,13 @@ impl Engine {
     /// The records of the API server's pods and of their objects, found at the start.
     pub(super) fn take_cluster_records(&mut self, objects: &[(String, String)]) {
         let Engine { cluster, desired, outbox, now, .. } = self;
-        let Some(member) = cluster.member_mut() else { return };
+        let Some(member) = cluster.member_mut() else {
+            // The node has left its cluster: the Secrets and tokens of its pods do not stay.
+            for (key, _) in objects {
+                outbox.record(Owner::Cluster, RecordChange::Delete { key: key.clone() });
+            }
+            return;
+        };
         for pod in desired.recorded_pods().filter(|pod| pod.is_from_api_server()) {
             member.pods.recorded(pod);
         }

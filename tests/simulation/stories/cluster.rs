@@ -307,6 +307,18 @@ fn c4_a_pod_has_its_configmap_offline() {
 }
 
 #[test]
+fn c4_a_node_that_has_left_its_cluster_keeps_nothing_of_it() {
+    let mut w = with_configmap(0);
+    let kinds = ["objects/", "tokens/", "lists/", "cluster/", "diary/"];
+    let of_cluster = |w: &World| w.disk.records.keys().filter(|key| kinds.iter().any(|k| key.starts_with(k))).count();
+    assert!(of_cluster(&w) > 0, "{:?}", w.disk.records.keys());
+    w.config.cluster = None;
+    w.restart_engine();
+    w.run(60);
+    assert!(!w.runs("web/main") && of_cluster(&w) == 0, "{:?} {}", w.disk.records.keys(), w.trace());
+}
+
+#[test]
 fn c5_a_pod_that_was_evicted_by_the_node_has_failed() {
     let mut w = running("web");
     w.kill_uid("uid-1".into(), wherry::engine::pod::kill::TerminationSource::Eviction, Some(1));
