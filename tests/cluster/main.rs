@@ -14,6 +14,7 @@ mod controllers;
 mod credentials;
 mod join;
 mod network;
+mod operations;
 mod outage;
 mod scheduling;
 mod start;

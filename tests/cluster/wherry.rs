@@ -61,7 +61,7 @@ pub fn name(pod: &Value) -> String {
 }
 
 /// The ids of the running containers in a namespace.
-fn running(cri: &mut Cri, namespace: &str) -> Vec<String> {
+pub fn running(cri: &mut Cri, namespace: &str) -> Vec<String> {
     let all = cri.containers(namespace).into_iter();
     all.filter(|c| c.state.enum_value() == Ok(ContainerState::CONTAINER_RUNNING)).map(|c| c.id).collect()
 }

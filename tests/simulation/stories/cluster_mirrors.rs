@@ -1,4 +1,4 @@
-//! C6: the pods of manifests have mirrors at the API server.
+//! C8: the pods of manifests have mirrors at the API server.
 
 use crate::runtime::Life;
 use crate::story::{ONE, node_with};
@@ -21,7 +21,7 @@ fn mirrored() -> World {
 }
 
 #[test]
-fn c6_a_pod_of_a_manifest_has_a_mirror_with_its_status() {
+fn c8_a_pod_of_a_manifest_has_a_mirror_with_its_status() {
     let mut w = mirrored();
     let object = mirror(&w).unwrap();
     assert_eq!(object["status"]["phase"], "Running", "{object:#}");
@@ -38,7 +38,7 @@ fn c6_a_pod_of_a_manifest_has_a_mirror_with_its_status() {
 }
 
 #[test]
-fn c6_a_mirror_that_a_user_deletes_is_created_again_and_the_pod_runs_on() {
+fn c8_a_mirror_that_a_user_deletes_is_created_again_and_the_pod_runs_on() {
     let mut w = mirrored();
     let before = w.running("local/main");
     let mut object = mirror(&w).cloned().unwrap();
@@ -57,7 +57,7 @@ fn c6_a_mirror_that_a_user_deletes_is_created_again_and_the_pod_runs_on() {
 }
 
 #[test]
-fn c6_a_mirror_ends_with_its_pod_and_follows_its_version() {
+fn c8_a_mirror_ends_with_its_pod_and_follows_its_version() {
     let mut w = mirrored();
     let digest = |w: &World| mirror(w).map(|m| m["metadata"]["annotations"]["wherry.io/digest"].clone());
     let first = digest(&w);
@@ -79,7 +79,7 @@ fn c6_a_mirror_ends_with_its_pod_and_follows_its_version() {
 }
 
 #[test]
-fn c6_pods_that_change_during_an_absence_are_mirrored_later() {
+fn c8_pods_that_change_during_an_absence_are_mirrored_later() {
     let mut w = node_with(cluster());
     w.api_away(true);
     w.file("local", ONE);

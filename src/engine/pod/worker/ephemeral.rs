@@ -44,22 +44,18 @@ impl Worker {
 
     pub fn follow_in_place(&mut self, wanted: &Pod, ctx: &mut Context<'_>) {
         let Some(pod) = &self.pod else { return };
-        let takes = self.takes_ephemeral();
-        let list = if takes { wanted.ephemeral_specs() } else { pod.ephemeral_specs() }.to_vec();
-        let is_new = list != pod.ephemeral_specs();
-        let mut followed = pod.with_ephemeral(list);
+        let mut followed = (**pod).clone();
         followed.object.metadata.labels.clone_from(&wanted.object.metadata.labels);
         followed.object.metadata.annotations.clone_from(&wanted.object.metadata.annotations);
+        let is_new = self.takes_ephemeral() && followed.ephemeral_specs() != wanted.ephemeral_specs();
         self.pod = Some(Rc::new(followed));
-        // A new ephemeral container starts when the record contains it.
-        if is_new {
-            self.record.wait_for_write();
-        } else {
-            self.record.rewrite();
-        }
-        self.put_record(ctx);
         // Files of the downward API.
         self.volumes.outdated();
+        if is_new {
+            return self.set_ephemeral(wanted.ephemeral_specs().to_vec(), ctx);
+        }
+        self.record.rewrite();
+        self.put_record(ctx);
         ctx.outbox.push(Effect::Publish { uid: self.uid.clone(), name: self.name.clone() });
     }
 
