@@ -62,7 +62,9 @@ pods, see
 .I /var/lib/wherry
 state that survives a restart;
 .I kubectl
-in it has the certificates of the API for kubectl
+in it has the certificates of the API for kubectl,
+.I server
+those of the server of a cluster's node
 .TP
 .I /var/log/pods
 output of containers

@@ -6,7 +6,7 @@ use super::descriptors;
 use super::dump::{self, AgentParts};
 use super::event_cache::EventCache;
 use super::event_recorder::EventRecorder;
-use super::kube::{Answered, Kube};
+use super::kube::{Answered, Kube, NodeServer, log_part};
 use super::{Agent, views};
 use crate::adapters::cgroups::CgroupUsage;
 use crate::adapters::manifests::Manifests;
@@ -64,19 +64,21 @@ struct Drive<'a> {
     requests: Vec<ControlEvent>,
     /// None while the API is not served.
     kube: Option<&'a mut Kube>,
+    /// None while the node's server does not exist.
+    node_server: Option<&'a mut NodeServer>,
     answered: Vec<Answered>,
 }
 
 impl Agent {
     pub(super) fn drive_server(&mut self, now: Now) {
-        let (view, server, mut kube) = self.view(now);
+        let (view, server, mut kube, node_server) = self.view(now);
         if let Some(kube) = &mut kube
             && let Some(has_changed) = kube.follow(&view, server.has_connections(ListenerKind::Kubectl))
         {
             server.wake(has_changed);
         }
         let registry = view.parts.event_loop.registry();
-        let mut drive = Drive { view, requests: Vec::new(), kube, answered: Vec::new() };
+        let mut drive = Drive { view, requests: Vec::new(), kube, node_server, answered: Vec::new() };
         let unfinished = server.drive(registry, now.boot, &mut drive);
         let Drive { requests, answered, .. } = drive;
         if unfinished {
@@ -85,6 +87,7 @@ impl Agent {
         self.carry_out_answers(answered, now);
         self.take_requests(requests, now);
         self.answer_changes(now);
+        self.report_node_server();
     }
 
     /// The response of the Kubernetes API to a request that the engine has answered; None if the request goes on. The answer comes
@@ -96,26 +99,40 @@ impl Agent {
         now: Now,
     ) -> Result<Option<Response>, Result<Reply, RequestError>> {
         match self.view(now) {
-            (view, _, Some(kube)) => kube.answered(&view, ticket, answer),
+            (view, _, Some(kube), _) => kube.answered(&view, ticket, answer),
             _ => Err(answer),
         }
     }
 
+    /// The same for the node's server.
+    pub(super) fn node_server_answered(
+        &mut self,
+        ticket: Ticket,
+        answer: Result<Reply, RequestError>,
+        now: Now,
+    ) -> Result<Option<Response>, Result<Reply, RequestError>> {
+        let (view, _, _, Some(node_server)) = self.view(now) else { return Err(answer) };
+        let mut orders = Vec::new();
+        let response = node_server.answered(&view, ticket, answer, &mut orders)?;
+        self.carry_out_answers(orders, now);
+        Ok(response)
+    }
+
     /// Closes the connections of clients whose certificates are not valid any more.
     pub(super) fn close_revoked(&mut self, now: Now) -> usize {
-        let (view, server, kube) = self.view(now);
+        let (view, server, kube, node_server) = self.view(now);
         let Some(kube) = kube else { return 0 };
         let revoked = kube.revoked();
         let registry = view.parts.event_loop.registry();
-        let mut drive = Drive { view, requests: Vec::new(), kube: Some(kube), answered: Vec::new() };
+        let mut drive = Drive { view, requests: Vec::new(), kube: Some(kube), node_server, answered: Vec::new() };
         let closed = server.close_clients(registry, revoked, &mut drive);
         let requests = drive.requests;
         self.take_requests(requests, now);
         closed
     }
 
-    /// The data that the server shows, the server, and the Kubernetes API if it is served.
-    pub(super) fn view(&mut self, now: Now) -> (View<'_>, &mut Server, Option<&mut Kube>) {
+    /// The data that the server shows, the server, and the Kubernetes API and the node's server if they are served.
+    pub(super) fn view(&mut self, now: Now) -> (View<'_>, &mut Server, Option<&mut Kube>, Option<&mut NodeServer>) {
         let parts = AgentParts {
             timers: &self.sources.timers,
             helpers: &self.sources.helpers,
@@ -148,7 +165,7 @@ impl Agent {
             started: self.process.started,
             now,
         };
-        (view, &mut self.server, self.kube.get())
+        (view, &mut self.server, self.kube.get(), self.node_server.get())
     }
 }
 
@@ -158,6 +175,9 @@ impl Content for Drive<'_> {
             // Necessary for a client that has connected in this turn. It was the first one, so there are no watches to wake.
             let _ = kube.follow(&self.view, true);
             return kube.answer(&self.view, request, &mut self.answered);
+        }
+        if let (Route::Node, Some(node_server)) = (request.route, &mut self.node_server) {
+            return node_server.answer(&self.view, request, &mut self.answered);
         }
         if request.route == Route::KubectlReload {
             self.answered.push(Answered::Reload(request.ticket));
@@ -186,11 +206,18 @@ impl Content for Drive<'_> {
     }
 
     fn api_part(&mut self, cursor: &mut ApiCursor, out: &mut Vec<u8>) -> Part {
-        self.kube.as_mut().map_or(Part::End, |kube| kube.part(&self.view, cursor, out))
+        match (cursor, &mut self.kube) {
+            (ApiCursor::Log(log), _) => log_part(&self.view, log.as_mut(), out),
+            (cursor, Some(kube)) => kube.part(&self.view, cursor, out),
+            (_, None) => Part::End,
+        }
     }
 
-    fn acceptor(&mut self) -> Option<Acceptor> {
-        self.kube.as_ref().map(|kube| kube.acceptor())
+    fn acceptor(&mut self, listener_kind: ListenerKind) -> Option<Acceptor> {
+        match listener_kind {
+            ListenerKind::Node => self.node_server.as_ref().map(|server| server.acceptor()),
+            _ => self.kube.as_ref().map(|kube| kube.acceptor()),
+        }
     }
 
     fn client_of(&mut self, certificate: &[u8]) -> Result<Rc<Client>, Failure> {
@@ -240,6 +267,7 @@ impl View<'_> {
             | Route::Images
             | Route::KubectlReload => Response::later(),
             // Not served yet, or any more.
+            Route::Node => Response::text(503, "the server is not ready"),
             Route::Api => api::failure(&Failure::service_unavailable("the API is not ready")),
         }
     }

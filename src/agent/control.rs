@@ -28,6 +28,9 @@ impl Agent {
                     if let Some(kube) = self.kube.get() {
                         kube.gone(Ticket(id));
                     }
+                    if let Some(node_server) = self.node_server.get() {
+                        node_server.gone(Ticket(id));
+                    }
                     Event::RequestGone { id: RequestId(id) }
                 }
             });
@@ -41,7 +44,9 @@ impl Agent {
         if let Ok(Reply::Retried { pod, outcome }) = &answer {
             log::info!("pod={pod} reason=Retried outcome={:?}", outcome.to_string());
         }
-        let response = match self.kube_answered(Ticket(id.0), answer, now) {
+        let ticket = Ticket(id.0);
+        let answered = self.kube_answered(ticket, answer, now);
+        let response = match answered.or_else(|answer| self.node_server_answered(ticket, answer, now)) {
             Ok(None) => return,
             Ok(Some(response)) => response,
             Err(answer) => control::response(answer),

@@ -142,6 +142,9 @@ fn place(listener_kind: ListenerKind, config: &Config) -> String {
         ListenerKind::ReadOnly => {
             format!("the read-only port {}", config.read_only().map(|a| a.to_string()).unwrap_or_default())
         }
+        ListenerKind::Node => {
+            format!("the node's server {}", config.node_server().map(|a| a.to_string()).unwrap_or_default())
+        }
         ListenerKind::Kubectl => {
             format!("the port for kubectl {}", config.kubectl().map(|a| a.to_string()).unwrap_or_default())
         }

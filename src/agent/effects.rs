@@ -241,6 +241,9 @@ impl Agent {
                 if let Some(kube) = self.kube.get() {
                     kube.pod_changed(&name, self.engine.pod(&uid).as_ref());
                 }
+                if self.node_server.get().is_some() {
+                    self.server.wake_logs();
+                }
                 if self.report_change(&uid, &name, now) && self.server.has_watches(Route::Pods) {
                     let mut line = Vec::with_capacity(4096);
                     match self.engine.pod(&uid) {

@@ -91,7 +91,7 @@ impl Agent {
         }
         let news = self.reporting.recorder.pods.remove(uid).is_some();
         if news {
-            let message = "the pod has stopped and no manifest defines it; its files are being removed";
+            let message = "the pod has stopped and its manifest or object is gone; its files are being removed";
             log::info!("pod={name} reason=Removed message={message:?}");
             let (pod, severity, reason) = (Some((uid, name)), Severity::Normal, &Reason::Removed);
             self.keep_event(&event_cache::Occurrence { pod, field_path: None, severity, reason, message }, now);

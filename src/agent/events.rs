@@ -246,6 +246,8 @@ impl Agent {
             log::warn!("reload: some changes (paths, ports, names, cgroups) take effect only when wherry is restarted");
         }
         new.node_name.clone_from(&self.config.node_name);
+        new.kubeconfig.clone_from(&self.config.kubeconfig);
+        new.node_server.clone_from(&self.config.node_server);
         self.config = new;
     }
 }

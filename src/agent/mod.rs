@@ -102,6 +102,8 @@ pub struct Agent {
     cluster: Option<cluster::ClusterConnection>,
     /// The Kubernetes API for kubectl.
     kube: kube::KubeState,
+    /// The server of a cluster's node.
+    node_server: kube::NodeServerState,
     metrics: Metrics,
     service: service::Service,
     standing: logging::LogDeduplicator,
@@ -228,6 +230,7 @@ impl Agent {
             self.cgroups.next_deadline(),
             self.server.next_deadline(),
             self.kube.next_deadline(),
+            self.node_server.next_deadline(),
             self.cluster.as_ref().and_then(cluster::ClusterConnection::next_deadline),
             self.sources.helpers.next_deadline(),
             self.handlers.next_deadline(),
@@ -264,6 +267,7 @@ impl Agent {
             self.drive_cluster(now);
         }
         self.drive_kube(now);
+        self.drive_node_server(now);
         self.handlers.expire(now.boot);
         self.take_handled();
         self.events.extend(self.sources.timers.expired(now.boot).into_iter().map(Event::Timer));

@@ -4,7 +4,7 @@ use super::cluster::ClusterConnection;
 use super::effects::RecordQueue;
 use super::event_cache::EventCache;
 use super::event_recorder::EventRecorder;
-use super::kube::{KubeState, Machine};
+use super::kube::{KubeState, Machine, NodeServerState};
 use super::logind::{self, HeldLock};
 use super::service::Service;
 use super::{
@@ -129,6 +129,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         server: Server::new(listener_kinds, SERVER),
         cluster: ClusterConnection::new(&config, API_SERVER),
         kube: KubeState::new(&config),
+        node_server: NodeServerState::new(&config),
         service: Service::new(started.boot),
         standing: logging::LogDeduplicator::new(),
         config,
@@ -226,13 +227,14 @@ pub(super) fn engine_config(config: &Config, node: NodeFacts, owner: &str, start
         credential_providers: config.credential_providers.clone(),
         // Nodes should not act at the same moment. A hash of the owner's id is random enough.
         seed: owner.bytes().fold(0, |seed: u64, b| seed.wrapping_mul(31).wrapping_add(u64::from(b))),
-        cluster: config.kubeconfig.as_ref().map(|_| cluster_config()),
+        cluster: config.kubeconfig.as_ref().map(|_| cluster_config(config)),
         ..defaults
     }
 }
 
-fn cluster_config() -> ClusterConfig {
-    ClusterConfig { addresses: crate::net::addresses::addresses(), info: Machine::read().info(String::new()) }
+fn cluster_config(config: &Config) -> ClusterConfig {
+    let (addresses, info) = (crate::net::addresses::addresses(), Machine::read().info(String::new()));
+    ClusterConfig { addresses, info, reviews: config.node_server.policy() }
 }
 
 /// The capacity and the allocatable resources of this machine with this configuration (A2).

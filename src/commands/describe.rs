@@ -211,7 +211,8 @@ impl Description<'_> {
             doing => worker.push_str(&format!(", {doing}")),
         }
         if own["desired"] == false {
-            worker.push_str(", no manifest defines it");
+            let of_server = self.pod["metadata"]["annotations"]["kubernetes.io/config.source"] == "api";
+            worker.push_str(if of_server { ", its object is deleted" } else { ", no manifest defines it" });
         }
         lines.add("Worker", worker);
         let mut waits: Vec<String> = Vec::new();

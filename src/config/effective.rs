@@ -16,7 +16,7 @@ impl Config {
             Value::Object(fields) => Some(fields),
             _ => None,
         });
-        Value::Object(fields.flatten().chain(maps).collect())
+        Value::Object(fields.flatten().chain(self.node_server.shown()).chain(maps).collect())
     }
 
     fn fields_a_to_f(&self) -> Value {
@@ -122,6 +122,15 @@ mod tests {
         }
     }
 
+    fn leaves(value: &Value, path: &str, out: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(fields) => fields.iter().for_each(|(name, of)| leaves(of, &format!("{path}.{name}"), out)),
+            _ => {
+                out.insert(path.to_owned());
+            }
+        }
+    }
+
     #[test]
     fn exactly_the_honoured_fields_are_shown() {
         let mut expected = BTreeSet::new();
@@ -131,9 +140,7 @@ mod tests {
         for (name, value) in shown.as_object().unwrap() {
             match name.as_str() {
                 "kind" | "apiVersion" => {}
-                "crashLoopBackOff" | "logging" => {
-                    paths.extend(value.as_object().unwrap().keys().map(|inner| format!("{name}.{inner}")));
-                }
+                "crashLoopBackOff" | "logging" | "authentication" | "authorization" => leaves(value, name, &mut paths),
                 name => {
                     paths.insert(name.to_owned());
                 }
@@ -168,6 +175,9 @@ mod tests {
              clusterDNS: [10.0.0.10]\nclusterDomain: cluster.local\nmaxParallelImagePulls: 3\n\
              imageMaximumGCAge: 24h\nlogging: {verbosity: 4}\n",
             "shutdownGracePeriodByPodPriority: [{priority: 5, shutdownGracePeriodSeconds: 7}]\n",
+            "authentication: {webhook: {cacheTTL: 3m, enabled: false}, x509: {clientCAFile: /a}}\nport: 1\n\
+             authorization: {mode: AlwaysAllow, webhook: {cacheUnauthorizedTTL: 1s}}\ntlsCertFile: /c\n\
+             tlsPrivateKeyFile: /k\nenableDebuggingHandlers: false\n",
         ] {
             let config = read(&format!("{document}{fields}"));
             let shown = config.effective();
@@ -176,6 +186,7 @@ mod tests {
             assert_eq!(again.eviction_policy(), config.eviction_policy());
             assert_eq!((again.sizing(), &again.shutdown), (config.sizing(), &config.shutdown));
             assert_eq!(again.log_rotation, config.log_rotation);
+            assert_eq!(again.node_server, config.node_server);
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use crate::api::quantity::Quantity;
 use crate::config::Config;
+use crate::config::node_server::{file, ttl};
 use crate::config::problem::absolute;
 use crate::config::table::{Field, Given, INT32, INT64, Kind, Use, parts, set};
 use crate::config::{eviction, node_size, shutdown};
@@ -36,18 +37,48 @@ pub static FIELDS: &[Field] = &[
     inner(
         "authentication",
         &[
-            inner("anonymous", &[none_pointer("enabled", Kind::Bool)]),
-            inner("webhook", &[none("cacheTTL", Kind::Duration), none_pointer("enabled", Kind::Bool)]),
-            inner("x509", &[none("clientCAFile", Kind::Text)]),
+            inner(
+                "anonymous",
+                &[set("enabled", Kind::Bool, |c, v| {
+                    c.node_server.anonymous = v.bool();
+                    Ok(())
+                })],
+            ),
+            inner(
+                "webhook",
+                &[
+                    set("cacheTTL", Kind::Duration, |c, v| {
+                        c.node_server.token_ttl = ttl(v, |d| d.token_ttl);
+                        Ok(())
+                    }),
+                    set("enabled", Kind::Bool, |c, v| {
+                        c.node_server.tokens = v.bool();
+                        Ok(())
+                    }),
+                ],
+            ),
+            inner("x509", &[set("clientCAFile", Kind::Text, |c, v| file(v).map(|p| c.node_server.client_ca = p))]),
         ],
     ),
     inner(
         "authorization",
         &[
-            none("mode", Kind::OneOf(&["AlwaysAllow", "Webhook"])),
+            set("mode", Kind::OneOf(&["AlwaysAllow", "Webhook"]), |c, v| {
+                c.node_server.always_allow = v.text() == "AlwaysAllow";
+                Ok(())
+            }),
             inner(
                 "webhook",
-                &[none("cacheAuthorizedTTL", Kind::Duration), none("cacheUnauthorizedTTL", Kind::Duration)],
+                &[
+                    set("cacheAuthorizedTTL", Kind::Duration, |c, v| {
+                        c.node_server.authorized_ttl = ttl(v, |d| d.authorized_ttl);
+                        Ok(())
+                    }),
+                    set("cacheUnauthorizedTTL", Kind::Duration, |c, v| {
+                        c.node_server.unauthorized_ttl = ttl(v, |d| d.unauthorized_ttl);
+                        Ok(())
+                    }),
+                ],
             ),
         ],
     ),
@@ -114,7 +145,10 @@ pub static FIELDS: &[Field] = &[
     none_pointer("enableContentionProfiling", Kind::Bool),
     none_pointer("enableControllerAttachDetach", Kind::Bool),
     none_pointer("enableDebugFlagsHandler", Kind::Bool),
-    none_pointer("enableDebuggingHandlers", Kind::Bool),
+    set("enableDebuggingHandlers", Kind::Bool, |c, v| {
+        c.node_server.debugging_handlers = v.bool();
+        Ok(())
+    }),
     none_pointer("enableProfilingHandler", Kind::Bool),
     none_pointer("enableServer", Kind::Bool),
     none_pointer("enableSystemLogHandler", Kind::Bool),
@@ -218,7 +252,7 @@ pub static FIELDS: &[Field] = &[
     }),
     set("podPidsLimit", INT64, node_size::pod_pids_limit),
     set("podsPerCore", INT32, node_size::pods_per_core),
-    none("port", INT32),
+    set("port", INT32, |c, v| port(v).map(|p| c.node_server.port = p)),
     none("preloadedImagesVerificationAllowlist", TEXTS),
     none("protectKernelDefaults", Kind::Bool),
     none("providerID", Kind::Text),
@@ -283,10 +317,10 @@ pub static FIELDS: &[Field] = &[
     none("systemCgroups", Kind::Text),
     parts("systemReserved", TEXT_MAP, node_size::system_reserved),
     none("systemReservedCgroup", Kind::Text),
-    none("tlsCertFile", Kind::Text),
+    set("tlsCertFile", Kind::Text, |c, v| file(v).map(|p| c.node_server.certificate = p)),
     none("tlsCipherSuites", TEXTS),
     none("tlsMinVersion", Kind::Text),
-    none("tlsPrivateKeyFile", Kind::Text),
+    set("tlsPrivateKeyFile", Kind::Text, |c, v| file(v).map(|p| c.node_server.key = p)),
     none("topologyManagerPolicy", Kind::OneOf(&["restricted", "best-effort", "none", "single-numa-node"])),
     none("topologyManagerPolicyOptions", TEXT_MAP),
     none("topologyManagerScope", Kind::OneOf(&["container", "pod"])),

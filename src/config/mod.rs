@@ -12,6 +12,7 @@ mod effective;
 mod eviction;
 mod files;
 pub mod kubelet;
+mod node_server;
 pub mod node_size;
 pub mod problem;
 pub mod shutdown;
@@ -26,6 +27,7 @@ use crate::api::shutdown::Groups;
 use crate::engine::config::Policy;
 use crate::engine::log_rotation;
 pub use files::read_file;
+pub use node_server::NodeServer;
 use problem::{Place, Problems};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -111,7 +113,7 @@ pub struct Config {
     pub healthz_address: IpAddr,
     /// 0: off.
     pub healthz_port: u16,
-    /// The listen address of the read-only port.
+    /// The listen address of the read-only port and of the node's server.
     pub address: IpAddr,
     /// 0: off.
     pub read_only_port: u16,
@@ -172,6 +174,8 @@ pub struct Config {
     pub kubeconfig: Option<PathBuf>,
     /// A KubeletConfiguration of the cluster. It counts only for fields that no other file sets.
     pub cluster_defaults: Option<PathBuf>,
+    /// The server for the API server of the cluster. It exists only with a kubeconfig.
+    pub node_server: NodeServer,
     /// The levels of a kubelet: 0 for important messages, 4 for debugging, 6 and more for full message contents.
     pub verbosity: u32,
 }
@@ -227,6 +231,7 @@ impl Default for Config {
             logind_conf_dir: "/etc/systemd/logind.conf.d".into(),
             kubeconfig: None,
             cluster_defaults: None,
+            node_server: NodeServer::default(),
             verbosity: 0,
         }
     }
@@ -335,6 +340,7 @@ fn assemble(texts: &[Text], flags: &Flags, host: &str, problems: &mut Problems) 
         }
     }
     check_together(&config, &places, problems);
+    node_server::check(&config, &places, problems);
     eviction::check(&config, &places, problems);
     node_size::decide(&mut config, &places, problems);
     shutdown::decide(&mut config, &places, problems);

@@ -193,6 +193,38 @@ fn the_kubectl_port_has_an_address_and_differs_from_the_other_ports() {
 }
 
 #[test]
+fn the_nodes_server_exists_only_on_a_node_of_a_cluster() {
+    let of_wherry = |body: &str| format!("apiVersion: {}\nkind: {}\n{body}", wherry::API_VERSION, wherry::KIND);
+    let member = of_wherry("kubeconfig: /k\nkubectlPort: 6443\n");
+    let with = |body: &str, other: &str| read(&[("/k", &format!("{HEAD}{body}")), ("/w", other)], &Flags::default());
+    assert_eq!(with("", &of_wherry("")).0.node_server(), None);
+    assert_eq!(with("port: 0\n", &member).0.node_server(), None);
+    let (config, problems) = with("address: 10.0.0.5\n", &member);
+    assert_eq!((config.node_server(), problems), (Some("10.0.0.5:10250".parse().unwrap()), Problems::default()));
+    let (config, problems) = with(
+        "authentication: {anonymous: {enabled: true}, webhook: {enabled: false, cacheTTL: 0s}}\n\
+         authorization: {mode: '', webhook: {cacheAuthorizedTTL: 1m}}\n",
+        &member,
+    );
+    assert_eq!(problems, Problems::default());
+    let NodeServer { anonymous, tokens, token_ttl, always_allow, authorized_ttl, .. } = config.node_server;
+    assert_eq!((anonymous, tokens, always_allow), (true, false, false));
+    assert_eq!((token_ttl, authorized_ttl), (Duration::from_secs(120), Duration::from_secs(60)));
+    for (body, error) in [
+        ("tlsCertFile: /c\n", "/k:3: tlsCertFile: needs tlsPrivateKeyFile; set both, or none"),
+        ("tlsPrivateKeyFile: /c\n", "/k:3: tlsPrivateKeyFile: needs tlsCertFile; set both, or none"),
+        ("port: 6443\n", "/k:3: port: must not be the same as kubectlPort"),
+        ("port: 10248\n", "/k:3: port: must not be the same as healthzPort"),
+        ("port: 70000\n", "/k:3: port: must be between 1 and 65535, or 0 to turn it off"),
+    ] {
+        assert_eq!(lines(&with(body, &member).1.errors), [error]);
+    }
+    let open = "authentication: {anonymous: {enabled: true}}\nauthorization: {mode: AlwaysAllow}\n";
+    let errors = lines(&with(open, &member).1.errors);
+    assert!(errors.len() == 1 && errors[0].starts_with("/k:3: authentication.anonymous.enabled: with "), "{errors:?}");
+}
+
+#[test]
 fn a_host_name_that_is_no_valid_node_name_is_an_error() {
     let mut problems = Problems::default();
     assemble(&[], &Flags::default(), "my_host", &mut problems);

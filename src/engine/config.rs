@@ -6,6 +6,7 @@ use crate::api::node_facts::NodeFacts;
 use crate::api::resources::{CPU, MEMORY, PODS, Resources};
 use crate::api::shutdown::Groups;
 use crate::api::time::Wall;
+use crate::engine::cluster::access;
 use crate::engine::eviction;
 pub use crate::engine::images::Policy;
 use crate::engine::log_rotation;
@@ -65,6 +66,8 @@ pub struct ClusterConfig {
     pub addresses: Vec<String>,
     /// The runtime's version is not known here.
     pub info: NodeInfo,
+    /// The access to the node's server.
+    pub reviews: access::Policy,
 }
 
 impl Default for EngineConfig {

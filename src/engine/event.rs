@@ -85,6 +85,10 @@ pub enum Event {
     Logind(LogindEvent),
     /// From the API server.
     Api(ApiEvent),
+    /// The server of the node (C6) listens on this port from now on. 0: it does not listen any more.
+    NodeServer {
+        port: u16,
+    },
     /// The answer to `Watch`. If the watch failed, relists cover the process.
     Watched {
         uid: Uid,

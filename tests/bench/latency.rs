@@ -40,7 +40,7 @@ pub fn running(cri: &mut Cri, namespace: &str, pod: &str, old: &str) -> Option<S
 }
 
 /// The time of the first RunPodSandbox of the pod in containerd's log, in nanoseconds since the epoch.
-fn seen_by_runtime(runtime: &Runtime, pod: &str) -> Option<i64> {
+pub fn seen_by_runtime(runtime: &Runtime, pod: &str) -> Option<i64> {
     let log = fs::read_to_string(runtime.dir.join("containerd.log")).expect("containerd.log");
     let line = log.lines().find(|l| {
         l.contains("RunPodSandbox for")

@@ -17,6 +17,7 @@ mod network;
 mod operations;
 mod outage;
 mod scheduling;
+mod server;
 mod start;
 mod tokens;
 mod wherry;

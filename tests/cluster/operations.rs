@@ -54,8 +54,9 @@ fn a_rollout_replaces_the_pods_and_a_drain_moves_them() {
     });
     assert!(plane.get(&mirror).is_some_and(|pod| is_running(&pod)));
     ok(&admin, &format!("uncordon {}", nodes[0]));
-    ok(&admin, &format!("delete namespace {namespace} --wait=false"));
+    ok(&admin, "delete deployment web");
     wait_for_pods(plane, namespace, 0);
+    ok(&admin, &format!("delete namespace {namespace} --wait=false"));
     for agent in &agents {
         assert_eq!(agent.cri().sandboxes(namespace).len(), 0, "nothing is left in the runtime");
     }

@@ -101,7 +101,8 @@ impl World {
             | Request::Exec(_)
             | Request::Stream(_)
             | Request::Usage
-            | Request::Images => {}
+            | Request::Images
+            | Request::Access(_) => {}
         }
     }
 

@@ -140,12 +140,20 @@ impl Agent {
         self.runtime_socket = socket.to_owned();
     }
 
+    /// The port of the node's server, if the agent is a node of a cluster.
+    pub fn node_port(&self) -> u16 {
+        // The lab has its own network namespace, so no other process uses the port.
+        self.healthz_port - 8_000
+    }
+
     /// Makes the agent a node of a cluster, with the label `node=NODE`, from the next start on.
     pub fn set_cluster(&mut self, node: &str, kubeconfig: &Path) {
         node.clone_into(&mut self.node);
         let text = format!(
-            "apiVersion: wherry.io/v1alpha1\nkind: WherryConfiguration\nkubeconfig: {}\nnodeLabels: {{node: {node}}}\n",
-            kubeconfig.display()
+            "apiVersion: wherry.io/v1alpha1\nkind: WherryConfiguration\nkubeconfig: {}\nnodeLabels: {{node: {node}}}\n---\n\
+             apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nport: {}\n",
+            kubeconfig.display(),
+            self.node_port()
         );
         fs::write(self.dir.join("config.d/20-cluster.yaml"), text).expect("a drop-in");
     }

@@ -43,8 +43,13 @@ pub fn get_tcp(address: &str, path: &str) -> io::Result<Response> {
     exchange(stream, "GET", path)
 }
 
-pub fn exchange(mut stream: impl Read + Write, method: &str, path: &str) -> io::Result<Response> {
-    write!(stream, "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+pub fn exchange(stream: impl Read + Write, method: &str, path: &str) -> io::Result<Response> {
+    exchange_with(stream, method, path, "")
+}
+
+/// `fields`: further header fields, each with its line end.
+pub fn exchange_with(mut stream: impl Read + Write, method: &str, path: &str, fields: &str) -> io::Result<Response> {
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{fields}\r\n")?;
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes)?;
     let bad = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_string());

@@ -1,5 +1,5 @@
 //! Support code for the tests on a real runtime and for the bench: Wherry as a process (`agent`), an independent CRI
-//! client (`cri`), a small HTTP client, a client of the Kubernetes API (`api_client`) and of streaming servers (`spdy`), a real API
+//! client (`cri`), a small HTTP client, a client of the Kubernetes API (`api_client`), of the node's server (`node_client`) and of streaming servers (`spdy`), a real API
 //! server (`api_server`), a whole control plane (`control_plane`), a parser for metrics, two image registries,
 //! kubectl, a system bus with a real logind,
 //! systemd's descriptor store, a file system that hangs, strace, and the lab that `tests/lab/in-lab.sh` creates.
@@ -24,6 +24,7 @@ pub mod hung;
 pub mod kubectl;
 pub mod lab;
 pub mod logind;
+pub mod node_client;
 pub mod registry;
 pub mod spdy;
 pub mod store;

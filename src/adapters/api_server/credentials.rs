@@ -4,6 +4,7 @@ use super::kubeconfig;
 use crate::net::https::{Host, Peer};
 use crate::net::tls::verified::Connector;
 use http::{HeaderValue, Uri};
+use rustls::pki_types::CertificateDer;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::Path;
@@ -17,6 +18,7 @@ pub struct Credentials {
     /// The value of `Authorization`.
     pub(super) token: Option<HeaderValue>,
     pub(super) certificate: Option<Vec<u8>>,
+    pub(super) authorities: Vec<CertificateDer<'static>>,
 }
 
 /// Without the token and the key.
@@ -54,7 +56,7 @@ impl Credentials {
             .ok_or_else(|| format!("{address:?} is not an address of a server; use the form HOST:PORT"))?;
         let tls = Connector::unverified(&server.name(), b"h2").map_err(|_| format!("{address:?} has no valid host"))?;
         let peer = Peer { host: server.host, port: server.port, tls };
-        Ok(Credentials { peer, prefix: server.prefix, token: None, certificate: None })
+        Ok(Credentials { peer, prefix: server.prefix, token: None, certificate: None, authorities: Vec::new() })
     }
 
     /// The host and the port of the server.
@@ -65,6 +67,11 @@ impl Credentials {
     /// The URL of the server, always with its port.
     pub fn server(&self) -> String {
         format!("{}{}", self.peer, self.prefix)
+    }
+
+    /// The certificates of the server's CA.
+    pub fn authorities(&self) -> &[CertificateDer<'static>] {
+        &self.authorities
     }
 
     /// The client's certificate in DER, for its names and its validity.

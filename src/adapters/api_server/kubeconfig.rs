@@ -51,7 +51,7 @@ pub(super) fn parse(text: &[u8], directory: &Path) -> Result<Credentials, String
     let certificate = identity.as_ref().and_then(|(chain, _)| chain.first()).map(|own| own.to_vec());
     let tls_name = cluster.text("tls-server-name")?;
     let host = server.name();
-    let tls = Connector::new(authorities, identity, tls_name.unwrap_or(&host), b"h2").map_err(|e| match e {
+    let tls = Connector::new(authorities.clone(), identity, tls_name.unwrap_or(&host), b"h2").map_err(|e| match e {
         Unusable::Authority(why) => cluster.wrong("certificate-authority", &format!("{why}; provide the cluster's CA")),
         Unusable::Identity(why) => {
             let user = user.as_ref().unwrap_or(&cluster);
@@ -62,7 +62,7 @@ pub(super) fn parse(text: &[u8], directory: &Path) -> Result<Credentials, String
         Unusable::Tls(why) => why,
     })?;
     let peer = Peer { host: server.host, port: server.port, tls };
-    Ok(Credentials { peer, prefix: server.prefix, token, certificate })
+    Ok(Credentials { peer, prefix: server.prefix, token, certificate, authorities })
 }
 
 fn authorities(cluster: &Object<'_>) -> Result<Vec<CertificateDer<'static>>, String> {

@@ -1,4 +1,4 @@
-//! Requests and answers of the Kubernetes API, which the secure listener serves.
+//! Requests and answers of the Kubernetes API and of the node's server, which the secure listeners serve.
 
 use super::http::Response;
 use crate::api::kube::accept::Format;
@@ -37,6 +37,14 @@ pub struct ApiRequest {
     pub head: Head,
     /// The certificate is valid, but not one of the clients': the failure for the client.
     pub client: Result<Rc<Client>, Failure>,
+}
+
+/// The parts of a request that only the node's server needs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeRequest {
+    pub head: Head,
+    /// The client's certificate in DER. TLS has verified it.
+    pub certificate: Option<Vec<u8>>,
 }
 
 /// The position in a streamed answer.

@@ -46,6 +46,7 @@ pub fn parse(request: &Request) -> Option<Result<control::Request, RequestError>
         | Route::Dump
         | Route::Descriptors
         | Route::KubectlReload
+        | Route::Node
         | Route::Api => return None,
     })
 }
@@ -94,7 +95,7 @@ pub fn response(answer: Result<Reply, RequestError>) -> Response {
     match answer {
         Ok(Reply::Drained(drained)) => Response::json(serde_json::to_vec(&drained).unwrap_or_default()),
         // (No route of the control socket requests it.)
-        Ok(Reply::Shortened | Reply::Evicted { .. }) => Response::text(200, ""),
+        Ok(Reply::Shortened | Reply::Evicted { .. } | Reply::Permitted { .. }) => Response::text(200, ""),
         Ok(Reply::Cordoned { on: true }) => Response::text(200, "the node is cordoned\n"),
         Ok(Reply::Cordoned { on: false }) => Response::text(200, "the node is not cordoned\n"),
         Ok(Reply::Retried { pod, outcome }) => Response::text(200, format!("pod {pod} was retried: {outcome}\n")),
@@ -129,7 +130,17 @@ mod tests {
     fn request(route: Route, uid: Option<&str>, body: &'static str) -> Request {
         let (ticket, listener_kind) = (Ticket(1), ListenerKind::Control);
         let uid = uid.map(str::to_owned);
-        Request { ticket, listener_kind, route, verbose: false, watch: false, uid, body: Bytes::from(body), api: None }
+        Request {
+            ticket,
+            listener_kind,
+            route,
+            verbose: false,
+            watch: false,
+            uid,
+            body: Bytes::from(body),
+            api: None,
+            node: None,
+        }
     }
 
     fn parsed(route: Route, body: &'static str) -> control::Request {

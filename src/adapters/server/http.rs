@@ -1,7 +1,7 @@
 //! The routes of the node's endpoints, and the requests and responses that the server exchanges with `Content`. GET and HEAD
 //! read, POST changes something. `net::http1` parses and formats the bytes.
 
-use super::api::{self, ApiCursor, ApiRequest, Upstream};
+use super::api::{self, ApiCursor, ApiRequest, NodeRequest, Upstream};
 use crate::net::http1::Accepts;
 use bytes::Bytes;
 use std::rc::Rc;
@@ -18,6 +18,8 @@ pub enum ListenerKind {
     Health,
     /// `readOnlyPort`: `/healthz`, `/metrics`, `/metrics/probes`, `/pods`.
     ReadOnly,
+    /// `port`: the server of a cluster's node over TLS, as a kubelet has it. A client certificate is optional.
+    Node,
     /// `kubectlPort`: the Kubernetes API over TLS, for clients with a certificate.
     Kubectl,
 }
@@ -29,14 +31,20 @@ impl ListenerKind {
             ListenerKind::Control => 0,
             ListenerKind::Health => 1,
             ListenerKind::ReadOnly => 2,
-            ListenerKind::Kubectl => 3,
+            ListenerKind::Node => 3,
+            ListenerKind::Kubectl => 4,
         }
+    }
+
+    /// Whether its connections use TLS.
+    pub fn is_secure(self) -> bool {
+        matches!(self, ListenerKind::Node | ListenerKind::Kubectl)
     }
 
     /// The listener at this place.
     pub fn at(index: usize) -> Option<ListenerKind> {
-        use ListenerKind::{Control, Health, Kubectl, ReadOnly};
-        [Control, Health, ReadOnly, Kubectl].get(index).copied()
+        use ListenerKind::{Control, Health, Kubectl, Node, ReadOnly};
+        [Control, Health, ReadOnly, Node, Kubectl].get(index).copied()
     }
 }
 
@@ -85,6 +93,8 @@ pub enum Route {
     Images,
     /// Closes the connections of clients whose certificates were revoked.
     KubectlReload,
+    /// All paths of the node's server, also those that do not exist (`api::kube::kubelet_request`).
+    Node,
     /// All paths of the Kubernetes API, also those that do not exist (`api::kube::path`).
     Api,
 }
@@ -92,8 +102,10 @@ pub enum Route {
 impl Route {
     /// The route of `path` at this listener, if there is one.
     pub fn find(listener_kind: ListenerKind, path: &str) -> Option<Route> {
-        if listener_kind == ListenerKind::Kubectl {
-            return Some(Route::Api);
+        match listener_kind {
+            ListenerKind::Kubectl => return Some(Route::Api),
+            ListenerKind::Node => return Some(Route::Node),
+            ListenerKind::Control | ListenerKind::Health | ListenerKind::ReadOnly => {}
         }
         let route = match path {
             "/healthz" => Route::Healthz,
@@ -126,7 +138,7 @@ impl Route {
             ListenerKind::ReadOnly => {
                 matches!(route, Route::Healthz | Route::Metrics | Route::ProbeMetrics | Route::Pods)
             }
-            ListenerKind::Kubectl => false,
+            ListenerKind::Node | ListenerKind::Kubectl => false,
         };
         open.then_some(route)
     }
@@ -145,6 +157,7 @@ impl Route {
                 let methods = &["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
                 Accepts { methods, body: api::MAX_BODY, fields: true }
             }
+            Some(Route::Node) => Accepts { methods: &["GET", "HEAD", "POST"], body: 0, fields: true },
             _ => Accepts { methods: &["GET", "HEAD"], body: 0, fields: false },
         }
     }
@@ -169,6 +182,8 @@ pub struct Request {
     pub body: Bytes,
     /// For `Route::Api`.
     pub api: Option<Box<ApiRequest>>,
+    /// For `Route::Node`.
+    pub node: Option<Box<NodeRequest>>,
 }
 
 /// The position in a streamed body. Only `Content` interprets it.

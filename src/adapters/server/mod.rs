@@ -1,5 +1,5 @@
 //! The node's endpoints over HTTP/1.1, in the poll of the event loop: the control socket, the health port, the
-//! read-only port, and the Kubernetes API over TLS.
+//! read-only port, and over TLS the server of a cluster's node and the Kubernetes API.
 //!
 //! The server transports bytes and limits the cost of each client: the number of connections (`room`; a new one
 //! closes the least useful one, see `connection_limit`), their duration, the size of heads and bodies, and the work in each
@@ -35,19 +35,24 @@ use std::rc::Rc;
 
 /// The maximum number of connections of a listener for the node's own endpoints.
 const MAX_CONNECTIONS: usize = 32;
+/// The maximum number of connections of the node's server: users who follow logs, and sessions.
+const MAX_NODE_CONNECTIONS: usize = 256;
 /// The maximum number of connections of the Kubernetes API: 1,000 watches, and room for commands.
 const MAX_API_CONNECTIONS: usize = 1_200;
 /// The number of connections of all listeners.
-const SLOTS: usize = 3 * MAX_CONNECTIONS + MAX_API_CONNECTIONS;
+const SLOTS: usize = 3 * MAX_CONNECTIONS + MAX_NODE_CONNECTIONS + MAX_API_CONNECTIONS;
 /// The maximum number of watches on the control socket. The other connections remain for single requests.
 const MAX_WATCHES: usize = 16;
 /// The number of watches, of `MAX_WATCHES`, that are reserved for root.
 const WATCHES_OF_ROOT: usize = 4;
-pub const LISTENERS: usize = 4;
+pub const LISTENERS: usize = 5;
+/// The maximum number of connections of each listener, by `ListenerKind::index`.
+const ROOM: [usize; LISTENERS] =
+    [MAX_CONNECTIONS, MAX_CONNECTIONS, MAX_CONNECTIONS, MAX_NODE_CONNECTIONS, MAX_API_CONNECTIONS];
 /// The maximum number of new connections of a listener in one turn.
 const ACCEPT_BUDGET: usize = 16;
 
-/// The maximum number of connections of the Kubernetes API that are served in one turn. A change can concern 1,000 watches, and
+/// The maximum number of connections of the secure listeners that are served in one turn. A change can concern 1,000 watches, and
 /// other work of the agent must not wait for all of them.
 const API_BUDGET: usize = 16;
 
@@ -76,8 +81,8 @@ pub trait Content {
         Part::End
     }
 
-    /// Accepts TLS connections with the present server certificate. None: they are closed.
-    fn acceptor(&mut self) -> Option<Acceptor> {
+    /// Accepts TLS connections of this listener with the present server certificate. None: they are closed.
+    fn acceptor(&mut self, _listener_kind: ListenerKind) -> Option<Acceptor> {
         None
     }
 
@@ -102,11 +107,11 @@ pub struct Server {
     /// The server uses the tokens `first .. first + TOKENS`.
     first: usize,
     listeners: Vec<Endpoint>,
-    /// The connections. A listener uses the range `Endpoint::slots`. Grows as needed.
-    slots: Vec<Option<Connection>>,
+    /// The connections. A listener uses the range `Endpoint::slots`. Grows as needed; an empty slot is small.
+    slots: Vec<Option<Box<Connection>>>,
     /// Whether there is work that needs no waiting.
     work: bool,
-    /// The slot at which the next turn begins to serve the Kubernetes API.
+    /// The slot at which the next turn begins to serve the secure listeners.
     next_api: usize,
     /// The ticket of the last request.
     last_ticket: u64,
@@ -120,8 +125,13 @@ struct Endpoint {
 
 /// The slots of the listener with this index.
 fn slots(index: usize) -> Range<usize> {
-    let begin = index * MAX_CONNECTIONS;
-    begin..begin + if index + 1 == LISTENERS { MAX_API_CONNECTIONS } else { MAX_CONNECTIONS }
+    let begin = ROOM.iter().take(index).sum();
+    begin..begin + ROOM.get(index).copied().unwrap_or_default()
+}
+
+/// The first slot of the secure listeners.
+fn first_secure_slot() -> usize {
+    slots(ListenerKind::Node.index()).start
 }
 
 impl Endpoint {
@@ -130,6 +140,7 @@ impl Endpoint {
             ListenerKind::Control => ("Control", "socket"),
             ListenerKind::Health => ("Health", "healthzBindAddress:healthzPort"),
             ListenerKind::ReadOnly => ("ReadOnly", "address:readOnlyPort"),
+            ListenerKind::Node => ("Node", "address:port"),
             ListenerKind::Kubectl => ("Kubectl", "kubectlAddress:kubectlPort"),
         };
         Endpoint { listener_kind, listener: Listener::new(name, field, place), slots: slots(listener_kind.index()) }
@@ -146,7 +157,7 @@ impl Server {
         let health = listener_kinds.health.map(|a| Endpoint::new(ListenerKind::Health, Place::Tcp(a)));
         let read_only = listener_kinds.read_only.map(|a| Endpoint::new(ListenerKind::ReadOnly, Place::Tcp(a)));
         let listeners = [control, health, read_only].into_iter().flatten().collect();
-        let next_api = slots(ListenerKind::Kubectl.index()).start;
+        let next_api = first_secure_slot();
         Server { first, listeners, slots: Vec::new(), work: false, next_api, last_ticket: 0 }
     }
 
@@ -189,10 +200,10 @@ impl Server {
             endpoint.listener.drive(registry, Token(self.first + endpoint.listener_kind.index()), now);
         }
         self.work = false;
-        for slot in 0..self.slots.len().min(slots(ListenerKind::Kubectl.index()).start) {
+        for slot in 0..self.slots.len().min(first_secure_slot()) {
             self.drive_slot(slot, registry, now, content);
         }
-        self.drive_api(registry, now, content);
+        self.drive_secure(registry, now, content);
         for index in 0..self.listeners.len() {
             let mut budget = ACCEPT_BUDGET;
             while let Some((stream, peer)) = self.listeners[index].listener.accept(now) {
@@ -207,9 +218,9 @@ impl Server {
         self.work
     }
 
-    /// Serves connections of the Kubernetes API, from the one at which the last turn has stopped.
-    fn drive_api(&mut self, registry: &Registry, now: Boot, content: &mut dyn Content) {
-        let first = slots(ListenerKind::Kubectl.index()).start;
+    /// Serves connections of the secure listeners, from the one at which the last turn has stopped.
+    fn drive_secure(&mut self, registry: &Registry, now: Boot, content: &mut dyn Content) {
+        let first = first_secure_slot();
         let end = self.slots.len();
         let from = if (first..end).contains(&self.next_api) { self.next_api } else { first };
         let mut budget = API_BUDGET;
@@ -239,14 +250,14 @@ impl Server {
     ) {
         let listener_kind = self.listeners[index].listener_kind;
         let stream = match (listener_kind, stream) {
-            (ListenerKind::Kubectl, Stream::Tcp(socket)) => {
+            (kind, Stream::Tcp(socket)) if kind.is_secure() => {
                 let _ = socket.set_nodelay(true);
                 let _ = rustix::net::sockopt::set_socket_keepalive(&socket, true);
-                let Some(acceptor) = content.acceptor() else { return };
+                let Some(acceptor) = content.acceptor(kind) else { return };
                 match acceptor.accept(socket) {
                     Ok(session) => Stream::Tls(Box::new(session)),
                     Err(e) => {
-                        log::warn!("cannot start TLS listener=Kubectl error={:?}", e.to_string());
+                        log::warn!("cannot start TLS listener={kind:?} error={:?}", e.to_string());
                         return;
                     }
                 }
@@ -256,7 +267,7 @@ impl Server {
         let Some(slot) = self.make_room(index, peer, registry, now, content) else { return };
         let mut connection = Connection::new(stream, peer, listener_kind, now);
         match connection.stream().register(registry, Token(self.first + LISTENERS + slot)) {
-            Ok(()) => self.slots[slot] = Some(connection),
+            Ok(()) => self.slots[slot] = Some(Box::new(connection)),
             Err(e) => {
                 log::warn!("failed to register a connection with the poll; closing it error={:?}", e.to_string());
             }
@@ -264,9 +275,15 @@ impl Server {
         self.drive_slot(slot, registry, now, content);
     }
 
-    /// Continues the watches and logs of the Kubernetes API whose kind of objects has changed. Call `drive` afterwards.
+    /// Continues the watches and logs whose kind of objects has changed. Call `drive` afterwards.
     pub fn wake(&mut self, has_changed: impl Fn(Kind) -> bool) {
         self.slots.iter_mut().flatten().for_each(|connection| connection.wake(&has_changed));
+    }
+
+    /// Continues the logs of the node's server: a pod has changed, and a log ends with its container. Call `drive` afterwards.
+    pub fn wake_logs(&mut self) {
+        let of_node = self.slots.iter_mut().flatten().filter(|c| c.listener_kind == ListenerKind::Node);
+        of_node.for_each(|connection| connection.wake(&|kind| kind == Kind::Pod));
     }
 
     /// Whether a connection of this listener is open.
@@ -296,7 +313,7 @@ impl Server {
 
     /// The latest time for the next call of `drive`.
     pub fn next_deadline(&self) -> Option<Boot> {
-        let connections = self.slots.iter().flatten().filter_map(Connection::deadline);
+        let connections = self.slots.iter().flatten().filter_map(|connection| connection.deadline());
         connections.chain(self.listeners.iter().filter_map(|l| l.listener.next_deadline())).min()
     }
 
@@ -324,7 +341,7 @@ impl Server {
 
     /// The state of each connection, for the dump: (listener, state, bytes queued, lines lost).
     pub fn connections(&self) -> Vec<(ListenerKind, &'static str, usize, u64)> {
-        self.slots.iter().flatten().map(Connection::summary).collect()
+        self.slots.iter().flatten().map(|connection| connection.summary()).collect()
     }
 
     /// The index of the listener (`ListenerKind::index`) of a token, and whether the token belongs to one of its connections.
@@ -334,7 +351,7 @@ impl Server {
             index if index < LISTENERS => Some((index, false)),
             index if index < Server::TOKENS => {
                 let slot = (index - LISTENERS) % SLOTS;
-                Some(((slot / MAX_CONNECTIONS).min(LISTENERS - 1), true))
+                Some(((0..LISTENERS).find(|listener| slots(*listener).contains(&slot))?, true))
             }
             _ => None,
         }

@@ -45,6 +45,10 @@ impl Content for Pages {
                 Response::later()
             }
             Route::Api => self.api.answer(request),
+            Route::Node => {
+                let has_certificate = request.node.as_ref().is_some_and(|node| node.certificate.is_some());
+                Response::text(200, if has_certificate { "certificate" } else { "nothing" })
+            }
             Route::Retry => Response::text(200, format!("{} is retried\n", request.uid.as_deref().unwrap_or_default())),
             route => health::response(route, &[health::Check { name: "ping", failure: None }], request.verbose),
         }
@@ -62,7 +66,7 @@ impl Content for Pages {
         self.api.part(cursor, out)
     }
 
-    fn acceptor(&mut self) -> Option<Acceptor> {
+    fn acceptor(&mut self, _: ListenerKind) -> Option<Acceptor> {
         self.api.acceptor.clone()
     }
 

@@ -3,10 +3,10 @@
 use super::Kube;
 use super::body::{key_of, now, single};
 use super::head::{Admitted, AdmittedTarget};
-use super::logs::LogRequest;
+use super::logs::{self, LogRequest};
 use super::metrics::{Measurement, Wanted};
-use super::pending::Pending;
 use super::sessions;
+use super::waiting::Waiting;
 use super::writes::{Change, in_force};
 use crate::adapters::manifests::edit::Edit;
 use crate::adapters::server::api::{self, ApiCursor, ApiRequest, Client, List, Part, Watch};
@@ -24,10 +24,10 @@ use crate::api::kube::status::Failure;
 use crate::api::kube::table::Include;
 use crate::api::kube::versions::Position;
 use crate::api::kube::{discovery, openapi, protobuf, reviews, write};
-use crate::api::names::{FullName, Uid};
+use crate::api::names::FullName;
 use crate::api::pod::Pod;
+use crate::engine::control::StreamRequest;
 use crate::engine::event::control::Request as EngineRequest;
-use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -35,7 +35,8 @@ use std::time::Duration;
 
 /// Work that an answer needs.
 pub(in crate::agent) enum Answered {
-    OpenLog(Ticket, LogRequest),
+    /// With the form of a failure.
+    OpenLog(Ticket, LogRequest, fn(&Failure) -> Response),
     /// Closes the connections of revoked certificates.
     Reload(Ticket),
     Engine(Ticket, EngineRequest),
@@ -74,7 +75,7 @@ impl Kube {
             }
             AdmittedTarget::Kubelet(path) => {
                 view.metrics.kubectl_request("proxy");
-                Ok(self.kubelet(view, request.ticket, path, &query, orders))
+                Ok(self.waiting.kubelet(view, request.ticket, path, &query, orders))
             }
             AdmittedTarget::Object(verb, path) => {
                 view.metrics.kubectl_request(verb);
@@ -179,7 +180,10 @@ impl Kube {
     }
 
     fn log(&self, asked: &Asked<'_>, orders: &mut Vec<Answered>) -> Result<Response> {
-        orders.push(Answered::OpenLog(asked.ticket, log_request(asked)?));
+        let (pod, query) = (pod_of(asked)?, asked.query);
+        let container = logs::container_of(pod, query.get("container"))?;
+        let request = logs::request(asked.view, pod, container, query)?;
+        orders.push(Answered::OpenLog(asked.ticket, request, api::failure));
         Ok(Response::later())
     }
 
@@ -187,15 +191,16 @@ impl Kube {
         let selection = Selection::new(asked.path, asked.query)?;
         let (format, include) = (accept::format(asked.accept)?, include(asked.query)?);
         let measurement = Measurement { selection, single: asked.path.name.is_some(), format, include };
-        self.pending.add(asked.ticket, Pending::Measure(Wanted::Objects(measurement)));
+        self.waiting.add(asked.ticket, Waiting::Measure(Wanted::Objects(measurement)));
         orders.push(Answered::Engine(asked.ticket, EngineRequest::Usage));
         Ok(Response::later())
     }
 
     fn session(&mut self, asked: &Asked<'_>, subresource: &str, orders: &mut Vec<Answered>) -> Result<Response> {
         let uid = pod_of(asked)?.uid.clone();
-        let (session, request) = sessions::request(&asked.api.head, subresource, uid, asked.query)?;
-        self.pending.add(asked.ticket, Pending::Session(session));
+        let (session, kind) = (sessions::session(&asked.api.head)?, sessions::kind(subresource, asked.query));
+        let request = StreamRequest { uid, kind };
+        self.waiting.add(asked.ticket, Waiting::Session(session));
         orders.push(Answered::Engine(asked.ticket, EngineRequest::Stream(request)));
         log::info!(
             "kubectl client={:?} session={subresource} pod={}/{}",
@@ -295,16 +300,7 @@ impl Kube {
         match cursor {
             ApiCursor::List(list) => self.part_of_list(view, list, out),
             ApiCursor::Watch(watch) => self.part_of_watch(view, watch, out),
-            ApiCursor::Log(log) => {
-                let (uid, container, instance) = log.container();
-                let facts = view.engine.containers(uid);
-                let runs = facts.iter().any(|c| {
-                    c.name == container
-                        && c.attempt == instance
-                        && c.state == crate::api::facts::ContainerState::Running
-                });
-                log.read(runs, out)
-            }
+            ApiCursor::Log(log) => logs::part(view, log.as_mut(), out),
         }
     }
 }
@@ -431,63 +427,4 @@ pub(super) fn pod_of<'a>(asked: &Asked<'a>) -> Result<&'a Rc<Pod>> {
     let (namespace, name) = (part(&asked.path.namespace), part(&asked.path.name));
     let pod = asked.view.engine.pod_named(&FullName::new(namespace, name));
     pod.map(|view| view.pod).ok_or_else(|| Failure::not_found(asked.path.resource, name))
-}
-
-/// The requested part of a log, with the messages of a kubelet.
-fn log_request(asked: &Asked<'_>) -> Result<LogRequest> {
-    let (view, query) = (asked.view, asked.query);
-    let (pod, name) = (pod_of(asked)?, asked.path.name.as_deref().unwrap_or_default());
-    let containers: Vec<&str> = pod.every_container().map(|c| c.name.as_str()).collect();
-    let container = match query.get("container") {
-        Some(wanted) => containers
-            .iter()
-            .find(|c| **c == wanted)
-            .copied()
-            .ok_or_else(|| Failure::bad_request(format!("container {wanted} is not valid for pod {name}")))?,
-        None if containers.len() == 1 => containers[0],
-        None => {
-            let choice = containers.join(" ");
-            let why = format!("a container name must be specified for pod {name}, choose one of: [{choice}]");
-            return Err(Failure::bad_request(why));
-        }
-    };
-    let uid: Uid = pod.uid.clone();
-    let directory = PathBuf::from(view.layout.pod_logs(&pod.name, &uid)).join(container);
-    let facts = view.engine.containers(&uid);
-    let newest = facts.iter().filter(|c| c.name == container).map(|c| c.attempt).max();
-    let Some(newest) = newest.or_else(|| crate::adapters::logs::files::instances(&directory).last().copied()) else {
-        let why = format!("container {container:?} in pod {name:?} is waiting to start: ContainerCreating");
-        return Err(Failure::bad_request(why));
-    };
-    let instance = match query.flag("previous") {
-        false => newest,
-        true => newest.checked_sub(1).ok_or_else(|| {
-            Failure::bad_request(format!("previous terminated container {container:?} in pod {name:?} not found"))
-        })?,
-    };
-    let number = |name: &str| query.number(name).map_err(Failure::bad_request);
-    let since = match (number("sinceSeconds")?, query.get("sinceTime")) {
-        (Some(_), Some(_)) => {
-            return Err(Failure::bad_request("at most one of sinceTime or sinceSeconds may be specified"));
-        }
-        (Some(seconds), None) => {
-            let ago = SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX));
-            Some(now(view).checked_sub(ago).unwrap_or(Timestamp::MIN))
-        }
-        (None, Some(time)) => {
-            Some(time.parse().map_err(|e| Failure::bad_request(format!("sinceTime: invalid time {time:?}: {e}")))?)
-        }
-        (None, None) => None,
-    };
-    Ok(LogRequest {
-        uid: uid.to_string(),
-        container: container.to_owned(),
-        directory,
-        instance,
-        follow: query.flag("follow") && !query.flag("previous"),
-        tail: number("tailLines")?,
-        since,
-        timestamps: query.flag("timestamps"),
-        limit: number("limitBytes")?,
-    })
 }

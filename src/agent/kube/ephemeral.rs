@@ -50,7 +50,7 @@ impl Kube {
             key.namespace
         );
         let request = EphemeralRequest { uid, origin: Origin::Api, wanted: wanted.clone(), dry_run };
-        self.pending.add(asked.ticket, Pending::Ephemeral(Debugging { key, wanted, dry_run }));
+        self.pending.insert(asked.ticket, Pending::Ephemeral(Debugging { key, wanted, dry_run }));
         orders.push(Answered::Engine(asked.ticket, Request::Ephemeral(request)));
         Ok(Response::later())
     }

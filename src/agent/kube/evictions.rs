@@ -36,7 +36,7 @@ impl Kube {
         }
         log::info!("kubectl client={:?} verb=evict pod={namespace}/{name}", asked.client.name);
         let grace = wanted.grace_seconds.map(Duration::from_secs);
-        self.pending.add(asked.ticket, Pending::Evict { name: name.to_owned() });
+        self.pending.insert(asked.ticket, Pending::Evict { name: name.to_owned() });
         orders.push(Answered::Engine(asked.ticket, Request::Evict { uid, grace }));
         Ok(Response::later())
     }
@@ -57,7 +57,7 @@ impl Kube {
             return Ok(Response::json(serde_json::to_vec(&node).unwrap_or_default()));
         }
         log::info!("kubectl client={:?} verb=cordon node={name} unschedulable={on}", asked.client.name);
-        self.pending.add(asked.ticket, Pending::Cordon);
+        self.pending.insert(asked.ticket, Pending::Cordon);
         orders.push(Answered::Engine(asked.ticket, Request::Cordon { on }));
         Ok(Response::later())
     }

@@ -1,14 +1,13 @@
 //! Answers the paths of a kubelet: metrics, the summary of the usage, the pods, and the configuration in force.
 
-use super::Kube;
 use super::answer::Answered;
 use super::cadvisor;
 use super::metrics::Wanted;
 use super::node::Machine;
-use super::pending::Pending;
 use super::reading::Reading;
 use super::resource_metrics;
 use super::summary::Scope;
+use super::waiting::{Waiting, WaitingRequests};
 use crate::adapters::server::health;
 use crate::adapters::server::http::{Response, Route, Ticket};
 use crate::agent::content::View;
@@ -24,7 +23,7 @@ pub(super) enum UsagePage {
     Cadvisor,
 }
 
-impl Kube {
+impl WaitingRequests {
     pub(super) fn kubelet(
         &mut self,
         view: &View<'_>,
@@ -33,24 +32,24 @@ impl Kube {
         query: &Query,
         orders: &mut Vec<Answered>,
     ) -> Response {
-        let mut later = |pending| {
-            self.pending.add(ticket, pending);
+        let mut later = |waiting| {
+            self.add(ticket, waiting);
             orders.push(Answered::Engine(ticket, Request::Usage));
             Response::later()
         };
         match path {
             KubeletPath::Metrics => view.metrics_page(),
             KubeletPath::ProbeMetrics => view.probe_metrics_page(),
-            KubeletPath::ResourceMetrics => later(Pending::Read(UsagePage::Resource)),
+            KubeletPath::ResourceMetrics => later(Waiting::Read(UsagePage::Resource)),
             KubeletPath::Summary => {
                 let only = query.flag("only_cpu_and_memory");
-                later(Pending::Measure(Wanted::Summary(if only { Scope::CpuAndMemory } else { Scope::All })))
+                later(Waiting::Measure(Wanted::Summary(if only { Scope::CpuAndMemory } else { Scope::All })))
             }
             KubeletPath::Pods => view.pod_list(false),
             KubeletPath::Healthz => {
                 health::response(Route::Healthz, &view.health_checks(Route::Healthz), query.flag("verbose"))
             }
-            KubeletPath::CadvisorMetrics => later(Pending::Read(UsagePage::Cadvisor)),
+            KubeletPath::CadvisorMetrics => later(Waiting::Read(UsagePage::Cadvisor)),
             KubeletPath::Configz => {
                 let body = serde_json::json!({ "kubeletconfig": view.config.effective() });
                 Response::json(serde_json::to_vec(&body).unwrap_or_default())

@@ -1,13 +1,18 @@
-//! Container logs for kubectl: read from the runtime's files in pieces, and followed with inotify.
+//! Container logs for kubectl and for the node's server: read from the runtime's files in pieces, and followed with inotify.
 
+use super::body::now;
 use crate::adapters::logs::print::{Printer, Stop};
 use crate::adapters::logs::reader::{Progress, Reader};
 use crate::adapters::logs::watch::Watch;
-use crate::adapters::server::api::{self, ApiCursor, Log, Part};
+use crate::adapters::server::api::{ApiCursor, Log, Part};
 use crate::adapters::server::http::{Body, Response, TEXT};
+use crate::agent::content::View;
+use crate::api::facts::ContainerState;
+use crate::api::kube::query::Query;
 use crate::api::kube::status::Failure;
 use crate::api::names::Uid;
-use jiff::Timestamp;
+use crate::api::pod::Pod;
+use jiff::{SignedDuration, Timestamp};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
@@ -52,16 +57,92 @@ pub(super) fn open(request: LogRequest) -> Result<Opened, String> {
     Ok(Opened { request, reader, watch })
 }
 
-pub(super) fn response(opened: Result<Opened, String>) -> Response {
-    match opened {
-        Ok(Opened { request, reader, watch }) => {
-            let left = request.limit;
-            let uid = Uid::from(request.uid.as_str());
-            let log = Following { uid, request, reader, watch, left, finishing: false };
-            Response::new(200, TEXT, Body::Api(ApiCursor::Log(Box::new(log))))
+pub(super) fn response(opened: Result<Opened, String>) -> Result<Response, Failure> {
+    let Opened { request, reader, watch } = opened.map_err(Failure::bad_request)?;
+    let left = request.limit;
+    let uid = Uid::from(request.uid.as_str());
+    let log = Following { uid, request, reader, watch, left, finishing: false };
+    Ok(Response::new(200, TEXT, Body::Api(ApiCursor::Log(Box::new(log)))))
+}
+
+/// Appends the next piece of a log.
+pub(in crate::agent) fn part(view: &View<'_>, log: &mut dyn Log, out: &mut Vec<u8>) -> Part {
+    let (uid, container, instance) = log.container();
+    let facts = view.engine.containers(uid);
+    let runs = facts.iter().any(|c| c.name == container && c.attempt == instance && c.state == ContainerState::Running);
+    log.read(runs, out)
+}
+
+/// The container with this name, otherwise the only one, with the messages of an API server.
+pub(super) fn container_of<'a>(pod: &'a Pod, wanted: Option<&str>) -> Result<&'a str, Failure> {
+    let name = &pod.name.name;
+    let containers: Vec<&str> = pod.every_container().map(|c| c.name.as_str()).collect();
+    match wanted {
+        Some(wanted) => containers
+            .iter()
+            .find(|c| **c == wanted)
+            .copied()
+            .ok_or_else(|| Failure::bad_request(format!("container {wanted} is not valid for pod {name}"))),
+        None if containers.len() == 1 => Ok(containers[0]),
+        None => {
+            let choice = containers.join(" ");
+            let why = format!("a container name must be specified for pod {name}, choose one of: [{choice}]");
+            Err(Failure::bad_request(why))
         }
-        Err(why) => api::failure(&Failure::bad_request(why)),
     }
+}
+
+/// The query of a kubelet with the names of the API: an older one has `tail`, which can be `all`.
+pub(super) fn kubelet_query(query: Query) -> Query {
+    let is_needed = |tail: &&str| *tail != "all" && query.get("tailLines").is_none();
+    match query.get("tail").filter(is_needed).map(str::to_owned) {
+        Some(tail) => query.with("tailLines", &tail),
+        None => query,
+    }
+}
+
+/// The requested part of the log of a container, with the messages of a kubelet.
+pub(super) fn request(view: &View<'_>, pod: &Pod, container: &str, query: &Query) -> Result<LogRequest, Failure> {
+    let name = &pod.name.name;
+    let uid: Uid = pod.uid.clone();
+    let directory = PathBuf::from(view.layout.pod_logs(&pod.name, &uid)).join(container);
+    let facts = view.engine.containers(&uid);
+    let newest = facts.iter().filter(|c| c.name == container).map(|c| c.attempt).max();
+    let Some(newest) = newest.or_else(|| crate::adapters::logs::files::instances(&directory).last().copied()) else {
+        let why = format!("container {container:?} in pod {name:?} is waiting to start: ContainerCreating");
+        return Err(Failure::bad_request(why));
+    };
+    let instance = match query.flag("previous") {
+        false => newest,
+        true => newest.checked_sub(1).ok_or_else(|| {
+            Failure::bad_request(format!("previous terminated container {container:?} in pod {name:?} not found"))
+        })?,
+    };
+    let number = |name: &str| query.number(name).map_err(Failure::bad_request);
+    let since = match (number("sinceSeconds")?, query.get("sinceTime")) {
+        (Some(_), Some(_)) => {
+            return Err(Failure::bad_request("at most one of sinceTime or sinceSeconds may be specified"));
+        }
+        (Some(seconds), None) => {
+            let ago = SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX));
+            Some(now(view).checked_sub(ago).unwrap_or(Timestamp::MIN))
+        }
+        (None, Some(time)) => {
+            Some(time.parse().map_err(|e| Failure::bad_request(format!("sinceTime: invalid time {time:?}: {e}")))?)
+        }
+        (None, None) => None,
+    };
+    Ok(LogRequest {
+        uid: uid.to_string(),
+        container: container.to_owned(),
+        directory,
+        instance,
+        follow: query.flag("follow") && !query.flag("previous"),
+        tail: number("tailLines")?,
+        since,
+        timestamps: query.flag("timestamps"),
+        limit: number("limitBytes")?,
+    })
 }
 
 struct Following {

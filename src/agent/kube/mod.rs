@@ -2,9 +2,10 @@
 //!
 //! `access` has the certificates and `prepare` reads them on a helper. `versions` follows the objects and gives each change a
 //! resource version; `objects` shows them in the form of the API, `node` this machine; `body` writes lists and watches, `encoded` has the last changes that it wrote; `logs`
-//! sends container logs; `head` checks the head of a request, `answer` finds its answer; `pending` has the requests that the engine answers, for `sessions`
-//! (exec, attach, port-forward), `evictions` (also cordons), `ephemeral` (debug) and `metrics` (top). `kubelet` answers the paths of a kubelet: `reading` has the usage of the node and
-//! its pods, which `resource_metrics`, `cadvisor` and `summary` write. Nothing here exists while the listener is off.
+//! sends container logs; `head` checks the head of a request, `answer` finds its answer; `waiting` and `pending` have the requests that the engine answers, for `sessions`
+//! (exec, attach, port-forward), `metrics` (top), `evictions` (also cordons) and `ephemeral` (debug). `kubelet` answers the paths of a kubelet: `reading` has the usage of the node and
+//! its pods, which `resource_metrics`, `cadvisor` and `summary` write. Nothing of it exists while the listener is off. `node_server` is
+//! another server, which uses `waiting`, `logs`, `sessions` and `kubelet` too.
 
 mod access;
 mod answer;
@@ -18,6 +19,7 @@ mod kubelet;
 mod logs;
 mod metrics;
 mod node;
+mod node_server;
 mod objects;
 mod pending;
 mod prepare;
@@ -26,6 +28,7 @@ mod resource_metrics;
 mod sessions;
 mod summary;
 mod versions;
+mod waiting;
 mod writes;
 
 pub(super) use answer::Answered;
@@ -46,12 +49,16 @@ use crate::net::tls::server::Acceptor;
 use access::Access;
 use encoded::EncodedChanges;
 use logs::LogRequest;
+pub(in crate::agent) use logs::part as log_part;
 pub(in crate::agent) use node::Machine;
-use pending::PendingRequests;
+pub(in crate::agent) use node_server::{NodeServer, NodeServerState};
+use pending::Pending;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use versions::Objects;
+use waiting::WaitingRequests;
 use writes::Writes;
 
 /// Time limit for the preparation: reads and writes of small files, and the lock, which commands hold shortly.
@@ -68,7 +75,8 @@ pub(super) struct Kube {
     machine: Machine,
     /// The names under which clients may address the server.
     names: Names,
-    pending: PendingRequests,
+    waiting: WaitingRequests,
+    pending: BTreeMap<Ticket, Pending>,
     writes: Writes,
     encoded: EncodedChanges,
 }
@@ -76,7 +84,8 @@ pub(super) struct Kube {
 impl Kube {
     /// The client of a request has disconnected.
     pub(super) fn gone(&mut self, ticket: Ticket) {
-        self.pending.gone(ticket);
+        self.pending.remove(&ticket);
+        self.waiting.gone(ticket);
     }
 
     pub(super) fn acceptor(&self) -> Acceptor {
@@ -121,7 +130,7 @@ impl KubeState {
     pub(super) fn next_deadline(&self) -> Option<Boot> {
         match self {
             KubeState::Waiting(at) => Some(*at),
-            KubeState::On(kube) => kube.pending.next_deadline().into_iter().chain(kube.writes.next_deadline()).min(),
+            KubeState::On(kube) => kube.waiting.next_deadline().into_iter().chain(kube.writes.next_deadline()).min(),
             KubeState::Off | KubeState::Preparing => None,
         }
     }
@@ -131,12 +140,14 @@ impl KubeState {
 pub(super) enum KubeJob {
     /// The first preparation, or the renewal of the server's certificate.
     Prepare,
-    /// The begin of a log, for this request.
-    Log(Ticket),
+    /// The begin of a log, for this request, and the form of a failure.
+    Log(Ticket, fn(&Failure) -> Response),
     /// The change of a manifest.
     Edit,
     /// The file of an object that was not accepted gets its old content.
     TakeBack,
+    /// The certificates of the node's server.
+    PrepareNode,
 }
 
 /// The result of a helper's job for the API.
@@ -145,13 +156,14 @@ pub(super) enum KubeWork {
     Log(Box<Result<logs::Opened, String>>),
     Edited(Box<Result<Edited, Failure>>),
     TakenBack(Result<(), String>),
+    NodePrepared(Result<Box<node_server::Prepared>, String>),
 }
 
 impl Agent {
     /// Prepares the API when that is due, and renews the server's certificate in time.
     pub(super) fn drive_kube(&mut self, now: Now) {
         if let Some(kube) = self.kube.get() {
-            for ticket in kube.pending.due(now.boot) {
+            for ticket in kube.waiting.due(now.boot) {
                 self.events.push_back(Event::Request { id: RequestId(ticket.0), request: Request::Usage });
             }
         }
@@ -166,7 +178,7 @@ impl Agent {
         if let KubeState::Waiting(_) = self.kube {
             self.kube = KubeState::Preparing;
         }
-        let names = names(&self.config);
+        let names = names(&self.config.node_name, self.config.kubectl_address);
         let (root, node) = (self.config.root_dir.clone(), self.config.node_name.clone());
         let deadline = now.boot + PREPARE_TIMEOUT;
         let work = move || super::effects::Work::Kube(KubeWork::Prepared(prepare(&root, &node, &names)));
@@ -178,8 +190,8 @@ impl Agent {
         match (job, work) {
             (KubeJob::Prepare, KubeWork::Prepared(Ok(prepared))) => self.kube_prepared(*prepared, now),
             (KubeJob::Prepare, KubeWork::Prepared(Err(why))) => self.kube_not_prepared(&why, now),
-            (KubeJob::Log(ticket), KubeWork::Log(opened)) => {
-                let response = logs::response(*opened);
+            (KubeJob::Log(ticket, failure), KubeWork::Log(opened)) => {
+                let response = logs::response(*opened).unwrap_or_else(|e| failure(&e));
                 self.server.answer(ticket, response, now.boot);
                 self.event_loop.again(mio::Token(super::SERVER));
             }
@@ -187,6 +199,7 @@ impl Agent {
             (KubeJob::TakeBack, KubeWork::TakenBack(Err(why))) => {
                 log::error!("failed to take a change of a manifest back error={why:?}");
             }
+            (KubeJob::PrepareNode, KubeWork::NodePrepared(prepared)) => self.node_server_prepared(prepared, now),
             // The kind of an answer always matches its job.
             _ => {}
         }
@@ -195,13 +208,14 @@ impl Agent {
     pub(super) fn kube_work_failed(&mut self, job: KubeJob, why: &str, now: Now) {
         match job {
             KubeJob::Prepare => self.kube_not_prepared(why, now),
+            KubeJob::PrepareNode => self.node_server_prepared(Err(why.to_owned()), now),
             KubeJob::Edit => {
                 self.change_done(Err(Failure::internal(format!("failed to write the manifest: {why}"))), now)
             }
             KubeJob::TakeBack => log::error!("failed to take a change of a manifest back error={why:?}"),
-            KubeJob::Log(ticket) => {
-                let failure = Failure::internal(format!("failed to open the log: {why}"));
-                self.server.answer(ticket, crate::adapters::server::api::failure(&failure), now.boot);
+            KubeJob::Log(ticket, failure) => {
+                let error = Failure::internal(format!("failed to open the log: {why}"));
+                self.server.answer(ticket, failure(&error), now.boot);
                 self.event_loop.again(mio::Token(super::SERVER));
             }
         }
@@ -218,8 +232,9 @@ impl Agent {
             objects: Objects::new(run),
             access: Access::new(crate::adapters::pki::directory(&self.config.root_dir), certificate),
             machine,
-            names: names(&self.config),
-            pending: PendingRequests::default(),
+            names: names(&self.config.node_name, self.config.kubectl_address),
+            waiting: WaitingRequests::default(),
+            pending: BTreeMap::new(),
             writes: Writes::default(),
             encoded: EncodedChanges::default(),
         };
@@ -243,11 +258,11 @@ impl Agent {
     }
 
     /// Opens a log on a helper: it may count the lines of compressed files.
-    fn open_log(&mut self, ticket: Ticket, request: LogRequest, now: Now) {
+    fn open_log(&mut self, ticket: Ticket, request: LogRequest, failure: fn(&Failure) -> Response, now: Now) {
         let deadline = now.boot + LOG_TIMEOUT;
         let work = move || super::effects::Work::Kube(KubeWork::Log(Box::new(logs::open(request))));
         let id = self.sources.helpers.submit(Class::Logs, "open a log", deadline, work);
-        self.sources.jobs.insert(id, super::effects::Job::Kube(KubeJob::Log(ticket)));
+        self.sources.jobs.insert(id, super::effects::Job::Kube(KubeJob::Log(ticket, failure)));
     }
 
     /// Carries out the orders of the answers of one drive of the server.
@@ -262,7 +277,7 @@ impl Agent {
                     self.event_loop.again(mio::Token(super::SERVER));
                 }
                 Answered::Change(ticket, change) => self.change_object(ticket, *change, now),
-                Answered::OpenLog(ticket, request) => self.open_log(ticket, request, now),
+                Answered::OpenLog(ticket, request, failure) => self.open_log(ticket, request, failure, now),
                 Answered::Engine(ticket, request) => {
                     self.events.push_back(Event::Request { id: RequestId(ticket.0), request });
                 }
@@ -271,12 +286,8 @@ impl Agent {
     }
 }
 
-/// The names and addresses of the server for its certificate.
-fn names(config: &Config) -> Names {
+/// The names and addresses of a server that listens on `address`, for its certificate.
+fn names(node: &str, address: IpAddr) -> Names {
     let all: Vec<IpAddr> = crate::net::addresses::addresses().iter().filter_map(|a| a.parse().ok()).collect();
-    let addresses = match config.kubectl_address {
-        address if address.is_unspecified() => all,
-        address => vec![address],
-    };
-    Names::new(&config.node_name, addresses)
+    Names::new(node, if address.is_unspecified() { all } else { vec![address] })
 }

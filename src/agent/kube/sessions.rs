@@ -2,11 +2,11 @@
 //! connection to it.
 
 use crate::adapters::server::api::Upstream;
+use crate::api::kube::kubelet_request::SessionKind;
 use crate::api::kube::query::Query;
 use crate::api::kube::status::Failure;
-use crate::api::names::Uid;
 use crate::engine::control::exec::Command;
-use crate::engine::control::stream::{StreamKind, StreamRequest};
+use crate::engine::control::stream::StreamKind;
 use crate::net::http1::Head;
 use std::net::SocketAddr;
 
@@ -21,16 +21,9 @@ pub(super) struct Session {
 /// The longest list of protocol versions that is passed on, in bytes.
 const LONGEST_VERSIONS: usize = 1024;
 
-/// The session and the request for the engine.
-///
 /// # Errors
 /// The request is no upgrade to SPDY/3.1. (kubectl 1.30 and later tries a WebSocket first, and SPDY after this error.)
-pub(super) fn request(
-    head: &Head,
-    subresource: &str,
-    uid: Uid,
-    query: &Query,
-) -> Result<(Session, StreamRequest), Failure> {
+pub(super) fn session(head: &Head) -> Result<Session, Failure> {
     let upgrade = head.values("upgrade").next().unwrap_or_default();
     if upgrade.is_empty() {
         return Err(Failure::bad_request("Upgrade request required"));
@@ -43,17 +36,33 @@ pub(super) fn request(
     if versions.iter().map(String::len).sum::<usize>() > LONGEST_VERSIONS {
         return Err(Failure::bad_request("X-Stream-Protocol-Version is too long"));
     }
+    Ok(Session { method: head.method, versions })
+}
+
+/// What a client of the API wants from the pod.
+pub(super) fn kind(subresource: &str, query: &Query) -> StreamKind {
     let container = query.get("container").map(str::to_owned);
     let [stdin, stdout, stderr, tty] = ["stdin", "stdout", "stderr", "tty"].map(|name| query.flag(name));
-    let kind = match subresource {
-        "exec" => {
-            let command = Command(query.all("command").map(str::to_owned).collect());
-            StreamKind::Exec { container, command, stdin, stdout, stderr, tty }
-        }
+    match subresource {
+        "exec" => StreamKind::Exec { container, command: command(query), stdin, stdout, stderr, tty },
         "attach" => StreamKind::Attach { container, stdin, stdout, stderr, tty },
         _ => StreamKind::PortForward { ports: Vec::new() },
-    };
-    Ok((Session { method: head.method, versions }, StreamRequest { uid, kind }))
+    }
+}
+
+/// What a client of the node's server wants from the pod. A terminal has one output.
+pub(super) fn kind_of_kubelet(kind: SessionKind, container: Option<String>, query: &Query) -> StreamKind {
+    let [stdin, stdout, stderr, tty] = ["input", "output", "error", "tty"].map(|name| query.flag(name));
+    let stderr = stderr && !tty;
+    match kind {
+        SessionKind::Exec => StreamKind::Exec { container, command: command(query), stdin, stdout, stderr, tty },
+        SessionKind::Attach => StreamKind::Attach { container, stdin, stdout, stderr, tty },
+        SessionKind::PortForward => StreamKind::PortForward { ports: Vec::new() },
+    }
+}
+
+fn command(query: &Query) -> Command {
+    Command(query.all("command").map(str::to_owned).collect())
 }
 
 impl Session {
@@ -104,8 +113,10 @@ mod tests {
     fn a_session_asks_the_runtime_for_the_protocols_of_the_client() {
         let query =
             Query::parse("command=sh&command=-c&command=exit%203&container=main&stdin=true&stdout=true&tty=true");
-        let (session, request) = request(&head(SPDY), "exec", Uid::from("u"), &query).unwrap();
-        let StreamKind::Exec { container, command, stdin, stdout, stderr, tty } = request.kind else { panic!() };
+        let session = session(&head(SPDY)).unwrap();
+        let StreamKind::Exec { container, command, stdin, stdout, stderr, tty } = kind("exec", &query) else {
+            panic!()
+        };
         assert_eq!((container.as_deref(), stdin, stdout, stderr, tty), (Some("main"), true, true, false, true));
         assert_eq!(command.0, ["sh", "-c", "exit 3"]);
         let upstream = session.upstream("http://127.0.0.1:45123/exec/To_ken").unwrap();
@@ -118,8 +129,20 @@ mod tests {
     }
 
     #[test]
+    fn a_kubelet_has_its_own_names_for_the_streams() {
+        let query = Query::parse("command=ls&input=1&output=1&error=1&tty=0");
+        let kind = |text: &str| kind_of_kubelet(SessionKind::Exec, Some("c".to_owned()), &Query::parse(text));
+        let (stdin, stdout, stderr, tty) = (true, true, true, false);
+        let command = command(&query);
+        let expected = StreamKind::Exec { container: Some("c".to_owned()), command, stdin, stdout, stderr, tty };
+        assert_eq!(kind("command=ls&input=1&output=1&error=1&tty=0"), expected);
+        let StreamKind::Exec { stderr, tty, .. } = kind("command=sh&output=1&error=1&tty=1") else { panic!() };
+        assert_eq!((stderr, tty), (false, true));
+    }
+
+    #[test]
     fn other_protocols_and_other_urls_are_refused() {
-        let refused = |fields: &str| request(&head(fields), "exec", Uid::from("u"), &Query::default()).unwrap_err();
+        let refused = |fields: &str| session(&head(fields)).unwrap_err();
         assert_eq!(refused("").code, 400);
         assert!(refused("Connection: Upgrade\r\nUpgrade: websocket\r\n").message.contains("SPDY/3.1"));
         let long = format!("Upgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: {}\r\n", "v".repeat(2000));

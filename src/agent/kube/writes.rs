@@ -137,7 +137,7 @@ impl Agent {
     /// Answers the clients whose changes the engine has accepted or refused.
     pub(in crate::agent) fn answer_changes(&mut self, now: Now) {
         let accepted = match self.view(now) {
-            (view, _, Some(kube)) if !kube.writes.written.is_empty() => kube.accepted(&view),
+            (view, _, Some(kube), _) if !kube.writes.written.is_empty() => kube.accepted(&view),
             _ => return,
         };
         for (written, response) in accepted {

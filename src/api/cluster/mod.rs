@@ -9,6 +9,7 @@
 //! - `pod_object`: from the server's object to our pod; `pod_status`, `pod_changes`: the status of a pod for the server;
 //! - `mirror`: the mirror of a pod of a manifest;
 //! - `lease`: the sign of life of the node; `event`: events; `diary`: events that wait, on the disk;
+//! - `reviews`: who presents a credential to the node's server, and what that user may do;
 //! - `data_record`: a ConfigMap or a Secret on the disk; `token`: a token of a service account; `reduced`: services and RuntimeClasses;
 //! - `bootstrap`: the token and the pin with which a machine joins; `certificate`: requests for a certificate.
 
@@ -32,6 +33,7 @@ pub mod pod_status;
 pub mod reduced;
 pub mod request;
 pub mod requests;
+pub mod reviews;
 pub mod status;
 pub mod token;
 pub mod watch;

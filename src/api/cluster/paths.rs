@@ -6,6 +6,8 @@ pub(super) const NODES: &str = "/api/v1/nodes";
 pub(super) const PODS: &str = "/api/v1/pods";
 pub(super) const RUNTIME_CLASSES: &str = "/apis/node.k8s.io/v1/runtimeclasses";
 pub(super) const CSRS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+pub(super) const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
+pub(super) const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 pub(super) const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
 /// Percent-encodes everything but the unreserved characters of RFC 3986, so that the text can be a part of a path or a value of a

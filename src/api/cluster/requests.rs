@@ -13,7 +13,7 @@ fn request(method: Method, path: String, body: Option<(Content, String)>) -> Api
     ApiRequest { method, path, body, reading: Reading::Whole }
 }
 
-fn post(path: String, body: String) -> ApiRequest {
+pub(super) fn post(path: String, body: String) -> ApiRequest {
     request(Method::Post, path, Some((Content::Json, body)))
 }
 

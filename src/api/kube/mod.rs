@@ -2,7 +2,7 @@
 //!
 //! - `resources`: the resources that Wherry serves; `discovery`: the documents that describe them; `openapi`: the types
 //!   and fields, for `kubectl explain`;
-//! - `path`: the target of a request; `kubelet`: the paths of a kubelet; `query`: its options; `accept`: the requested format; `protobuf`: bodies that are not JSON, `pod_message`: pods, `wire`: their fields;
+//! - `path`: the target of a request; `kubelet`: the paths of a kubelet, `kubelet_request`: requests to the node's server; `query`: its options; `accept`: the requested format; `protobuf`: bodies that are not JSON, `pod_message`: pods, `wire`: their fields;
 //! - `access`: which role may do what; `reviews`: the answers for a client that asks;
 //! - `selection`: which objects a list or watch contains; `versions`: resource versions, and the changes since one of them;
 //!   `pod_notes`: the pods that may have changed; `bookmarks`: when a watch gets one;
@@ -19,6 +19,7 @@ pub mod ephemeral;
 pub mod eviction;
 pub mod json_patch;
 pub mod kubelet;
+pub mod kubelet_request;
 pub mod node_change;
 pub mod openapi;
 pub mod path;

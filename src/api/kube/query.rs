@@ -23,6 +23,13 @@ impl Query {
         self.first(name).filter(|value| !value.is_empty())
     }
 
+    /// With another pair.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: &str) -> Query {
+        self.0.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(n, _)| n == name).map(|(_, value)| value.as_str())
     }

@@ -1,5 +1,6 @@
 //! The node as a member of a cluster: owns the machines of this directory, and passes each answer to its machine.
 
+use super::access::Policy;
 use super::backoff::{Backoff, CONNECTION};
 use super::certificate::Certificate;
 use super::data::Data;
@@ -11,6 +12,7 @@ use super::own_node::{self, Observed, OwnNode};
 use super::pods::{Pods, Seen};
 use super::reflector::Step;
 use super::reports::Reports;
+use super::reviews::Reviews;
 use super::tokens::{Tokens, Wanted};
 use crate::api::cluster::node::{Image, NodeReport};
 use crate::api::cluster::request::{ApiError, ApiResponse};
@@ -66,6 +68,10 @@ pub struct Member {
     pub reports: Reports,
     diary: Diary,
     labels: Labels,
+    /// Of the clients of the node's server.
+    pub reviews: Reviews,
+    /// See `Health::port`.
+    pub port: u16,
     pub health: Health,
     /// As the runtime last listed them.
     #[serde(skip)]
@@ -84,6 +90,8 @@ pub struct Health {
     /// Why the node is not ready; None if it is.
     pub why_not: Option<String>,
     pub pressures: Vec<Condition>,
+    /// The port of the node's server while it listens; otherwise 0.
+    pub port: u16,
 }
 
 /// Whether the node's labels have changed since the last call of `take_changed_labels`.
@@ -101,7 +109,7 @@ enum Server {
 }
 
 impl Member {
-    pub fn new(node: &str) -> Member {
+    pub fn new(node: &str, reviews: Policy) -> Member {
         Member {
             server: Server::Answers,
             node: Node::default(),
@@ -115,6 +123,8 @@ impl Member {
             reports: Reports::default(),
             diary: Diary::new(node),
             labels: Labels::AsBefore,
+            reviews: Reviews::new(node, reviews),
+            port: 0,
             health: Health::default(),
             images: Vec::new(),
             reported: None,
@@ -287,6 +297,7 @@ impl Member {
                 || self.lists.ended(op, result, step)
                 || self.pods.mirrors.ended(op, result, step)
                 || self.reports.answered(op, result, step)
+                || self.reviews.ended(op, result, step)
                 || self.diary.ended(op, result, step);
         }
         (Vec::new(), false)

@@ -4,7 +4,9 @@
 //! the requests that are due. While the server cannot be reached, a single request tries the connection, and nothing else
 //! changes: the pods run on.
 
+pub mod access;
 pub mod backoff;
+pub mod cache;
 pub mod certificate;
 pub mod data;
 pub mod diary;
@@ -17,6 +19,7 @@ pub mod own_node;
 pub mod pods;
 pub mod reflector;
 pub mod reports;
+pub mod reviews;
 pub mod tokens;
 
 use crate::api::reason::Reason;

@@ -5,6 +5,7 @@ use super::exec::{LONGEST_EXEC, MAX_EXECS};
 use super::stream;
 use crate::api::ephemeral::Invalid;
 use crate::api::names::{FullName, Uid};
+use crate::engine::cluster::access::AccessError;
 use crate::engine::op::OpError;
 use std::fmt;
 
@@ -117,6 +118,8 @@ pub enum RequestError {
     },
     UsageFailed(OpError),
     ImagesFailed(OpError),
+    /// C6
+    NoAccess(AccessError),
 }
 
 /// The state of a container that is not running.
@@ -132,6 +135,7 @@ impl RequestError {
     /// The HTTP status.
     pub fn status(&self) -> u16 {
         match self {
+            RequestError::NoAccess(error) => error.status(),
             RequestError::Malformed { .. }
             | RequestError::NoPods
             | RequestError::NoPod
@@ -171,6 +175,7 @@ impl RequestError {
 impl fmt::Display for RequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            RequestError::NoAccess(error) => error.fmt(f),
             RequestError::Malformed { why, expected: "" } => write!(f, "invalid request: {why}"),
             RequestError::Malformed { why, expected } => write!(f, "invalid request: {why}; expected {expected}"),
             RequestError::ManifestsNotRead => {

@@ -25,6 +25,7 @@ pub use stream::{StreamCall, StreamKind, StreamRequest, StreamTarget};
 use crate::api::control::{Drained, Images, Usage};
 use crate::api::facts::ExecOutput;
 use crate::api::names::{FullName, Uid};
+use crate::engine::cluster::access::AccessRequest;
 use durable::DurableAnswers;
 use exec::Execs;
 use images::ImageReads;
@@ -66,6 +67,8 @@ pub enum Request {
     Usage,
     /// List the images, their users, and what the garbage collection would remove.
     Images,
+    /// C6: may this client of the node's server do this?
+    Access(AccessRequest),
 }
 
 /// The answer to a request that was carried out.
@@ -93,6 +96,10 @@ pub enum Reply {
     StreamUrl(String),
     Usage(Usage),
     Images(Images),
+    /// To `Access`: the name of the user.
+    Permitted {
+        user: String,
+    },
 }
 
 /// The requests that are not answered yet.

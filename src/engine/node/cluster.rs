@@ -75,6 +75,7 @@ impl Engine {
         if let Some((seen, listed)) = self.with_member(|member, step| member.answered(op, result, step)) {
             self.pods_seen(seen, listed);
             self.cluster_data_changed();
+            self.answer_reviews();
         }
     }
 
@@ -304,6 +305,7 @@ impl Engine {
 
     fn health(&self) -> Health {
         Health {
+            port: self.cluster.member().map_or(0, |member| member.port),
             runtime: self.runtime.name_and_version(),
             why_not: self.not_ready(self.now.boot).map(|(_, message)| message),
             pressures: self.eviction.pressure().conditions().collect(),
@@ -316,7 +318,7 @@ impl Engine {
         let cluster = self.config.cluster.clone().unwrap_or_default();
         let address = |kind: &str, address: &str| Address { kind: kind.to_owned(), address: address.to_owned() };
         let internal = cluster.addresses.iter().map(|ip| address("InternalIP", ip));
-        let Health { runtime, why_not, pressures } =
+        let Health { runtime, why_not, pressures, port } =
             self.cluster.member().map(|member| member.health.clone()).unwrap_or_default();
         let pressure = |of, condition| Condition::pressure(of, pressures.contains(&condition));
         let info = NodeInfo { container_runtime_version: runtime, ..cluster.info };
@@ -340,6 +342,7 @@ impl Engine {
             info,
             images: self.cluster.member().map(|member| member.images.clone()).unwrap_or_default(),
             runtime_handlers: self.runtime.features().handlers.iter().map(handler).collect(),
+            port,
             ..NodeReport::default()
         }
     }

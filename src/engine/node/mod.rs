@@ -9,6 +9,7 @@
 //! that a list shows, `admission` and `shutdown` carry out the decisions of admission and the orders of the node
 //! shutdown, `readiness` decides whether the node is ready, `view` and `worker_status` provide the data for the API, and `dump` shows the whole state.
 
+mod access;
 mod admission;
 mod cluster;
 mod cordon;
@@ -123,7 +124,7 @@ impl Engine {
             shutdown: Shutdown::new(config.shutdown.clone()),
             cordon: Cordon::default(),
             cluster: match &config.cluster {
-                Some(_) => Cluster::Member(Box::new(Member::new(&config.node.name))),
+                Some(cluster) => Cluster::Member(Box::new(Member::new(&config.node.name, cluster.reviews.clone()))),
                 None => Cluster::Standalone,
             },
             admission: NodeAdmission::default(),
@@ -186,6 +187,7 @@ impl Engine {
                 self.with_shutdown(|shutdown, _, ctx| shutdown.logind(event, ctx));
             }
             Event::Api(event) => self.api_event(event),
+            Event::NodeServer { port } => self.node_server_listens(port),
             Event::Watched { uid, id, ok } => self.pleg.watch_answered(&uid, &id, ok, now.boot),
             Event::Ended { uid, id } => self.process_ended(&uid, &id),
             Event::Done { op, result } => self.operation_ended(op, result),

@@ -45,6 +45,10 @@ impl Engine {
                 self.list_images(id);
                 Ok(None)
             }
+            Request::Access(request) => {
+                self.ask_for_access(id, request);
+                Ok(None)
+            }
         };
         if let Some(answer) = answer.transpose() {
             self.answer(id, answer);
@@ -55,6 +59,7 @@ impl Engine {
     pub(super) fn request_gone(&mut self, id: RequestId) {
         self.requests.durable.gone(id);
         self.cordon.gone(id);
+        self.review_gone(id);
         let call = self.requests.execs.gone(id).or_else(|| self.requests.usages.gone(id));
         let call = call.or_else(|| self.requests.streams.gone(id)).or_else(|| self.requests.images.gone(id));
         self.outbox.effects.extend(call.map(|op| Effect::Cancel { op }));

@@ -1,11 +1,11 @@
-//! The server's side of TLS. Each client must present a certificate that the given CA has signed. Without one, it gets
-//! nothing beyond the handshake.
+//! The server's side of TLS. A client presents a certificate that one of the given CAs has signed. A server can require that;
+//! without a certificate, a client then gets nothing beyond the handshake.
 
 use super::session::Session;
 use mio::net::TcpStream;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::server::{ClientCertVerifierBuilder, NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 use std::io;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub struct Acceptor(Arc<ServerConfig>);
 
 impl Acceptor {
-    /// `client_ca` signs the clients' certificates.
+    /// `client_ca` signs the clients' certificates. Each client must have one.
     ///
     /// # Errors
     /// The key does not belong to the certificate, or the CA is not valid. The error does not contain the key.
@@ -24,10 +24,33 @@ impl Acceptor {
         key: PrivateKeyDer<'static>,
         client_ca: CertificateDer<'static>,
     ) -> Result<Acceptor, String> {
+        Acceptor::with(chain, key, [client_ca], |verifier| verifier)
+    }
+
+    /// Clients without a certificate are accepted too. One that no CA has signed is refused.
+    ///
+    /// # Errors
+    /// As for `new`.
+    pub fn with_optional_clients(
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+        client_cas: Vec<CertificateDer<'static>>,
+    ) -> Result<Acceptor, String> {
+        Acceptor::with(chain, key, client_cas, ClientCertVerifierBuilder::allow_unauthenticated)
+    }
+
+    fn with(
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+        client_cas: impl IntoIterator<Item = CertificateDer<'static>>,
+        set: impl FnOnce(ClientCertVerifierBuilder) -> ClientCertVerifierBuilder,
+    ) -> Result<Acceptor, String> {
         let mut roots = RootCertStore::empty();
-        roots.add(client_ca).map_err(|e| format!("the clients' CA: {e}"))?;
+        for ca in client_cas {
+            roots.add(ca).map_err(|e| format!("the clients' CA: {e}"))?;
+        }
         let provider: Arc<CryptoProvider> = Arc::new(ring::default_provider());
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+        let verifier = set(WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()));
         let verifier = verifier.build().map_err(|e| format!("the clients' CA: {e}"))?;
         let builder = ServerConfig::builder_with_provider(provider);
         let builder = builder.with_safe_default_protocol_versions().map_err(|e| format!("tls: {e}"))?;

@@ -20,7 +20,7 @@ fn with_token() -> World {
     w.api_pod("web", "uid-1", TOKEN);
     w.run(5);
     assert!(w.runs("web/main"), "{}", w.trace());
-    assert_eq!((token(&w).as_str(), w.api.tokens), ("token-1", 1));
+    assert_eq!((token(&w).as_str(), w.api.issued), ("token-1", 1));
     w
 }
 
@@ -46,9 +46,9 @@ fn c4_a_token_is_in_the_volume_and_is_replaced_in_time() {
     let record = w.disk.records.iter().find(|(key, _)| key.starts_with("tokens/uid-1.")).map(|(_, text)| text.clone());
     assert!(record.is_some_and(|text| text.contains("token-1")), "the token is on the disk");
     w.run(2870);
-    assert_eq!(w.api.tokens, 1, "80 % of 3607 s are 2885 s");
+    assert_eq!(w.api.issued, 1, "80 % of 3607 s are 2885 s");
     w.run(30);
-    assert_eq!((token(&w).as_str(), w.api.tokens), ("token-2", 2), "{}", w.trace());
+    assert_eq!((token(&w).as_str(), w.api.issued), ("token-2", 2), "{}", w.trace());
     assert_eq!(w.api.count("POST /api/v1/namespaces/default/serviceaccounts/default/token"), 2);
     w.api_delete_pod("web", 1);
     w.run(20);
@@ -64,10 +64,10 @@ fn c4_a_restart_of_wherry_requests_no_token() {
         w.restart_engine();
     }
     w.run(60);
-    assert_eq!((w.api.tokens, token(&w).as_str()), (1, "token-1"));
+    assert_eq!((w.api.issued, token(&w).as_str()), (1, "token-1"));
     // The age counts across restarts.
     w.run(2750);
-    assert_eq!(w.api.tokens, 2);
+    assert_eq!(w.api.issued, 2);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Scenarios for the rules of docs/behaviour.md.
 
+mod access;
 mod admission;
 mod adoption;
 mod certificates;

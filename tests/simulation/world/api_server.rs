@@ -3,7 +3,7 @@
 use super::{MS, World};
 use k8s_openapi::ByteString;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wherry::api::cluster::request::{ApiError, ApiRequest, ApiResponse, Method, Reading};
 use wherry::engine::event::{ApiEvent, Event};
 use wherry::engine::op::OpId;
@@ -33,7 +33,15 @@ pub struct ApiServer {
     /// There is no service account.
     pub no_account: bool,
     /// The number of tokens that were issued. Each is `token-N`.
-    pub tokens: u32,
+    pub issued: u32,
+    /// The users of tokens.
+    pub tokens: BTreeMap<String, String>,
+    /// Who may do what with the node: `ann get proxy`.
+    pub permissions: BTreeSet<String>,
+    /// Reviews are answered with this status instead.
+    pub no_reviews: Option<u16>,
+    /// The connection breaks during the next reviews.
+    pub breaking: u32,
 }
 
 /// What becomes of requests for certificates.
@@ -178,13 +186,34 @@ impl ApiServer {
         if pod.is_none_or(|pod| pod["metadata"]["uid"] != bound["uid"]) {
             return (403, json!("Forbidden"));
         }
-        self.tokens += 1;
+        self.issued += 1;
         let mut answer = body.clone();
         answer["status"] = json!({
-            "token": format!("token-{}", self.tokens),
+            "token": format!("token-{}", self.issued),
             "expirationTimestamp": "2027-01-15T09:00:00Z",
         });
         (201, answer)
+    }
+
+    fn review(&self, mut review: Value) -> (u16, Value) {
+        if let Some(status) = self.no_reviews {
+            return (status, json!("Forbidden"));
+        }
+        let spec = &review["spec"];
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        review["status"] = match review["kind"].as_str() {
+            Some("TokenReview") => match self.tokens.get(&text(&spec["token"])) {
+                Some(user) => json!({ "authenticated": true, "user": { "username": user } }),
+                None => json!({ "authenticated": false, "error": "unknown" }),
+            },
+            _ => {
+                let of = &spec["resourceAttributes"];
+                assert_eq!((&of["resource"], &of["name"]), (&json!("nodes"), &json!("lab")), "{review}");
+                let wanted = format!("{} {} {}", text(&spec["user"]), text(&of["verb"]), text(&of["subresource"]));
+                json!({ "allowed": self.permissions.contains(&wanted) })
+            }
+        };
+        (201, review)
     }
 
     fn respond(&mut self, op: OpId, request: &ApiRequest) -> Option<(u16, Value)> {
@@ -215,6 +244,7 @@ impl ApiServer {
                 Some((403, json!("Forbidden")))
             }
             (Method::Post, _) if path.ends_with("/token") => Some(self.issue(path, &body)),
+            (Method::Post, _) if path.ends_with("reviews") => Some(self.review(body)),
             (Method::Post, _) => {
                 let name = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
                 if self.object(path, &name).is_some() {
@@ -341,6 +371,11 @@ impl World {
             return self.event_in(MS, Event::Api(ApiEvent::Done { op, result }));
         }
         self.api.requests.push((self.clock.now, format!("{} {}", request.method.as_str(), request.path)));
+        if request.path.ends_with("reviews") && self.api.breaking > 0 {
+            self.api.breaking -= 1;
+            let result = Err(ApiError::Unknown("connection reset".into()));
+            return self.event_in(MS, Event::Api(ApiEvent::Done { op, result }));
+        }
         let is_data = ["/configmaps", "/secrets", "/token"].iter().any(|part| request.path.contains(part));
         if is_data && self.api.unrelated > 0 {
             self.api.unrelated -= 1;

@@ -4,9 +4,10 @@ use serde_json::Value;
 use std::fs;
 use std::path::Path;
 
-/// Everything of the group of the nodes, with both bodies; nothing of others. A watch has two lines: its start and its end.
+/// Everything of the group of the nodes, with both bodies; of the administrator the creations of pods; nothing of others. A watch has two lines: its start and its end.
 pub const POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n\
-    - {level: RequestResponse, userGroups: ['system:nodes']}\n- {level: None}\n";
+    - {level: RequestResponse, userGroups: ['system:nodes']}\n\
+    - {level: Metadata, users: [admin], verbs: [create], resources: [{group: '', resources: [pods]}]}\n- {level: None}\n";
 
 /// One line of the audit log.
 #[derive(Clone, Debug)]
@@ -35,6 +36,19 @@ pub fn requests(log: &Path, node: &str) -> Vec<NodeRequest> {
     // The last line may be incomplete.
     let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     events.filter(|event| event["user"]["username"] == user.as_str()).map(|event| request(&event)).collect()
+}
+
+/// When the server answered the creation of a pod by the administrator, in nanoseconds since the epoch.
+pub fn time_of_creation(log: &Path, namespace: &str, name: &str) -> Option<i64> {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let mut events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let event = events.find(|event| {
+        event["user"]["username"] == "admin"
+            && event["objectRef"]["namespace"] == namespace
+            && event["objectRef"]["name"] == name
+    })?;
+    let at: jiff::Timestamp = event["stageTimestamp"].as_str()?.parse().ok()?;
+    i64::try_from(at.as_nanosecond()).ok()
 }
 
 fn request(event: &Value) -> NodeRequest {

@@ -244,6 +244,13 @@ impl ControlPlane {
         self.write_kubeconfig(&file)
     }
 
+    /// Issues a client certificate: the paths of the certificate and of its key.
+    pub fn certificate_of(&self, user: &str, group: Option<&str>) -> (PathBuf, PathBuf) {
+        let file = format!("user-{user}");
+        self.authority.issue_to_client(&file, user, group);
+        (self.authority.path(&format!("{file}.crt")), self.authority.path(&format!("{file}.key")))
+    }
+
     /// The CA's certificate in PEM.
     pub fn ca(&self) -> String {
         self.authority.certificate()
@@ -321,6 +328,11 @@ impl ControlPlane {
 
     fn audit_log(&self) -> PathBuf {
         self.dir.join("audit.log")
+    }
+
+    /// When the server answered the creation of a pod by the administrator, in nanoseconds since the epoch.
+    pub fn time_of_creation(&self, namespace: &str, name: &str) -> Option<i64> {
+        audit::time_of_creation(&self.audit_log(), namespace, name)
     }
 
     /// The requests of a node so far.

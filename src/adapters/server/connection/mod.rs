@@ -8,7 +8,7 @@
 mod pipe;
 
 use crate::adapters::server::Content;
-use crate::adapters::server::api::{self, ApiCursor, ApiRequest, Client, Part};
+use crate::adapters::server::api::{self, ApiCursor, ApiRequest, Client, NodeRequest, Part};
 use crate::adapters::server::connection_limit::{Activity, Held};
 use crate::adapters::server::http::{self, Body, Cursor, ListenerKind, Request, Response, Route, Ticket};
 use crate::api::kube::resources::Kind;
@@ -605,6 +605,7 @@ impl Connection {
             None => Response::text(404, "not found\n"),
             Some(route) => {
                 let api = (route == Route::Api).then(|| self.identify(&head, content));
+                let node = (route == Route::Node).then(|| self.node_request(&head));
                 let request = Request {
                     ticket,
                     listener_kind: self.listener_kind,
@@ -614,6 +615,7 @@ impl Connection {
                     uid: http1::value_of(&head.query, "uid").map(str::to_owned),
                     body,
                     api,
+                    node,
                 };
                 if request.watch && watches_left == 0 {
                     Response::text(503, "too many watches\n")
@@ -645,6 +647,15 @@ impl Connection {
         };
         self.client = client.as_ref().ok().cloned();
         Box::new(ApiRequest { head: head.clone(), client })
+    }
+
+    /// The part of a request that the node's server needs.
+    fn node_request(&mut self, head: &Head) -> Box<NodeRequest> {
+        let certificate = match self.stream.stream() {
+            Stream::Tls(session) => session.peer_certificate().map(<[u8]>::to_vec),
+            Stream::Tcp(_) | Stream::Unix(_) => None,
+        };
+        Box::new(NodeRequest { head: head.clone(), certificate })
     }
 
     /// Starts to write an answer. `route` is the route that a watch continues with.
@@ -704,7 +715,7 @@ impl Connection {
 
     fn patience(&self) -> Duration {
         match (self.peer, self.listener_kind) {
-            (_, ListenerKind::Kubectl) => API_STALL_TIMEOUT,
+            (_, ListenerKind::Node | ListenerKind::Kubectl) => API_STALL_TIMEOUT,
             (Peer::User(0), _) => ANSWER_TIMEOUT,
             _ => STALL_TIMEOUT,
         }

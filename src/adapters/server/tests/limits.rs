@@ -1,7 +1,6 @@
 //! The limits for a client: deadlines, the number of connections, the share of a user.
 
 use super::Node;
-use crate::adapters::server::connection::Connection;
 use crate::adapters::server::http::ListenerKind;
 use crate::adapters::server::{MAX_CONNECTIONS, connection_limit};
 use crate::net::stream::Peer;
@@ -158,7 +157,7 @@ fn one_user_has_a_share_of_the_control_socket() {
     let own = rustix::process::geteuid().as_raw();
     let mut clients: Vec<UnixStream> = (0..connection_limit::MAX_OF_A_USER + 1).map(|_| node.unix()).collect();
     node.settle();
-    let peers: Vec<Peer> = node.server.slots.iter().flatten().map(Connection::peer).collect();
+    let peers: Vec<Peer> = node.server.slots.iter().flatten().map(|connection| connection.peer()).collect();
     assert!(peers.iter().all(|peer| *peer == Peer::User(own)), "{peers:?}");
     let limited = own != 0;
     assert_eq!(

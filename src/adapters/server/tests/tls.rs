@@ -72,7 +72,11 @@ impl Node {
 
     /// Connects and completes the handshake.
     pub(super) fn tls(&mut self, config: &Arc<ClientConfig>) -> Tls {
-        let socket = self.tcp(ListenerKind::Kubectl);
+        self.tls_of(ListenerKind::Kubectl, config)
+    }
+
+    fn tls_of(&mut self, listener_kind: ListenerKind, config: &Arc<ClientConfig>) -> Tls {
+        let socket = self.tcp(listener_kind);
         // Otherwise the kernel keeps the request until the handshake is acknowledged, which can take 40 ms.
         socket.set_nodelay(true).unwrap();
         self.handshake(config, socket).unwrap()
@@ -221,4 +225,51 @@ fn the_end_of_an_answer_is_announced_and_a_client_may_leave_without() {
         node.settle();
         assert_eq!(node.connections(), 0, "{request:?}");
     }
+}
+
+#[test]
+fn a_client_of_the_nodes_server_needs_no_certificate_but_none_of_another_ca() {
+    let (mut node, ca, next) = (Node::new(), Ca::new(), Ca::new());
+    let (certificate, key) = ca.identity("server");
+    let clients = vec![next.certificate.clone(), ca.certificate.clone()];
+    node.pages.api.acceptor = Some(Acceptor::with_optional_clients(vec![certificate], key, clients).unwrap());
+    node.server.listen(ListenerKind::Node, "127.0.0.1:0".parse().unwrap());
+    node.turn(Duration::ZERO);
+    for (identity, expected) in
+        [(None, "nothing"), (Some(ca.identity("ann")), "certificate"), (Some(next.identity("bob")), "certificate")]
+    {
+        let mut client = node.tls_of(ListenerKind::Node, &ca.client(identity));
+        let answer = node.ask(&mut client, "GET /any HTTP/1.0\r\nHost: localhost\r\n\r\n");
+        assert!(
+            answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with(&format!("\r\n\r\n{expected}")),
+            "{answer}"
+        );
+    }
+    let config = ca.client(Some(Ca::new().identity("ann")));
+    let socket = node.tcp(ListenerKind::Node);
+    if let Ok(mut client) = node.handshake(&config, socket) {
+        let _ = client.write_all(b"GET /any HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert_eq!(node.rest(&mut client).0, b"");
+    }
+    // Errors are text.
+    for (request, status) in [("PUT /any", "405"), ("POST /any HTTP/1.1\r\nContent-Length: 3", "413"), ("GET", "400")] {
+        let request = if request.contains("HTTP") { request.to_owned() } else { format!("{request} HTTP/1.1") };
+        let mut client = node.tls_of(ListenerKind::Node, &ca.client(None));
+        client.write_all(format!("{request}\r\nHost: localhost\r\n\r\n").as_bytes()).unwrap();
+        let answer = String::from_utf8(node.rest(&mut client).0).unwrap();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")) && answer.contains("text/plain"), "{answer}");
+    }
+    node.settle();
+    let crowd: Vec<TcpStream> = (0..super::MAX_NODE_CONNECTIONS + 40)
+        .map(|_| {
+            let socket = node.tcp(ListenerKind::Node);
+            node.turn(Duration::ZERO);
+            assert!(node.connections() <= super::MAX_NODE_CONNECTIONS);
+            socket
+        })
+        .collect();
+    // The listener stays usable.
+    let mut client = node.tls_of(ListenerKind::Node, &ca.client(None));
+    assert!(node.ask(&mut client, "GET /any HTTP/1.0\r\nHost: localhost\r\n\r\n").ends_with("nothing"));
+    drop(crowd);
 }

@@ -1,0 +1,176 @@
+//! Answers the requests of the node's server, after the engine has decided that the client may make them.
+
+use super::super::answer::{Answered, Result};
+use super::super::{logs, sessions, waiting::Waiting};
+use super::NodeServer;
+use crate::adapters::server::api::NodeRequest;
+use crate::adapters::server::http::{Body, Request, Response, Ticket};
+use crate::agent::content::View;
+use crate::api::cluster::reviews::Credential;
+use crate::api::facts::ContainerState;
+use crate::api::kube::kubelet_request::{PodPath, SessionKind, Target, attributes};
+use crate::api::kube::query::Query;
+use crate::api::kube::status::Failure;
+use crate::api::names::FullName;
+use crate::api::pod::Pod;
+use crate::api::time::Now;
+use crate::engine::cluster::access::AccessRequest;
+use crate::engine::control::{Command, ExecRequest, Reply, Request as EngineRequest, RequestError, StreamRequest};
+use crate::net::http1::Head;
+use crate::net::x509;
+use serde_json::{Value, json};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// The time limit of a command whose output is the answer. A kubelet has none for `/run`.
+const RUN_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Errors are plain text, as in a kubelet.
+pub(super) fn failure(failure: &Failure) -> Response {
+    let mut response = Response::text(failure.code, failure.message.clone());
+    if failure.code == 429 {
+        response.headers.push(("Retry-After", "1".to_owned()));
+    }
+    response
+}
+
+impl NodeServer {
+    /// Lets the engine decide whether the client may make this request.
+    pub(in crate::agent) fn answer(
+        &mut self,
+        view: &View<'_>,
+        request: &Request,
+        orders: &mut Vec<Answered>,
+    ) -> Response {
+        let Some(node) = &request.node else { return failure(&Failure::internal("no request of this server")) };
+        let credential = credential(node, view.now);
+        let attributes = attributes(node.head.method, &node.head.path);
+        self.undecided.insert(request.ticket, node.head.clone());
+        orders.push(Answered::Engine(request.ticket, EngineRequest::Access(AccessRequest { credential, attributes })));
+        Response::later()
+    }
+
+    /// The engine has answered. Returns the response, unless the request goes on. The answer comes back if the request is not one of
+    /// this server.
+    pub(in crate::agent) fn answered(
+        &mut self,
+        view: &View<'_>,
+        ticket: Ticket,
+        answer: std::result::Result<Reply, RequestError>,
+        orders: &mut Vec<Answered>,
+    ) -> std::result::Result<Option<Response>, std::result::Result<Reply, RequestError>> {
+        let result = match self.undecided.remove(&ticket) {
+            Some(head) => match answer {
+                Ok(Reply::Permitted { user }) => self.carry_out(view, ticket, &head, &user, orders),
+                Ok(_) => Err(Failure::internal("unexpected answer")),
+                Err(error) => {
+                    log::debug!("node-server method={} path={} error={:?}", head.method, head.path, error.to_string());
+                    Err(Failure::http(error.status(), &error.to_string()))
+                }
+            },
+            None => match self.waiting.answered(view, &self.machine, ticket, answer)? {
+                Some(result) => result,
+                None => return Ok(None),
+            },
+        };
+        let response = result.unwrap_or_else(|e| failure(&e));
+        Ok((!matches!(response.body, Body::Later)).then_some(response))
+    }
+
+    fn carry_out(
+        &mut self,
+        view: &View<'_>,
+        ticket: Ticket,
+        head: &Head,
+        user: &str,
+        orders: &mut Vec<Answered>,
+    ) -> Result<Response> {
+        let (target, query) = (Target::find(&head.path), Query::parse(&head.query));
+        if target.is_for_debugging() && !view.config.node_server.debugging_handlers {
+            return Err(Failure::http(405, "Debug endpoints are disabled."));
+        }
+        let is_post = head.method == "POST";
+        match target {
+            Target::Unknown => Err(Failure::http(404, "404 page not found")),
+            Target::Page(_) | Target::RunningPods | Target::Log(_) if is_post => {
+                Err(Failure::http(405, "405: Method Not Allowed"))
+            }
+            Target::Run(_) if !is_post => Err(Failure::http(405, "405: Method Not Allowed")),
+            Target::Page(page) => Ok(self.waiting.kubelet(view, ticket, page, &query, orders)),
+            Target::RunningPods => Ok(Response::json(running_pods(view).to_string().into_bytes())),
+            Target::Log(path) => {
+                let (pod, container) = container(view, &path)?;
+                let request = logs::request(view, pod, container, &logs::kubelet_query(query))?;
+                orders.push(Answered::OpenLog(ticket, request, failure));
+                Ok(Response::later())
+            }
+            Target::Session(kind, path) => {
+                let pod = match kind {
+                    SessionKind::PortForward => pod(view, &path)?,
+                    SessionKind::Exec | SessionKind::Attach => container(view, &path)?.0,
+                };
+                let session = sessions::session(head)?;
+                log::info!("node-server user={user:?} session={kind:?} pod={}", pod.name);
+                let kind = sessions::kind_of_kubelet(kind, path.container, &query);
+                self.waiting.add(ticket, Waiting::Session(session));
+                let request = StreamRequest { uid: pod.uid.clone(), kind };
+                orders.push(Answered::Engine(ticket, EngineRequest::Stream(request)));
+                Ok(Response::later())
+            }
+            Target::Run(path) => {
+                let (pod, container) = container(view, &path)?;
+                log::info!("node-server user={user:?} run pod={}", pod.name);
+                let words = query.get("cmd").unwrap_or_default().split(' ').map(str::to_owned);
+                let (uid, container, command) = (pod.uid.clone(), Some(container.to_owned()), Command(words.collect()));
+                self.waiting.add(ticket, Waiting::Run);
+                let request = ExecRequest { uid, container, command, timeout: RUN_TIMEOUT };
+                orders.push(Answered::Engine(ticket, EngineRequest::Exec(request)));
+                Ok(Response::later())
+            }
+        }
+    }
+}
+
+/// TLS has verified the certificate at the begin of the connection.
+fn credential(request: &NodeRequest, now: Now) -> Credential {
+    let is_valid = |read: &x509::Certificate| now.wall.timestamp().is_some_and(|now| now <= read.not_after);
+    let certificate = request.certificate.as_deref().and_then(|der| x509::read(der).ok()).filter(is_valid);
+    let certificate = certificate.map(|read| (read.common_name.unwrap_or_default(), read.organizations));
+    Credential::new(certificate, request.head.values("authorization").next())
+}
+
+/// The pod by its name at the API server: for a pod of a manifest also that of its mirror, POD-NODE, whose UID differs.
+fn pod<'a>(view: &View<'a>, path: &PodPath) -> Result<&'a Rc<Pod>> {
+    let named = |name: &str| view.engine.pod_named(&FullName::new(&path.namespace, name)).map(|found| found.pod);
+    let is_meant = |pod: &&Rc<Pod>| path.uid.as_deref().is_none_or(|uid| pod.uid.as_str() == uid);
+    let suffix = format!("-{}", view.config.node_name);
+    let mirrored = || path.name.strip_suffix(&suffix).and_then(named).filter(|pod| !pod.is_from_api_server());
+    let found = named(&path.name).filter(is_meant).or_else(mirrored);
+    found.ok_or_else(|| Failure::http(404, &format!("pod {:?} does not exist", path.name)))
+}
+
+fn container<'a, 'b>(view: &View<'a>, path: &'b PodPath) -> Result<(&'a Rc<Pod>, &'b str)> {
+    let pod = pod(view, path)?;
+    let name = path.container.as_deref().unwrap_or_default();
+    match pod.every_container().any(|container| container.name == name) {
+        true => Ok((pod, name)),
+        false => Err(Failure::http(404, &format!("container {name:?} not found in pod {:?}", path.name))),
+    }
+}
+
+/// The pods with a running container, with the fields of a kubelet.
+fn running_pods(view: &View<'_>) -> Value {
+    let item = |pod: &Pod| {
+        let facts = view.engine.containers(&pod.uid).iter().filter(|c| c.state == ContainerState::Running);
+        let running: Vec<&str> = facts.map(|c| &*c.name).collect();
+        let containers = pod.every_container().filter(|c| running.contains(&c.name.as_str()));
+        let containers: Vec<Value> = containers
+            .map(|c| json!({ "name": c.name, "image": c.image.as_deref().unwrap_or_default(), "resources": {} }))
+            .collect();
+        let metadata = json!({ "name": &*pod.name.name, "namespace": &*pod.name.namespace, "uid": pod.uid.as_str() });
+        (!containers.is_empty())
+            .then(|| json!({ "metadata": metadata, "spec": { "containers": containers }, "status": {} }))
+    };
+    let items: Vec<Value> = view.engine.pods().into_iter().filter_map(|found| item(found.pod)).collect();
+    json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items })
+}

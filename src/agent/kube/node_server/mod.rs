@@ -1,0 +1,191 @@
+//! The server of a cluster's node (C6), which a kubelet has on port 10250: through it, the API server gets logs and sessions for its
+//! users, and collectors get metrics.
+//!
+//! `prepare` reads or creates the certificates on a helper. `answer` lets the engine decide about each request
+//! (`engine::cluster::reviews`), and then answers it with the parts of the API for kubectl.
+
+mod answer;
+mod prepare;
+
+pub(super) use prepare::Prepared;
+
+use super::waiting::WaitingRequests;
+use super::{KubeJob, KubeWork, Machine};
+use crate::adapters::server::http::{ListenerKind, Ticket};
+use crate::agent::Agent;
+use crate::api::time::{Boot, Now};
+use crate::config::Config;
+use crate::engine::control::{Request, RequestId};
+use crate::engine::event::Event;
+use crate::event_loop::Class;
+use crate::net::http1::Head;
+use crate::net::tls::server::Acceptor;
+use prepare::{Inputs, Material, Own, prepare};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Time limit for the preparation. The files can be on a file system that hangs.
+const PREPARE_TIMEOUT: Duration = Duration::from_secs(20);
+/// The pause after a preparation that failed.
+const RETRY: Duration = Duration::from_secs(30);
+/// How often the files and the addresses of the node are compared with those in use. A kubelet's period.
+const CHECK: Duration = Duration::from_secs(60);
+
+pub(in crate::agent) struct NodeServer {
+    acceptor: Acceptor,
+    material: Material,
+    own: Option<Arc<Own>>,
+    check: Check,
+    /// The last failure of a check.
+    failure: Option<String>,
+    machine: Machine,
+    /// Requests for which the engine decides whether the client may make them.
+    undecided: BTreeMap<Ticket, Head>,
+    waiting: WaitingRequests,
+    /// The port that the engine knows.
+    reported: u16,
+}
+
+/// The next check of the files.
+enum Check {
+    Due(Boot),
+    Running,
+}
+
+/// Whether the node's server exists.
+pub(in crate::agent) enum NodeServerState {
+    Off,
+    /// The preparation is due at this time.
+    Waiting(Boot),
+    /// A helper prepares it.
+    Preparing,
+    On(Box<NodeServer>),
+}
+
+impl NodeServer {
+    pub(in crate::agent) fn acceptor(&self) -> Acceptor {
+        self.acceptor.clone()
+    }
+
+    /// The client of a request has disconnected.
+    pub(in crate::agent) fn gone(&mut self, ticket: Ticket) {
+        self.undecided.remove(&ticket);
+        self.waiting.gone(ticket);
+    }
+}
+
+impl NodeServerState {
+    pub(in crate::agent) fn new(config: &Config) -> NodeServerState {
+        if config.node_server().is_some() { NodeServerState::Waiting(Boot(0)) } else { NodeServerState::Off }
+    }
+
+    pub(in crate::agent) fn get(&mut self) -> Option<&mut NodeServer> {
+        match self {
+            NodeServerState::On(server) => Some(server),
+            _ => None,
+        }
+    }
+
+    pub(in crate::agent) fn next_deadline(&self) -> Option<Boot> {
+        match self {
+            NodeServerState::Waiting(at) => Some(*at),
+            NodeServerState::On(server) => {
+                let check = match server.check {
+                    Check::Due(at) => Some(at),
+                    Check::Running => None,
+                };
+                check.into_iter().chain(server.waiting.next_deadline()).min()
+            }
+            NodeServerState::Off | NodeServerState::Preparing => None,
+        }
+    }
+}
+
+impl Agent {
+    /// Prepares the server when that is due, and looks for changed certificates.
+    pub(in crate::agent) fn drive_node_server(&mut self, now: Now) {
+        match &mut self.node_server {
+            NodeServerState::Waiting(at) if *at <= now.boot => {
+                self.node_server = NodeServerState::Preparing;
+                self.prepare_node_server(now);
+            }
+            NodeServerState::On(server) => {
+                for ticket in server.waiting.due(now.boot) {
+                    self.events.push_back(Event::Request { id: RequestId(ticket.0), request: Request::Usage });
+                }
+                if matches!(server.check, Check::Due(at) if at <= now.boot) {
+                    server.check = Check::Running;
+                    self.prepare_node_server(now);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn prepare_node_server(&mut self, now: Now) {
+        let own = self.node_server.get().and_then(|server| server.own.clone());
+        let Some(inputs) = Inputs::new(&self.config, own) else { return };
+        let (deadline, path) = (now.boot + PREPARE_TIMEOUT, inputs.kubeconfig.clone());
+        let work = move || super::super::effects::Work::Kube(KubeWork::NodePrepared(prepare(&inputs).map(Box::new)));
+        let what = "prepare the node's server";
+        let id = self.sources.helpers.submit_for(Class::Credentials, what, &path, deadline, work);
+        self.sources.jobs.insert(id, super::super::effects::Job::Kube(KubeJob::PrepareNode));
+    }
+
+    pub(super) fn node_server_prepared(&mut self, prepared: Result<Box<Prepared>, String>, now: Now) {
+        let Some(address) = self.config.node_server() else { return };
+        match (&mut self.node_server, prepared) {
+            (NodeServerState::On(server), Ok(prepared)) => {
+                if server.material != prepared.material {
+                    log::info!("node-server certificates=replaced");
+                    server.material = prepared.material;
+                    server.acceptor = prepared.acceptor;
+                }
+                server.own = prepared.own;
+                server.failure = None;
+                server.check = Check::Due(now.boot + CHECK);
+            }
+            (NodeServerState::On(server), Err(why)) => {
+                if server.failure.as_ref() != Some(&why) {
+                    log::error!(
+                        "failed to read the certificates of the node's server again; keeping the last ones error={why:?}"
+                    );
+                }
+                server.failure = Some(why);
+                server.check = Check::Due(now.boot + CHECK);
+            }
+            (state, Ok(prepared)) => {
+                let Prepared { acceptor, material, machine, own } = *prepared;
+                let server = NodeServer {
+                    acceptor,
+                    material,
+                    own,
+                    check: Check::Due(now.boot + CHECK),
+                    failure: None,
+                    machine,
+                    undecided: BTreeMap::new(),
+                    waiting: WaitingRequests::default(),
+                    reported: 0,
+                };
+                *state = NodeServerState::On(Box::new(server));
+                self.server.listen(ListenerKind::Node, address);
+                self.drive_server(now);
+            }
+            (state, Err(why)) => {
+                *state = NodeServerState::Waiting(now.boot + RETRY);
+                log::error!("cannot start the node's server (port); trying again error={why:?} retry={RETRY:?}");
+            }
+        }
+    }
+
+    /// Tells the engine when the port begins or ceases to listen.
+    pub(in crate::agent) fn report_node_server(&mut self) {
+        let port = self.server.local_address(ListenerKind::Node).map_or(0, |address| address.port());
+        if let Some(server) = self.node_server.get().filter(|server| server.reported != port) {
+            server.reported = port;
+            self.events.push_back(Event::NodeServer { port });
+            self.event_loop.again(mio::Token(super::super::SERVER));
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The settings of the server of a cluster's node (`port` and the fields around it).
+
+use super::problem::{Place, Problems, absolute};
+use super::table::Given;
+use super::{Config, duration};
+use crate::engine::cluster::access::{Authorization, Policy};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeServer {
+    /// 0: off.
+    pub port: u16,
+    /// The serving certificate and its key. None: Wherry creates them.
+    pub certificate: Option<PathBuf>,
+    pub key: Option<PathBuf>,
+    /// The CA of the clients' certificates. None: the CA of the kubeconfig.
+    pub client_ca: Option<PathBuf>,
+    /// `authentication.anonymous.enabled`
+    pub anonymous: bool,
+    /// `authentication.webhook.enabled`
+    pub tokens: bool,
+    pub token_ttl: Duration,
+    /// `authorization.mode: AlwaysAllow`
+    pub always_allow: bool,
+    pub authorized_ttl: Duration,
+    pub unauthorized_ttl: Duration,
+    /// Whether logs, sessions and commands are served.
+    pub debugging_handlers: bool,
+}
+
+impl Default for NodeServer {
+    fn default() -> NodeServer {
+        NodeServer {
+            port: 10250,
+            certificate: None,
+            key: None,
+            client_ca: None,
+            anonymous: false,
+            tokens: true,
+            token_ttl: Duration::from_secs(120),
+            always_allow: false,
+            authorized_ttl: Duration::from_secs(300),
+            unauthorized_ttl: Duration::from_secs(30),
+            debugging_handlers: true,
+        }
+    }
+}
+
+impl NodeServer {
+    pub fn policy(&self) -> Policy {
+        let authorization = match self.always_allow {
+            true => Authorization::AlwaysAllow,
+            false => Authorization::Webhook { yes: self.authorized_ttl, no: self.unauthorized_ttl },
+        };
+        Policy { anonymous: self.anonymous, tokens: self.tokens.then_some(self.token_ttl), authorization }
+    }
+
+    /// The fields with more than one part, for `/configz`.
+    pub fn shown(&self) -> Map<String, Value> {
+        let path = |path: &Option<PathBuf>| path.as_ref().map_or(String::new(), |path| path.display().to_string());
+        let format = duration::format;
+        let shown = json!({
+            "authentication": {
+                "anonymous": { "enabled": self.anonymous },
+                "webhook": { "cacheTTL": format(self.token_ttl), "enabled": self.tokens },
+                "x509": { "clientCAFile": path(&self.client_ca) },
+            },
+            "authorization": {
+                "mode": if self.always_allow { "AlwaysAllow" } else { "Webhook" },
+                "webhook": {
+                    "cacheAuthorizedTTL": format(self.authorized_ttl),
+                    "cacheUnauthorizedTTL": format(self.unauthorized_ttl),
+                },
+            },
+            "enableDebuggingHandlers": self.debugging_handlers,
+            "port": self.port,
+            "tlsCertFile": path(&self.certificate),
+            "tlsPrivateKeyFile": path(&self.key),
+        });
+        match shown {
+            Value::Object(fields) => fields,
+            _ => Map::new(),
+        }
+    }
+}
+
+impl Config {
+    /// The listen address of the node's server. None: the node has no cluster, or the server is off.
+    pub fn node_server(&self) -> Option<SocketAddr> {
+        let is_on = self.kubeconfig.is_some() && self.node_server.port != 0;
+        is_on.then(|| SocketAddr::new(self.address, self.node_server.port))
+    }
+}
+
+/// A path; "" is none.
+pub(super) fn file(v: &Given) -> Result<Option<PathBuf>, String> {
+    match v.text() {
+        "" => Ok(None),
+        path => absolute(path).map(Some),
+    }
+}
+
+/// As in a kubelet, zero selects the default.
+pub(super) fn ttl(v: &Given, default: fn(&NodeServer) -> Duration) -> Duration {
+    match v.duration() {
+        Duration::ZERO => default(&NodeServer::default()),
+        ttl => ttl,
+    }
+}
+
+/// The fields that depend on each other.
+pub(super) fn check(config: &Config, places: &BTreeMap<String, Place>, problems: &mut Problems) {
+    let place = |field: &str| places.get(field).cloned().unwrap_or_else(Place::flag);
+    let server = &config.node_server;
+    match (&server.certificate, &server.key) {
+        (Some(_), None) => {
+            problems.error(&place("tlsCertFile"), "tlsCertFile", "needs tlsPrivateKeyFile; set both, or none");
+        }
+        (None, Some(_)) => {
+            problems.error(&place("tlsPrivateKeyFile"), "tlsPrivateKeyFile", "needs tlsCertFile; set both, or none");
+        }
+        _ => {}
+    }
+    if server.anonymous && server.always_allow {
+        let field = "authentication.anonymous.enabled";
+        let message = "with authorization.mode AlwaysAllow, everybody who reaches the port could run commands in the pods; \
+                       set it to false, or the mode to Webhook";
+        problems.error(&place(field), field, message);
+    }
+    if config.node_server().is_none() {
+        return;
+    }
+    let others = [
+        ("healthzPort", config.healthz_port),
+        ("readOnlyPort", config.read_only_port),
+        ("kubectlPort", config.kubectl_port),
+    ];
+    for (other, _) in others.iter().filter(|(_, port)| *port == server.port) {
+        problems.error(&place("port"), "port", format!("must not be the same as {other}"));
+    }
+}

@@ -1,0 +1,106 @@
+//! The access to the node's server: what its clients want, the settings of a KubeletConfiguration, and the refusals. `reviews` decides.
+
+use crate::api::cluster::reviews::{Attributes, Credential};
+use serde::Serialize;
+use std::fmt;
+use std::time::Duration;
+
+/// Reviews in flight. More of them would be a burden for the API server, caused by clients without a right.
+pub const MOST_REVIEWS: usize = 32;
+
+/// The settings, as in a KubeletConfiguration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Policy {
+    /// `authentication.anonymous.enabled`
+    pub anonymous: bool,
+    /// How long the user of a token is known (`authentication.webhook.cacheTTL`). None: tokens are not accepted.
+    pub tokens: Option<Duration>,
+    pub authorization: Authorization,
+}
+
+/// `authorization.mode`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub enum Authorization {
+    /// Every authenticated user may do everything.
+    AlwaysAllow,
+    /// How long a yes and a no of the API server count.
+    Webhook { yes: Duration, no: Duration },
+}
+
+impl Default for Policy {
+    /// The defaults of a KubeletConfiguration.
+    fn default() -> Policy {
+        let authorization = Authorization::Webhook { yes: Duration::from_secs(300), no: Duration::from_secs(30) };
+        Policy { anonymous: false, tokens: Some(Duration::from_secs(120)), authorization }
+    }
+}
+
+/// A request of a client of the node's server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessRequest {
+    pub credential: Credential,
+    pub attributes: Attributes,
+}
+
+/// Why a client may not do what it wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AccessError {
+    /// No credential, or one that is not valid.
+    Unauthorized,
+    Forbidden {
+        user: String,
+        attributes: Attributes,
+    },
+    /// The API server cannot be asked.
+    Unavailable {
+        why: String,
+    },
+    /// The API server does not answer the question.
+    Refused {
+        why: String,
+    },
+    TooManyReviews,
+}
+
+impl AccessError {
+    /// The HTTP status.
+    pub fn status(&self) -> u16 {
+        match self {
+            AccessError::Unauthorized => 401,
+            AccessError::Forbidden { .. } => 403,
+            AccessError::TooManyReviews => 429,
+            AccessError::Refused { .. } => 500,
+            AccessError::Unavailable { .. } => 503,
+        }
+    }
+}
+
+impl fmt::Display for AccessError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AccessError::Unauthorized => f.write_str("Unauthorized"),
+            // As in a kubelet.
+            AccessError::Forbidden { user, attributes: Attributes { verb, subresources } } => {
+                let all = subresources.join(" ");
+                write!(f, "Forbidden (user={user}, verb={verb}, resource=nodes, subresource(s)=[{all}])")
+            }
+            AccessError::Unavailable { why } => write!(
+                f,
+                "the node cannot ask the API server whether this is permitted: {why}; try again when the server answers, or use \
+                 the wherry command on the node (wherry logs, wherry exec, wherry top)"
+            ),
+            AccessError::Refused { why } => {
+                write!(
+                    f,
+                    "the API server does not say whether this is permitted: {why}; the node needs the role system:node"
+                )
+            }
+            AccessError::TooManyReviews => {
+                write!(f, "the API server has not answered {MOST_REVIEWS} reviews yet; try again in a moment")
+            }
+        }
+    }
+}
+
+/// The name of the user who may go on, or why not.
+pub type Access = Result<String, AccessError>;

@@ -1,0 +1,44 @@
+//! The access to the node's server (C6): passes the questions of its clients to `engine::cluster::reviews`, and the answers back.
+
+use super::Engine;
+use crate::engine::cluster::access::{AccessError, AccessRequest};
+use crate::engine::cluster::reflector::Step;
+use crate::engine::control::{Reply, RequestError, RequestId};
+use crate::engine::effect::Effect;
+
+impl Engine {
+    pub(super) fn ask_for_access(&mut self, id: RequestId, request: AccessRequest) {
+        let Engine { cluster, now, rng, outbox, .. } = self;
+        match cluster.member_mut() {
+            Some(member) => {
+                member.reviews.ask(id, request, &mut Step { now: now.boot, wall: now.wall, rng, outbox });
+                self.answer_reviews();
+            }
+            // The server exists only on a node of a cluster.
+            None => self.answer(id, Err(RequestError::NoAccess(AccessError::Unauthorized))),
+        }
+    }
+
+    /// The client of a request has disconnected.
+    pub(super) fn review_gone(&mut self, id: RequestId) {
+        if let Some(member) = self.cluster.member_mut() {
+            member.reviews.gone(id);
+        }
+    }
+
+    /// Answers the clients whose reviews have ended.
+    pub(super) fn answer_reviews(&mut self) {
+        let Engine { cluster, outbox, .. } = self;
+        let Some(member) = cluster.member_mut() else { return };
+        for (id, access) in member.reviews.take_answers() {
+            let answer = access.map(|user| Reply::Permitted { user }).map_err(RequestError::NoAccess);
+            outbox.push(Effect::Answer { id, answer });
+        }
+    }
+
+    pub(super) fn node_server_listens(&mut self, port: u16) {
+        if let Some(member) = self.cluster.member_mut() {
+            member.port = port;
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! A client of the node's server, with or without a certificate or a token.
+
+use super::agent::Agent;
+use super::http::{self, Response};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use std::io;
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub struct NodeClient {
+    port: u16,
+    config: Arc<ClientConfig>,
+    /// Header fields, each with its line end.
+    fields: String,
+}
+
+impl NodeClient {
+    /// Verifies the server with the CA below the agent's root directory. `identity`: the certificate and its key.
+    pub fn new(agent: &Agent, identity: Option<(&Path, &Path)>) -> NodeClient {
+        let mut roots = RootCertStore::empty();
+        let ca = CertificateDer::from_pem_file(agent.root().join("server/ca.crt")).expect("ca.crt");
+        roots.add(ca).expect("a CA");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let builder = builder.expect("the versions of TLS").with_root_certificates(roots);
+        let config = match identity {
+            Some((certificate, key)) => {
+                let certificate = CertificateDer::from_pem_file(certificate).expect("a certificate");
+                let key = PrivateKeyDer::from_pem_file(key).expect("a key");
+                builder.with_client_auth_cert(vec![certificate], key).expect("a client certificate")
+            }
+            None => builder.with_no_client_auth(),
+        };
+        NodeClient { port: agent.node_port(), config: Arc::new(config), fields: String::new() }
+    }
+
+    /// With this token instead of a certificate.
+    pub fn with_token(agent: &Agent, token: &str) -> NodeClient {
+        NodeClient { fields: format!("Authorization: Bearer {token}\r\n"), ..NodeClient::new(agent, None) }
+    }
+
+    /// On a connection of its own.
+    ///
+    /// # Errors
+    /// The server refuses the connection.
+    pub fn send(&self, method: &str, path: &str) -> io::Result<Response> {
+        let stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(120)))?;
+        let name = ServerName::try_from("localhost").expect("a name");
+        let connection = ClientConnection::new(self.config.clone(), name).map_err(io::Error::other)?;
+        http::exchange_with(StreamOwned::new(connection, stream), method, path, &self.fields)
+    }
+
+    /// The status of the answer to a GET.
+    pub fn status(&self, path: &str) -> u16 {
+        self.send("GET", path).expect("an answer").status
+    }
+}
