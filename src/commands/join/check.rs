@@ -27,8 +27,6 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// A larger difference of the clocks makes new certificates invalid: the control plane dates them back by five minutes.
 const CLOCK_ERROR: i64 = 300;
 const CLOCK_WARNING: i64 = 30;
-/// The port of the node's server, which the API server connects to.
-const PORT: u16 = 10250;
 /// A node may be older than the API server by this number of minor versions.
 const SKEW: u32 = 3;
 
@@ -322,21 +320,25 @@ fn version(body: &[u8]) -> Finding {
     }
 }
 
-/// Another node agent would have the port, too.
+/// The node's server, which the API server connects to. Another node agent would have the port, too.
 fn port(config: &Config) -> Finding {
-    let check = "port";
-    match TcpListener::bind(("0.0.0.0", PORT)) {
-        Ok(_) => Finding::ok(check, format!("{PORT} is free")),
+    let (check, port) = ("port", config.node_server.port);
+    if port == 0 {
+        let message = "the node's server is off (port: 0): kubectl logs and exec do not work";
+        return Finding::warning(check, message, "remove the field port from the configuration");
+    }
+    match TcpListener::bind(("0.0.0.0", port)) {
+        Ok(_) => Finding::ok(check, format!("{port} is free")),
         // A running agent that is a node serves it.
         Err(e) if e.kind() == ErrorKind::AddrInUse && config.kubeconfig.is_some() => {
-            Finding::ok(check, format!("{PORT} is in use, as on every node"))
+            Finding::ok(check, format!("{port} is in use, as on every node"))
         }
         Err(e) if e.kind() == ErrorKind::AddrInUse => Finding::error(
             check,
-            format!("{PORT} is in use"),
+            format!("{port} is in use"),
             "stop the program that uses it; a machine can have only one node agent (systemctl disable --now kubelet)",
         ),
-        Err(e) => Finding::warning(check, format!("{PORT}: {e}"), "run the check as root"),
+        Err(e) => Finding::warning(check, format!("{port}: {e}"), "run the check as root"),
     }
 }
 
