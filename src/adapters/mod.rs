@@ -10,6 +10,7 @@ pub mod devices;
 mod durable;
 pub mod handlers;
 pub mod host;
+pub mod identity;
 pub mod logs;
 pub mod manifests;
 pub mod pidfds;

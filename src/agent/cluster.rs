@@ -23,10 +23,18 @@ pub struct ClusterConnection {
     kubeconfig: PathBuf,
     tokens: [Token; 2],
     server: Server,
-    /// The kubeconfig is being read.
-    reading: bool,
+    reading: Reading,
     /// A reused buffer.
     arrived: Vec<Arrived>,
+}
+
+/// The read of the kubeconfig by a helper thread.
+#[derive(Clone, Copy, PartialEq)]
+enum Reading {
+    No,
+    Running,
+    /// The certificate was replaced meanwhile, so the result does not count.
+    Outdated,
 }
 
 enum Server {
@@ -49,7 +57,7 @@ impl ClusterConnection {
                 Server::Unknown(why)
             }
         };
-        Some(ClusterConnection { kubeconfig, tokens, server, reading: false, arrived: Vec::new() })
+        Some(ClusterConnection { kubeconfig, tokens, server, reading: Reading::No, arrived: Vec::new() })
     }
 
     pub fn owns(&self, token: Token) -> bool {
@@ -63,8 +71,15 @@ impl ClusterConnection {
         }
     }
 
+    /// The credentials in use, if the kubeconfig could be read.
+    pub fn credentials(&self) -> Option<&Credentials> {
+        match &self.server {
+            Server::Known(server) => Some(server.credentials()),
+            Server::Unknown(_) => None,
+        }
+    }
+
     fn read(&mut self, credentials: Result<Credentials, String>) {
-        self.reading = false;
         match (credentials, &mut self.server) {
             (Ok(credentials), Server::Known(server)) => server.replace_credentials(credentials),
             (Ok(credentials), Server::Unknown(_)) => {
@@ -149,8 +164,8 @@ impl Agent {
     }
 
     pub(super) fn read_kubeconfig(&mut self, now: Now) {
-        let Some(cluster) = self.cluster.as_mut().filter(|cluster| !cluster.reading) else { return };
-        cluster.reading = true;
+        let Some(cluster) = self.cluster.as_mut().filter(|cluster| cluster.reading == Reading::No) else { return };
+        cluster.reading = Reading::Running;
         let path = cluster.kubeconfig.clone();
         let (of_thread, deadline) = (path.clone(), now.boot + READ_TIMEOUT);
         let work = move || Work::Kubeconfig(Credentials::read(&of_thread));
@@ -159,10 +174,27 @@ impl Agent {
     }
 
     /// None: the thread has not answered in time.
-    pub(super) fn kubeconfig_read(&mut self, credentials: Option<Result<Credentials, String>>) {
-        if let Some(cluster) = &mut self.cluster {
-            cluster.read(credentials.unwrap_or_else(|| Err("the file system does not answer".to_owned())));
+    pub(super) fn kubeconfig_read(&mut self, credentials: Option<Result<Credentials, String>>, now: Now) {
+        let Some(cluster) = &mut self.cluster else { return };
+        if std::mem::replace(&mut cluster.reading, Reading::No) == Reading::Outdated {
+            return self.read_kubeconfig(now);
         }
+        let credentials = credentials.unwrap_or_else(|| Err("the file system does not answer".to_owned()));
+        if let Ok(credentials) = &credentials {
+            self.certificate_in_use(credentials);
+        }
+        if let Some(cluster) = &mut self.cluster {
+            cluster.read(credentials);
+        }
+    }
+
+    /// The certificate was replaced. New requests use the new one.
+    pub(super) fn use_new_credentials(&mut self, credentials: Credentials) {
+        let Some(cluster) = &mut self.cluster else { return };
+        if cluster.reading == Reading::Running {
+            cluster.reading = Reading::Outdated;
+        }
+        cluster.read(Ok(credentials));
     }
 
     fn look_up_api_server(&mut self, host: String, port: u16, now: Now) {

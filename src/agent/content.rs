@@ -412,6 +412,9 @@ impl View<'_> {
         m.set_node_requested(&node, &requested);
         m.drained_pods.set(s.drained as i64);
         m.node_cordoned.set(i64::from(s.cordoned));
+        let certificate = self.engine.certificate();
+        let left = certificate.and_then(|c| c.not_after()).map(|at| (at.0 - self.now.wall.0) / 1_000_000_000);
+        m.set_certificate(left, certificate.map_or(0, |c| c.failures()));
         m.manifest_errors.set((in_files + self.engine.conflicts().len()) as i64);
         m.log_lines_dropped.set(super::logging::dropped());
     }

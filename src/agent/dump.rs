@@ -95,6 +95,7 @@ pub(super) fn dump(
                 Job::Kube(_) => "prepare an answer for kubectl",
                 Job::Lookup(_) => "look up a host name",
                 Job::Kubeconfig => "read the kubeconfig",
+                Job::Identity(_) => "change the certificate",
                 Job::ApiServer(_) => "look up the API server",
                 Job::Networks(_) => "check the network results of sandboxes",
             };

@@ -1,6 +1,7 @@
 //! Carries out the engine's effects: each goes to its adapter. Each effect with an `OpId` ends in one `Event::Done`.
 
 use super::handlers::Lookup;
+use super::identity::Changed;
 use super::kube::{KubeJob, KubeWork};
 use super::paths::{ContainerFiles, Removed, SandboxCall};
 use super::{Agent, system_check, views};
@@ -69,6 +70,8 @@ pub enum Job {
     Kubeconfig,
     /// The addresses of this host, the API server.
     ApiServer(String),
+    /// A change of the files of the node's certificate.
+    Identity(OpId),
     /// The removal of empty network results.
     Networks(OpId),
     /// The node's docker configuration.
@@ -95,6 +98,7 @@ pub enum Work {
     Lookup(Result<IpAddr, String>),
     Kubeconfig(Result<Credentials, String>),
     ApiServer(Result<Vec<SocketAddr>, String>),
+    Identity(Changed),
     FileSystem(Result<FileSystemFact, OpError>),
     /// The new path of a log.
     Rotated(Result<String, String>),
@@ -169,6 +173,7 @@ impl Agent {
             Effect::Cancel { op } if self.cancel_api_call(op, now) => {}
             Effect::Cancel { op } => return self.cancel(op),
             Effect::Api { op, request, timeout } => self.call_api(op, request, timeout, now),
+            Effect::Identity { op, call } => self.change_identity(op, call, now),
             Effect::Files { op, call } => self.use_files(op, call, now),
             Effect::Cgroup { op, call } => {
                 self.cgroups.call(op, call, now.boot);
@@ -418,8 +423,9 @@ impl Agent {
                 self.events.push_back(Event::Done { op, result: Ok(Answer::PodDisks(facts)) });
             }
             (Job::Lookup(lookup), Work::Lookup(address)) => self.host_looked_up(*lookup, address, now),
-            (Job::Kubeconfig, Work::Kubeconfig(credentials)) => self.kubeconfig_read(Some(credentials)),
+            (Job::Kubeconfig, Work::Kubeconfig(credentials)) => self.kubeconfig_read(Some(credentials), now),
             (Job::ApiServer(host), Work::ApiServer(found)) => self.api_server_looked_up(&host, found, now),
+            (Job::Identity(op), Work::Identity(changed)) => self.identity_changed(op, changed, now),
             (Job::Hosts(waiting), Work::Hosts(hosts)) => self.prepare_on_host_network(waiting, hosts),
             (Job::Dns(sandbox), Work::Dns(host)) => {
                 let host = host.unwrap_or_else(|e| {
@@ -458,7 +464,7 @@ impl Agent {
         let job = match job {
             // The handler failed.
             Job::Lookup(lookup) => return self.host_looked_up(*lookup, Err("i/o timeout".to_owned()), now),
-            Job::Kubeconfig => return self.kubeconfig_read(None),
+            Job::Kubeconfig => return self.kubeconfig_read(None, now),
             Job::ApiServer(host) => return self.api_server_looked_up(&host, Err("i/o timeout".to_owned()), now),
             other => other,
         };
@@ -482,6 +488,7 @@ impl Agent {
             }
             // (A container without a termination message has an empty one.)
             Job::Files(op)
+            | Job::Identity(op)
             | Job::Message(op)
             | Job::DockerConfig(op)
             | Job::Provider(op, _)

@@ -19,6 +19,7 @@ mod event_cache;
 mod event_recorder;
 mod events;
 mod handlers;
+mod identity;
 mod kube;
 pub mod logging;
 mod logind;
@@ -173,6 +174,9 @@ impl Agent {
         let message = concat!("wherry ", env!("CARGO_PKG_VERSION"), " has started");
         self.keep_node_event(Severity::Normal, Reason::Starting, message, now);
         self.report_manifest_errors(now);
+        if let Some(credentials) = self.cluster.as_ref().and_then(cluster::ClusterConnection::credentials).cloned() {
+            self.certificate_in_use(&credentials);
+        }
         // The first drive opens the listeners and starts to connect.
         self.drive_runtime(now);
         self.drive_logind(now);

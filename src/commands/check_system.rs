@@ -24,11 +24,11 @@ pub fn run(out: &mut dyn Write, flags: &Flags, as_json: bool) -> Result<u8, Fail
     let loaded = match loaded {
         Ok(loaded) => loaded,
         // Without a configuration, the paths to check are unknown.
-        Err(why) => return print(out, &[no_configuration(flags, &why)], as_json),
+        Err(why) => return print(out, &[no_configuration(flags, &why)], as_json, "the system"),
     };
     let mut findings = vec![configuration(&loaded)];
     findings.extend(system_check::inspect(&loaded.config));
-    print(out, &findings, as_json)
+    print(out, &findings, as_json, "the system")
 }
 
 fn no_configuration(flags: &Flags, why: &NoAnswer) -> Finding {
@@ -53,7 +53,8 @@ fn configuration(loaded: &config::Loaded) -> Finding {
     }
 }
 
-fn print(out: &mut dyn Write, findings: &[Finding], as_json: bool) -> Result<u8, Failure> {
+/// Prints a line for each finding. `checked`: what was checked.
+pub fn print(out: &mut dyn Write, findings: &[Finding], as_json: bool, checked: &str) -> Result<u8, Failure> {
     let count = Count::of(findings);
     if as_json {
         let Count { ok, warnings, errors } = count;
@@ -68,7 +69,7 @@ fn print(out: &mut dyn Write, findings: &[Finding], as_json: bool) -> Result<u8,
         }
     }
     out.flush()?;
-    print_message(&format!("checked the system: {count}"));
+    print_message(&format!("checked {checked}: {count}"));
     Ok(u8::from(count.errors > 0))
 }
 
@@ -78,7 +79,7 @@ mod tests {
 
     fn printed(findings: &[Finding], as_json: bool) -> (String, u8) {
         let mut out = Vec::new();
-        let code = print(&mut out, findings, as_json).unwrap();
+        let code = print(&mut out, findings, as_json, "the system").unwrap();
         (String::from_utf8(out).unwrap(), code)
     }
 

@@ -16,7 +16,9 @@ mod drain;
 mod events;
 mod exec;
 mod images;
+mod join;
 mod kubeconfig;
+mod leave;
 mod logs;
 mod output;
 mod pods;
@@ -79,17 +81,26 @@ enum Command {
     /// Takes at most 5 s, or some seconds more if a file system hangs; the output then names the path that does not
     /// answer.
     ///
-    /// Exit code: 0 no errors (with --system there may be warnings), 1 at least one error, 2 a file cannot be read or
-    /// the command line is invalid.
+    /// With --join, takes the arguments of `wherry join`, and checks beforehand whether it can succeed: address, token, CA, clock,
+    /// permissions, version of the server, network of the pods, port of the node. Changes nothing.
+    ///
+    /// Exit code: 0 no errors (with --system and --join there may be warnings), 1 at least one error, 2 a file cannot be
+    /// read or the command line is invalid.
+    #[command(group(ArgGroup::new("report").args(["system", "join"])))]
     Check {
-        /// Files, directories of manifests, or - for standard input
+        /// Files, directories of manifests, or - for standard input; with --join, the address of the API server
         #[arg(conflicts_with = "system")]
         files: Vec<PathBuf>,
         /// Check the machine instead of files
         #[arg(long)]
         system: bool,
-        /// Output format of --system instead of text
-        #[arg(short, long, value_enum, requires = "system")]
+        /// Check whether `wherry join` with the same arguments can succeed
+        #[arg(long)]
+        join: bool,
+        #[command(flatten)]
+        target: join::Target,
+        /// Output format of --system or --join instead of text
+        #[arg(short, long, value_enum, requires = "report")]
         output: Option<StatusFormat>,
         #[command(flatten)]
         config: Flags,
@@ -292,6 +303,27 @@ enum Command {
     /// Exit code: 0 success, 1 failure; stderr has the reason.
     #[command(after_help = KUBECONFIG_EXAMPLES)]
     Kubeconfig(kubeconfig::Arguments),
+    /// Make this machine a node of a cluster
+    ///
+    /// Takes the arguments of `kubeadm join`, as `kubeadm token create --print-join-command` prints them, or a kubeconfig. Verifies the
+    /// cluster, requests a client certificate for the node and waits until it is approved, and writes the certificate, a
+    /// kubeconfig and a drop-in of the configuration. Then restarts the service, if it runs. Pods keep running.
+    ///
+    /// A join that was interrupted can be repeated: it continues with the same key and request. If the machine is a node of the cluster
+    /// already, the command changes nothing and succeeds.
+    ///
+    /// Exit code: 0 success, 1 failure, 2 the command line is invalid; stderr has the reason.
+    #[command(after_help = JOIN_EXAMPLES)]
+    Join(join::Arguments),
+    /// Leave the cluster
+    ///
+    /// Removes the certificate, the kubeconfig and the drop-in of `wherry join`, and restarts the service, if it runs. Pods of
+    /// manifests keep running. Pods of the cluster stop when wherry starts again; if some are there, the command refuses without
+    /// --force: drain the node first (kubectl drain NODE --ignore-daemonsets). The object of the node stays at the cluster until
+    /// kubectl delete node NODE.
+    ///
+    /// Exit code: 0 success, 1 failure; stderr has the reason.
+    Leave(leave::Arguments),
     /// Examine a running pod with a further container, or wherry itself
     ///
     /// Adds an ephemeral container to the pod: a container with tools of its own, in the pod's network, and with --target among
@@ -339,8 +371,8 @@ enum Command {
     ///
     /// For a machine on which wherry is no longer used. No agent may be running. Without --yes, lists the pods and
     /// changes nothing. With --yes, stops the pods, each with its own grace period as far as --timeout allows, and
-    /// removes them with their logs; then removes the state directory and the drop-in for logind. Pods of other owners,
-    /// the configuration and the manifests stay.
+    /// removes them with their logs; then removes the state directory and the drop-ins for logind and of wherry join. Pods of
+    /// other owners, the other configuration and the manifests stay.
     ///
     /// Exit code: 0 everything was removed, 1 something was not; stderr lists it.
     Purge {
@@ -376,6 +408,12 @@ Examples:
   sudo wherry kubeconfig --for ann --server https://10.0.0.5:6443 --output ann.kubeconfig
   sudo wherry kubeconfig list
   sudo wherry kubeconfig revoke ann";
+
+const JOIN_EXAMPLES: &str = "\
+Examples:
+  wherry join 10.0.0.1:6443 --token 07401b.f395accd246ae52d --discovery-token-ca-cert-hash sha256:...
+  wherry join --kubeconfig bootstrap.kubeconfig --node-name pier-7
+  wherry check --join 10.0.0.1:6443 --token ...      the same arguments: test beforehand";
 
 const EXEC_EXAMPLES: &str = "\
 Examples:
@@ -647,6 +685,12 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn show(out: &mut dyn Write, command: Command) -> Result<u8, Failure> {
     match command {
         Command::Check { system: true, output, config, .. } => check_system::run(out, &config, output.is_some()),
+        Command::Check { join: true, files, target, output, config, .. } => {
+            join::check::run(out, &config, target, &files, output.is_some())
+        }
+        Command::Check { target, .. } if target.is_given() => {
+            Err(Failure::Message("the options of wherry join need --join".to_owned(), 2))
+        }
         Command::Check { files, config, .. } => check::run(out, &config, &files),
         Command::Pods { query, socket } => pods::run(out, &socket.path(), &query),
         Command::Describe { pod, output, socket } => describe::run(out, &socket.path(), &pod.target()?, output),
@@ -681,6 +725,8 @@ fn show(out: &mut dyn Write, command: Command) -> Result<u8, Failure> {
         Command::PortForward { query, socket } => port_forward::run(out, &socket.path(), &query),
         Command::Images { output, socket } => images::run(out, &socket.path(), output),
         Command::Kubeconfig(arguments) => kubeconfig::run(out, arguments),
+        Command::Join(arguments) => join::run(out, arguments),
+        Command::Leave(arguments) => leave::run(out, &arguments),
         Command::Cordon { socket } => cordon::run(out, &socket.path(), true),
         Command::Uncordon { socket } => cordon::run(out, &socket.path(), false),
         Command::Undrain { which, socket } => drain::undrain(out, &socket.path(), &which.which()?),

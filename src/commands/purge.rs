@@ -2,6 +2,7 @@
 //! the pods.
 
 use crate::agent::purge::{self, PodThere};
+use crate::commands::join::membership;
 use crate::commands::output::{Failure, print_message, shown};
 use crate::config::{self, Flags};
 use std::io::Write;
@@ -31,7 +32,8 @@ pub fn run(out: &mut dyn Write, flags: &Flags, yes: bool, limit: Duration) -> Re
     let result = purge::purge(&loaded.config, limit, &mut line);
     written?;
     match result {
-        Ok(()) => Ok(0),
+        // It names a file of the state.
+        Ok(()) => membership::remove_drop_in(flags).map(|()| 0),
         Err(errors) => {
             errors.iter().for_each(|e| print_message(e));
             let root = loaded.config.root_dir.display();

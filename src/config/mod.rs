@@ -3,8 +3,10 @@
 //!
 //! Documents are applied in order, field by field. A later file overrides only the fields that it sets; a list is
 //! replaced as a whole. All files are read to the end, so that every error is reported at once, with file and line.
+//! The settings of a cluster (`cluster`) come first, so that they count only where no other file sets the field.
 //! `table` reads a document by a table of fields; `kubelet` and `wherry` contain the two tables. `effective` shows the result.
 
+pub mod cluster;
 mod credential_providers;
 mod effective;
 mod eviction;
@@ -172,6 +174,8 @@ pub struct Config {
     pub logind_conf_dir: PathBuf,
     /// The kubeconfig with which the node is a member of a cluster. None: the node has only the pods of its manifests.
     pub kubeconfig: Option<PathBuf>,
+    /// A KubeletConfiguration of the cluster. It counts only for fields that no other file sets.
+    pub cluster_defaults: Option<PathBuf>,
     /// The server for the API server of the cluster. It exists only with a kubeconfig.
     pub node_server: NodeServer,
     /// Settings of the registration at the API server.
@@ -230,6 +234,7 @@ impl Default for Config {
             shutdown: Groups::default(),
             logind_conf_dir: "/etc/systemd/logind.conf.d".into(),
             kubeconfig: None,
+            cluster_defaults: None,
             node_server: NodeServer::default(),
             registration: Registration::default(),
             verbosity: 0,
@@ -282,7 +287,8 @@ impl Loaded {
 /// Reads all files that `flags` and the defaults name.
 pub fn load(flags: &Flags) -> Loaded {
     let mut problems = Problems::default();
-    let texts = files::read_all(flags, &mut problems);
+    let mut texts = files::read_all(flags, &mut problems);
+    cluster::add_defaults(&mut texts, flags, &mut problems);
     let (mut config, places) = assemble(&texts, flags, &host_name(), &mut problems);
     let place = |field: &str| places.get(field).cloned().unwrap_or_else(Place::flag);
     credential_providers::read(&mut config, place, &mut problems);

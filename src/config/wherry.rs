@@ -11,6 +11,7 @@ pub const KIND: &str = "WherryConfiguration";
 
 /// In alphabetical order.
 pub static FIELDS: &[Field] = &[
+    set("clusterDefaults", Kind::Text, |c, v| absolute(v.text()).map(|p| c.cluster_defaults = Some(p))),
     set("containerLogsDir", Kind::Text, |c, v| absolute(v.text()).map(|p| c.container_logs_dir = p)),
     set("devicePluginSocket", Kind::Text, |c, v| {
         if v.text().is_empty() {

@@ -68,6 +68,8 @@ pub enum Owner {
     ImageList,
     /// The API server of the cluster, and the records of its objects.
     Cluster,
+    /// The files of the node's certificate.
+    Certificate,
     Worker(Uid),
     /// A status read of this pod.
     Read(Uid),

@@ -80,6 +80,8 @@ pub enum Effect {
     /// Send a request to the API server. It ends in one `ApiEvent::Done`, also after `timeout` or when it is cancelled. Without a
     /// `timeout`: a watch.
     Api { op: OpId, request: ApiRequest, timeout: Option<Duration> },
+    /// Work on the files of the node's certificate (C7).
+    Identity { op: OpId, call: IdentityCall },
     /// S4: close the inhibitor lock, if Wherry holds one. A `StoreLock` has to follow: systemd's copy counts too.
     ReleaseLock,
     /// S7: make systemd's descriptor store contain exactly the lock that Wherry holds.
@@ -112,6 +114,34 @@ pub enum Effect {
     ContainerEnded(Box<ContainerEnd>),
     /// A value for a metric. The names are the kubelet's.
     Measure(Measure),
+}
+
+/// Each of them is durable when it is answered. An error says what failed, without a secret.
+#[derive(Clone, PartialEq)]
+pub enum IdentityCall {
+    /// Make the request for the next certificate. Answer: `CertificateRequest`.
+    Request { key: Key },
+    /// Store the certificate of the last request, a chain in PEM, and use it for new connections. Answer: `Certificate`.
+    Store { chain: String },
+}
+
+/// Without the certificate.
+impl std::fmt::Debug for IdentityCall {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            IdentityCall::Request { key } => write!(f, "Request({key:?})"),
+            IdentityCall::Store { chain } => write!(f, "Store({} bytes)", chain.len()),
+        }
+    }
+}
+
+/// The key of the next certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub enum Key {
+    /// That of an earlier request that was not answered, if there is one; otherwise a new one.
+    Kept,
+    /// A new one: the earlier request was refused.
+    New,
 }
 
 /// Calls to the CRI. Some consist of two calls and have one answer.

@@ -1,5 +1,6 @@
 //! The engine's input: changes outside, and the answers to its effects.
 
+use crate::api::cluster::certificate::{self, Validity};
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::credential_provider::Provided;
 use crate::api::devices::{Allocated, Device, Registration};
@@ -117,7 +118,7 @@ pub enum LogindEvent {
     Preparing(bool),
 }
 
-/// Parts of an answer that is not complete yet. The `Done` of the request follows.
+/// From the API server, and about the credentials for it. The parts of an answer come before the `Done` of the request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ApiEvent {
     /// An element of a list.
@@ -126,6 +127,8 @@ pub enum ApiEvent {
     Line { op: OpId, json: Vec<u8> },
     /// The request has ended.
     Done { op: OpId, result: Result<ApiResponse, ApiError> },
+    /// The credentials were read. None: they contain no client certificate.
+    Certificate(Option<Validity>),
 }
 
 /// Device plugins (G).
@@ -202,6 +205,9 @@ pub enum Answer {
     Delay(Duration),
     /// False: nothing had to be written.
     Written(bool),
+    CertificateRequest(certificate::Request),
+    /// The certificate that was stored.
+    Certificate(Validity),
     Preparing(bool),
     Inhibited(bool),
     /// A new lock is held; the previous one is closed.

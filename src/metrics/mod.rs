@@ -29,6 +29,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry};
 use std::borrow::Cow;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 /// One label type for all families, so that their code is generated once.
@@ -109,6 +110,8 @@ pub struct Metrics {
     pub manifest_errors: Gauge,
     pub drained_pods: Gauge,
     pub node_cordoned: Gauge,
+    certificate_ttl: Gauge<f64, AtomicU64>,
+    certificate_errors: PlainCounter,
     node: node_resources::Node,
     pub log_lines_dropped: PlainCounter,
     kubectl_requests: Counters,
@@ -142,6 +145,15 @@ impl Metrics {
             desired_pods: r.gauges("kubelet_desired_pods", "Number of pods in the manifests"),
             drained_pods: r.gauge("wherry_drained_pods", "Pods that are drained"),
             node_cordoned: r.gauge("wherry_node_cordoned", "1 while the node is cordoned"),
+            certificate_ttl: r.put(
+                "kubelet_certificate_manager_client_ttl_seconds",
+                "Time until the client certificate of the node expires, in seconds; negative if it has expired, infinite without one",
+                Gauge::default(),
+            ),
+            certificate_errors: r.counter(
+                "kubelet_certificate_manager_client_expiration_renew_errors",
+                "Number of failed renewals of the client certificate of the node",
+            ),
             manifest_errors: r.gauge("wherry_manifest_errors", "Current number of errors in the manifest directory"),
             node: node_resources::Node::new(&mut r),
             admission_rejections: r
@@ -273,6 +285,12 @@ impl Metrics {
         for is_static in ["", "true"] {
             drop(self.restarted_pods.get_or_create(&label("static", is_static)));
         }
+    }
+
+    /// `seconds`: until the client certificate of the node expires. None: there is none.
+    pub fn set_certificate(&self, seconds: Option<i64>, errors: u64) {
+        self.certificate_ttl.set(seconds.map_or(f64::INFINITY, |seconds| seconds as f64));
+        self.certificate_errors.set(errors);
     }
 
     pub fn observe(&self, measure: &Measure) {

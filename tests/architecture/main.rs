@@ -86,13 +86,14 @@ fn the_event_loop_does_not_depend_on_pods() {
 }
 
 /// Which adapter may use which other one below it.
-const COMPOSED: [(&str, &str); 7] = [
+const COMPOSED: [(&str, &str); 8] = [
     // The driver systemd creates slices with calls on the system bus.
     ("cgroups", "bus"),
     // The system check examines the same hierarchies.
     ("host", "cgroups"),
     // Small files that must survive a power cut.
     ("bus", "durable"),
+    ("identity", "durable"),
     ("manifests", "durable"),
     ("pki", "durable"),
     ("records", "durable"),

@@ -12,6 +12,7 @@ mod support;
 
 mod controllers;
 mod credentials;
+mod join;
 mod network;
 mod operations;
 mod outage;

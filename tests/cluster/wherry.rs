@@ -24,7 +24,7 @@ pub fn is_ready(plane: &ControlPlane, name: &str) -> bool {
 }
 
 /// A Deployment for one node, whose pods need no token.
-fn deployment(name: &str, replicas: u32, node: &str, more: &Value) -> String {
+pub fn deployment(name: &str, replicas: u32, node: &str, more: &Value) -> String {
     let labels = json!({ "app": name });
     let mut container = json!({ "name": "main", "image": "localhost/busybox:1.35", "command": ["sleep", "3600"] });
     let mut spec = json!({

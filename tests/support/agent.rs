@@ -158,6 +158,13 @@ impl Agent {
         fs::write(self.dir.join("config.d/20-cluster.yaml"), text).expect("a drop-in");
     }
 
+    /// Gives the node its name, and the label `node=NODE`, for `wherry join`.
+    pub fn set_node(&mut self, node: &str) {
+        node.clone_into(&mut self.node);
+        let text = format!("apiVersion: wherry.io/v1alpha1\nkind: WherryConfiguration\nnodeLabels: {{node: {node}}}\n");
+        fs::write(self.dir.join("config.d/20-cluster.yaml"), text).expect("a drop-in");
+    }
+
     /// Sets an environment variable, from the next start on.
     pub fn set(&mut self, name: &str, value: &str) {
         self.environment.retain(|(n, _)| n != name);

@@ -2,6 +2,7 @@
 
 use super::kubeconfig;
 use crate::net::https::{Host, Peer};
+use crate::net::tls::verified::Connector;
 use http::{HeaderValue, Uri};
 use rustls::pki_types::CertificateDer;
 use std::fmt;
@@ -34,6 +35,33 @@ impl Credentials {
     /// The file, the field, what is wrong with it, and the remedy. The text contains no secret.
     pub fn read(path: &Path) -> Result<Credentials, String> {
         kubeconfig::read(path)
+    }
+
+    /// Reads the text of a kubeconfig that names no files.
+    ///
+    /// # Errors
+    /// As `read`.
+    pub fn parse(text: &str) -> Result<Credentials, String> {
+        kubeconfig::parse(text.as_bytes(), Path::new("/"))
+    }
+
+    /// A server at `HOST:PORT` that is not verified, without credentials. Only for the first step of a join.
+    ///
+    /// # Errors
+    /// The address has another form.
+    pub fn unverified(address: &str) -> Result<Credentials, String> {
+        let server = Server::parse(&format!("https://{address}"))
+            .ok()
+            .filter(|server| server.prefix.is_empty())
+            .ok_or_else(|| format!("{address:?} is not an address of a server; use the form HOST:PORT"))?;
+        let tls = Connector::unverified(&server.name(), b"h2").map_err(|_| format!("{address:?} has no valid host"))?;
+        let peer = Peer { host: server.host, port: server.port, tls };
+        Ok(Credentials { peer, prefix: server.prefix, token: None, certificate: None, authorities: Vec::new() })
+    }
+
+    /// The host and the port of the server.
+    pub fn authority(&self) -> String {
+        self.peer.authority()
     }
 
     /// The URL of the server, always with its port.

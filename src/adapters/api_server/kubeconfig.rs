@@ -203,5 +203,8 @@ impl<'a> Object<'a> {
     }
 }
 
+mod contents;
 #[cfg(test)]
 mod tests;
+
+pub use contents::{Contents, User};

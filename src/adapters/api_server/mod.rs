@@ -2,18 +2,22 @@
 //! as they arrive.
 //!
 //! - `kubeconfig`: reads the server and the credentials; `credentials`: what was read;
-//! - `answer`: assembles the answer of one request.
+//! - `answer`: assembles the answer of one request;
+//! - `blocking`: one request at a time, for commands.
 //!
 //! Each request ends in exactly one `Arrived::Done`. A request connects if there is no connection. Nothing is repeated and no
 //! request waits for a better time: the engine decides when to try again.
 
 mod answer;
+mod blocking;
 mod credentials;
 mod kubeconfig;
 #[cfg(test)]
 mod tests;
 
+pub use blocking::{Answered, Blocking};
 pub use credentials::Credentials;
+pub use kubeconfig::{Contents, User};
 
 use self::answer::Answer;
 use crate::api::cluster::request::{ApiError, ApiRequest, ApiResponse, Method};

@@ -10,8 +10,11 @@
 //! - `mirror`: the mirror of a pod of a manifest;
 //! - `lease`: the sign of life of the node; `event`: events; `diary`: events that wait, on the disk;
 //! - `reviews`: who presents a credential to the node's server, and what that user may do;
-//! - `data_record`: a ConfigMap or a Secret on the disk; `token`: a token of a service account; `reduced`: services and RuntimeClasses.
+//! - `data_record`: a ConfigMap or a Secret on the disk; `token`: a token of a service account; `reduced`: services and RuntimeClasses;
+//! - `bootstrap`: the token and the pin with which a machine joins; `certificate`: requests for a certificate.
 
+pub mod bootstrap;
+pub mod certificate;
 pub mod data_record;
 pub mod diary;
 pub mod event;
@@ -27,9 +30,9 @@ mod paths;
 mod pod_changes;
 pub mod pod_object;
 pub mod pod_status;
+pub mod reduced;
 pub mod request;
 pub mod requests;
-pub mod reduced;
 pub mod reviews;
 pub mod status;
 pub mod token;

@@ -122,24 +122,60 @@ pub enum Signer {
     Serving,
 }
 
-/// Requests a certificate. The server gives the object a name that begins with `csr-`. `request`: the PKCS #10 request as base64 of its
-/// PEM text.
-pub fn create_csr(request: &str, signer: Signer) -> ApiRequest {
+/// Requests a certificate. 409 `AlreadyExists`: the same request was made before. `name`: see `certificate::request_name`.
+/// `request`: the PKCS #10 request as base64 of its PEM text.
+pub fn create_csr(name: &str, request: &str, signer: Signer) -> ApiRequest {
     let (signer, usage) = match signer {
         Signer::Client => ("kubernetes.io/kube-apiserver-client-kubelet", "client auth"),
         Signer::Serving => ("kubernetes.io/kubelet-serving", "server auth"),
     };
+    // The key is no RSA key, so it encrypts none. But signers before 1.22 demand this usage, and later ones accept it.
+    let usages = ["digital signature", "key encipherment", usage];
     let body: Value = json!({
         "apiVersion": "certificates.k8s.io/v1",
         "kind": "CertificateSigningRequest",
-        "metadata": { "generateName": "csr-" },
-        "spec": { "request": request, "signerName": signer, "usages": ["digital signature", usage] },
+        "metadata": { "name": name },
+        "spec": { "request": request, "signerName": signer, "usages": usages },
     });
     post(paths::CSRS.to_owned(), body.to_string())
 }
 
 pub fn read_csr(name: &str) -> ApiRequest {
     request(Method::Get, object(paths::CSRS, name), None)
+}
+
+/// The cluster's kubeconfig without a user, and its signatures. Readable without a credential in a cluster of kubeadm.
+pub fn read_cluster_info() -> ApiRequest {
+    request(Method::Get, object(&namespaced("kube-public", "configmaps"), "cluster-info"), None)
+}
+
+/// The KubeletConfiguration of a cluster of kubeadm, in `data.kubelet`.
+pub fn read_kubelet_configuration() -> ApiRequest {
+    request(Method::Get, object(&namespaced("kube-system", "configmaps"), "kubelet-config"), None)
+}
+
+/// The version of the server: `gitVersion`.
+pub fn read_version() -> ApiRequest {
+    request(Method::Get, "/version".to_owned(), None)
+}
+
+/// Asks whether the user of this connection may do this. `resource` can have a subresource: `nodes/status`. The answer has
+/// `status.allowed`.
+pub fn review_own_access(verb: &str, group: &str, resource: &str, name: &str, namespace: &str) -> ApiRequest {
+    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+    let body = json!({
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": { "resourceAttributes": {
+            "verb": verb,
+            "group": group,
+            "resource": resource,
+            "subresource": subresource,
+            "name": name,
+            "namespace": namespace,
+        } },
+    });
+    post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews".to_owned(), body.to_string())
 }
 
 #[cfg(test)]
@@ -208,12 +244,13 @@ mod tests {
 
     #[test]
     fn certificates_are_requested_for_a_use() {
-        let request = create_csr("LS0t", Signer::Client);
+        let request = create_csr("node-csr-1", "LS0t", Signer::Client);
         assert_eq!(request.path, "/apis/certificates.k8s.io/v1/certificatesigningrequests");
+        assert_eq!(body(&request)["metadata"]["name"], "node-csr-1");
         let spec = &body(&request)["spec"];
-        assert_eq!(spec["usages"], json!(["digital signature", "client auth"]));
+        assert_eq!(spec["usages"], json!(["digital signature", "key encipherment", "client auth"]));
         assert_eq!(spec["signerName"], "kubernetes.io/kube-apiserver-client-kubelet");
-        assert_eq!(body(&create_csr("", Signer::Serving))["spec"]["usages"][1], "server auth");
+        assert_eq!(body(&create_csr("x", "", Signer::Serving))["spec"]["usages"][2], "server auth");
         assert_eq!(read_csr("csr-x").path, format!("{}/csr-x", request.path));
     }
 }

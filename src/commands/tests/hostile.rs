@@ -196,6 +196,14 @@ fn command_lines(command: &str) -> &'static [&'static str] {
         "status" => &["status", "status -o json"],
         "shutdown-plan" => &["shutdown-plan", "shutdown-plan -o json"],
         "purge" => &["purge --root-dir @/root --runtime-endpoint unix://@/no\x1b[2J"],
+        "join" => &[
+            "join nobody\x1b[2J:1 --config-dir @/node --root-dir @/node --hostname a --token 07401b.f395accd246ae52d \
+             --discovery-token-unsafe-skip-ca-verification",
+            "join --config-dir @/node --root-dir @/node --hostname a --kubeconfig @/list.yaml",
+            "join --config @/config.yaml --config-dir @/node --kubeconfig @/list.yaml",
+            "check --join --config @/config.yaml --config-dir @/node --kubeconfig @/list.yaml",
+        ],
+        "leave" => &["leave --config-dir @/node --root-dir @/node", "leave --config @/config.yaml --config-dir @/node"],
         "kubeconfig" => &[
             "kubeconfig --root-dir @/node --hostname a --for nobody\x1b[2J",
             "kubeconfig --root-dir @/node --hostname a --server https://nobody\x1b[2J",

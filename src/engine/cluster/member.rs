@@ -2,6 +2,7 @@
 
 use super::access::Policy;
 use super::backoff::{Backoff, CONNECTION};
+use super::certificate::Certificate;
 use super::data::Data;
 use super::diary::Diary;
 use super::lease::{Lease, Renewal};
@@ -21,8 +22,8 @@ use crate::api::data_object::DataKey;
 use crate::api::environment::{self, ClusterValues};
 use crate::api::eviction::Condition;
 use crate::api::names::{FullName, Uid};
-use crate::api::reason::Reason;
 use crate::api::pod::Pod;
+use crate::api::reason::Reason;
 use crate::api::service_token;
 use crate::api::time::{Boot, Now};
 use crate::api::volume_contents;
@@ -59,6 +60,7 @@ pub struct Member {
     node: Node,
     pub own: OwnNode,
     lease: Lease,
+    pub certificate: Certificate,
     pub pods: Pods,
     pub data: Data,
     pub tokens: Tokens,
@@ -113,6 +115,7 @@ impl Member {
             node: Node::default(),
             own: OwnNode::new(node),
             lease: Lease::default(),
+            certificate: Certificate::default(),
             pods: Pods::new(node),
             data: Data::default(),
             tokens: Tokens::default(),
@@ -155,6 +158,7 @@ impl Member {
 
     /// Reports what has ended by itself.
     pub fn expire(&mut self, step: &mut Step<'_>) {
+        self.certificate.watch_expiry(step);
         self.tokens.expire(step.now, step.outbox);
     }
 
@@ -179,6 +183,7 @@ impl Member {
         }
         let Some(uid) = self.node.uid() else { return };
         self.lease.step(name, uid, step);
+        self.certificate.step(step);
         self.own.reflector.step(step);
         self.pods.reflector.step(step);
         self.pods.mirrors.step(statics, name, uid, step);
@@ -197,6 +202,7 @@ impl Member {
             Server::Answers => [
                 self.node.next(),
                 self.lease.next(),
+                self.certificate.next(),
                 self.own.next(),
                 self.pods.reflector.next(),
                 self.data.next(),
@@ -285,7 +291,8 @@ impl Member {
                 self.observe(observed, step);
             }
         } else {
-            let _ = self.data.ended(op, result, step)
+            let _ = self.certificate.ended(op, result, step)
+                || self.data.ended(op, result, step)
                 || self.tokens.ended(op, result, step)
                 || self.lists.ended(op, result, step)
                 || self.pods.mirrors.ended(op, result, step)
@@ -391,6 +398,7 @@ impl Member {
         self.server = Server::Answers;
         self.reported = None;
         self.lease.hurry();
+        self.certificate.hurry();
         self.own.reflector.hurry();
         self.pods.reflector.hurry();
         self.pods.mirrors.hurry();

@@ -7,6 +7,7 @@
 pub mod access;
 pub mod backoff;
 pub mod cache;
+pub mod certificate;
 pub mod data;
 pub mod diary;
 pub mod lease;

@@ -4,7 +4,9 @@
 use super::Engine;
 use crate::api::cluster::diary::{Entry, Subject};
 use crate::api::cluster::mirror;
-use crate::api::cluster::node::{self, Address, Condition, NodeInfo, NodeReport, Pressure, RuntimeHandler, may_set_label};
+use crate::api::cluster::node::{
+    self, Address, Condition, NodeInfo, NodeReport, Pressure, RuntimeHandler, may_set_label,
+};
 use crate::api::cluster::pod_object::Rejection;
 use crate::api::cluster::pod_status;
 use crate::api::cluster::request::{ApiError, ApiResponse};
@@ -12,15 +14,17 @@ use crate::api::eviction;
 use crate::api::names::Uid;
 use crate::api::node_facts::NodeFacts;
 use crate::api::pod::Pod;
-use crate::api::time::Wall;
 use crate::api::runtime_features::HandlerFeatures;
+use crate::api::time::Wall;
 use crate::engine::cluster::Cluster;
+use crate::engine::cluster::certificate::Certificate;
 use crate::engine::cluster::member::{Health, Member};
 use crate::engine::cluster::pods::{Bound, Seen};
 use crate::engine::cluster::reflector::Step;
 use crate::engine::config::EngineConfig;
-use crate::engine::effect::{Effect, Notice, Severity};
-use crate::engine::event::ApiEvent;
+use crate::engine::context::Owner;
+use crate::engine::effect::{Effect, Notice, RecordChange, Severity};
+use crate::engine::event::{Answer, ApiEvent};
 use crate::engine::op::{OpError, OpId};
 use crate::engine::pod::status::{self, Cause};
 use crate::engine::pod::worker::Worker;
@@ -54,6 +58,9 @@ impl Engine {
                 self.pods_seen(seen, false);
             }
             ApiEvent::Done { op, result } => self.api_answered(op, &result),
+            ApiEvent::Certificate(validity) => {
+                self.with_member(|member, step| member.certificate.observed(validity, step.rng));
+            }
         }
         if self.with_member(|member, _| member.take_changed_labels()) == Some(true) {
             self.admission.room_changed();
@@ -88,6 +95,16 @@ impl Engine {
         self.cluster_data_changed();
     }
 
+    /// The client certificate of a node of a cluster.
+    pub fn certificate(&self) -> Option<&Certificate> {
+        self.cluster.member().map(|member| &member.certificate)
+    }
+
+    /// The files of the node's certificate were changed (C7).
+    pub(super) fn identity_done(&mut self, op: OpId, result: Result<Answer, OpError>) {
+        self.with_member(|member, step| member.certificate.done(op, result, step));
+    }
+
     /// W9: pods that wait for a ConfigMap, a Secret or a token continue, and volumes get the new files.
     fn cluster_data_changed(&mut self) {
         let Engine { cluster, workers, dirty, now, .. } = self;
@@ -112,7 +129,13 @@ impl Engine {
     /// The records of the API server's pods and of their objects, found at the start.
     pub(super) fn take_cluster_records(&mut self, objects: &[(String, String)]) {
         let Engine { cluster, desired, outbox, now, .. } = self;
-        let Some(member) = cluster.member_mut() else { return };
+        let Some(member) = cluster.member_mut() else {
+            // The node has left its cluster: the Secrets and tokens of its pods do not stay.
+            for (key, _) in objects {
+                outbox.record(Owner::Cluster, RecordChange::Delete { key: key.clone() });
+            }
+            return;
+        };
         for pod in desired.recorded_pods().filter(|pod| pod.is_from_api_server()) {
             member.pods.recorded(pod);
         }

@@ -278,6 +278,7 @@ impl Engine {
             Some(Owner::ImageRecord) => {}
             Some(Owner::RuntimeStatus) => self.runtime_status(result),
             Some(Owner::Cluster) => self.cluster_recorded(op, result.map(|_| ())),
+            Some(Owner::Certificate) => self.identity_done(op, result),
             Some(Owner::Cordon) => self.cordon_recorded(op, result),
             Some(Owner::Cgroups) => self.admission.cpu_weight.answered(result, &mut self.outbox),
             Some(Owner::Logind) => {

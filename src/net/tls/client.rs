@@ -92,8 +92,8 @@ fn config() -> Result<Arc<ClientConfig>, String> {
 
 /// Accepts every certificate.
 #[derive(Debug)]
-struct AnyCertificate {
-    provider: Arc<CryptoProvider>,
+pub(super) struct AnyCertificate {
+    pub(super) provider: Arc<CryptoProvider>,
 }
 
 impl ServerCertVerifier for AnyCertificate {

@@ -307,6 +307,18 @@ fn c4_a_pod_has_its_configmap_offline() {
 }
 
 #[test]
+fn c4_a_node_that_has_left_its_cluster_keeps_nothing_of_it() {
+    let mut w = with_configmap(0);
+    let kinds = ["objects/", "tokens/", "lists/", "cluster/", "diary/"];
+    let of_cluster = |w: &World| w.disk.records.keys().filter(|key| kinds.iter().any(|k| key.starts_with(k))).count();
+    assert!(of_cluster(&w) > 0, "{:?}", w.disk.records.keys());
+    w.config.cluster = None;
+    w.restart_engine();
+    w.run(60);
+    assert!(!w.runs("web/main") && of_cluster(&w) == 0, "{:?} {}", w.disk.records.keys(), w.trace());
+}
+
+#[test]
 fn c5_a_pod_that_was_evicted_by_the_node_has_failed() {
     let mut w = running("web");
     w.kill_uid("uid-1".into(), wherry::engine::pod::kill::TerminationSource::Eviction, Some(1));
@@ -421,7 +433,10 @@ fn c2_a_running_pod_follows_labels_and_ephemeral_containers_and_no_images() {
     w.run(30);
     assert_eq!(w.running("web/main"), first, "{}", w.trace());
     let status = &w.api.pod("web").unwrap()["status"];
-    assert_eq!((&status["observedGeneration"], &status["ephemeralContainerStatuses"][0]["name"]), (&json!(2), &json!("debug")));
+    assert_eq!(
+        (&status["observedGeneration"], &status["ephemeralContainerStatuses"][0]["name"]),
+        (&json!(2), &json!("debug"))
+    );
     w.assert_well();
 }
 
@@ -438,5 +453,13 @@ fn c2_a_readiness_gate_keeps_a_pod_from_being_ready() {
     w.api_set("/api/v1/namespaces/default/pods", pod);
     w.run(2);
     assert_eq!(w.api_ready("web"), "True", "{}", w.trace());
-    assert_eq!(w.api.pod("web").unwrap()["status"]["conditions"].as_array().unwrap().iter().filter(|c| c["type"] == "example.com/gate").count(), 1);
+    assert_eq!(
+        w.api.pod("web").unwrap()["status"]["conditions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|c| c["type"] == "example.com/gate")
+            .count(),
+        1
+    );
 }

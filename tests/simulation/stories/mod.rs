@@ -3,6 +3,7 @@
 mod access;
 mod admission;
 mod adoption;
+mod certificates;
 mod classes;
 mod cluster;
 mod cluster_diary;

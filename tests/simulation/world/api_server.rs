@@ -1,6 +1,7 @@
 //! The API server of a cluster: objects with versions, lists, watches, patches, and its faults. It knows only the requests of a node.
 
 use super::{MS, World};
+use k8s_openapi::ByteString;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use wherry::api::cluster::request::{ApiError, ApiRequest, ApiResponse, Method, Reading};
@@ -28,6 +29,7 @@ pub struct ApiServer {
     /// The next lists of ConfigMaps and Secrets, and the next requests for tokens, are refused: the Node authorizer does not know
     /// the pod yet.
     pub unrelated: u32,
+    pub approval: Approval,
     /// There is no service account.
     pub no_account: bool,
     /// The number of tokens that were issued. Each is `token-N`.
@@ -41,6 +43,20 @@ pub struct ApiServer {
     /// The connection breaks during the next reviews.
     pub breaking: u32,
 }
+
+/// What becomes of requests for certificates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Approval {
+    /// They are issued at once.
+    #[default]
+    Automatic,
+    Nobody,
+    Denied,
+    /// The server forbids them.
+    Forbidden,
+}
+
+const CSRS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
 struct Watch {
     collection: String,
@@ -224,6 +240,9 @@ impl ApiServer {
                 self.watches.insert(op, Watch { collection: path.to_owned(), selector, from });
                 None
             }
+            (Method::Post, _) if path == CSRS && self.approval == Approval::Forbidden => {
+                Some((403, json!("Forbidden")))
+            }
             (Method::Post, _) if path.ends_with("/token") => Some(self.issue(path, &body)),
             (Method::Post, _) if path.ends_with("reviews") => Some(self.review(body)),
             (Method::Post, _) => {
@@ -244,6 +263,7 @@ impl ApiServer {
                     return Some((409, json!("Conflict")));
                 }
                 match method {
+                    Method::Get if collection == CSRS => Some((200, self.judged(object))),
                     Method::Get => Some((200, object)),
                     Method::Delete => Some((200, self.change("DELETED", collection, object))),
                     _ => {
@@ -253,6 +273,31 @@ impl ApiServer {
                 }
             }
         }
+    }
+}
+
+impl ApiServer {
+    /// The request with its certificate: the name of the request, in base64 of a PEM text.
+    fn judged(&self, mut csr: Value) -> Value {
+        csr["status"] = match self.approval {
+            Approval::Automatic => {
+                let name = csr["spec"]["request"].as_str().unwrap_or_default().to_owned();
+                json!({ "certificate": ByteString(name.into_bytes()) })
+            }
+            Approval::Denied => json!({ "conditions": [{ "type": "Denied", "reason": "Policy" }] }),
+            Approval::Nobody | Approval::Forbidden => Value::Null,
+        };
+        csr
+    }
+
+    /// The requests for certificates that exist.
+    pub fn certificate_requests(&self) -> usize {
+        self.objects.keys().filter(|(collection, _)| collection == CSRS).count()
+    }
+
+    /// As the control plane does with old ones.
+    pub fn removes_certificate_requests(&mut self) {
+        self.objects.retain(|(collection, _), _| collection != CSRS);
     }
 }
 

@@ -100,6 +100,7 @@ impl World {
             Effect::Cancel { op } if self.api_cancel(op) => {}
             Effect::Cancel { op } => self.cancel(op),
             Effect::Api { op, request, .. } => self.api_request(op, &request),
+            Effect::Identity { op, call } => self.change_identity(op, &call),
             Effect::Files { op, call } => self.files_call(op, call),
             Effect::Cgroup { op, call } => self.cgroup_call(op, &call),
             Effect::AcceptPods(pods) => self.accept_pods(pods),

@@ -4,7 +4,7 @@ use super::{Item, MS, World};
 use crate::chance::below;
 use crate::runtime::GivenUp;
 use wherry::engine::effect::RuntimeCall;
-use wherry::engine::event::{Event, LogindEvent, PodDirectory};
+use wherry::engine::event::{ApiEvent, Event, LogindEvent, PodDirectory};
 use wherry::engine::node::Engine;
 use wherry::engine::rng::Rng;
 
@@ -49,6 +49,9 @@ impl World {
         self.new_engine();
         let records = self.disk.records.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
         self.step(Event::Records(records));
+        if let Some(validity) = self.identity.in_use {
+            self.step(Event::Api(ApiEvent::Certificate(Some(validity))));
+        }
         let found = self.disk.directories.iter().map(|(uid, name)| {
             let path = format!("/pods/{uid}");
             PodDirectory { uid: uid.clone(), name: name.clone(), path }

@@ -13,6 +13,7 @@ mod engine_process;
 mod faults;
 pub mod handlers;
 pub mod host;
+mod identity;
 mod images;
 mod logs;
 mod manifests;
@@ -42,6 +43,7 @@ pub use faults::Fault;
 use faults::Faults;
 use handlers::Handlers;
 use host::Host;
+use identity::Identity;
 use logs::Logs;
 use manifests::Manifests;
 use networks::Networks;
@@ -94,6 +96,8 @@ pub struct World {
     pub logind: Logind,
     /// Used only by a member of a cluster.
     pub api: ApiServer,
+    /// The files of the node's certificate.
+    pub identity: Identity,
     /// The pods by manifest file, as their documents define them.
     pub files: BTreeMap<String, Rc<Pod>>,
     pub manifests: Manifests,
@@ -140,6 +144,7 @@ impl World {
             registry: Registry::default(),
             logind: Logind::default(),
             api: ApiServer::default(),
+            identity: Identity::default(),
             files: BTreeMap::new(),
             manifests: Manifests::default(),
             scarce: None,

@@ -4,10 +4,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    KeyUsagePurpose, PublicKeyData as _,
 };
+use sha2::{Digest as _, Sha256};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// A CA with its files in one directory.
 pub struct Authority {
@@ -52,6 +54,24 @@ impl Authority {
         let mut params = params(name, group);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         self.issue(file, &params);
+    }
+
+    /// As `issue_to_client`, valid from this time to that, in seconds from now.
+    pub fn issue_for(&self, file: &str, name: &str, group: Option<&str>, validity: (i64, i64)) {
+        let mut params = params(name, group);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let at = |seconds: i64| {
+            let at = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds);
+            rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(at.as_second().unsigned_abs())
+        };
+        (params.not_before, params.not_after) = (at(validity.0), at(validity.1));
+        self.issue(file, &params);
+    }
+
+    /// The hash of the CA's key, as kubeadm prints it.
+    pub fn pin(&self) -> String {
+        let digest = Sha256::digest(self.issuer.key().subject_public_key_info());
+        format!("sha256:{}", digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
     }
 
     /// Writes a key pair without a certificate: `FILE.pub` and `FILE.key`.

@@ -8,6 +8,7 @@
 //! example `hostIPs` in the status of a pod, and refuses some field selectors, for example `spec.clusterIP!=None`.
 
 mod audit;
+pub mod bootstrap;
 pub mod certificates;
 mod service;
 
@@ -150,6 +151,7 @@ impl ControlPlane {
             "--authorization-mode=Node,RBAC".to_owned(),
             "--enable-admission-plugins=NodeRestriction".to_owned(),
             "--allow-privileged=true".to_owned(),
+            "--enable-bootstrap-token-auth=true".to_owned(),
             "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
             format!("--service-account-key-file={}", pki("accounts.pub")),
             format!("--service-account-signing-key-file={}", pki("accounts.key")),
@@ -186,6 +188,8 @@ impl ControlPlane {
         };
         let more = [
             "--use-service-account-credentials=true".to_owned(),
+            // The last two sign cluster-info and remove expired tokens, and are off by default.
+            "--controllers=*,bootstrapsigner,tokencleaner".to_owned(),
             format!("--service-account-private-key-file={}", pki("accounts.key")),
             format!("--root-ca-file={}", pki("ca.crt")),
             format!("--cluster-signing-cert-file={}", pki("ca.crt")),
@@ -230,6 +234,13 @@ impl ControlPlane {
     pub fn kubeconfig_of_node(&self, node: &str) -> PathBuf {
         let file = format!("node-{node}");
         self.authority.issue_to_client(&file, &format!("system:node:{node}"), Some("system:nodes"));
+        self.write_kubeconfig(&file)
+    }
+
+    /// As `kubeconfig_of_node`, with a certificate that is valid from this time to that, in seconds from now.
+    pub fn kubeconfig_of_node_for(&self, node: &str, validity: (i64, i64)) -> PathBuf {
+        let file = format!("node-{node}");
+        self.authority.issue_for(&file, &format!("system:node:{node}"), Some("system:nodes"), validity);
         self.write_kubeconfig(&file)
     }
 

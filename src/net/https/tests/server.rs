@@ -64,6 +64,7 @@ impl Ca {
     pub fn client(&self, name: &str) -> Certified {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
+        params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         self.sign(params)
     }

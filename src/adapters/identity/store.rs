@@ -1,0 +1,84 @@
+//! Stores a certificate after a check that it is the one that was requested.
+
+use super::directory::Directory;
+use super::{CERTIFICATE, NEXT_KEY};
+use crate::api::cluster::certificate::{ORGANIZATION, common_name};
+use crate::net::x509;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use rcgen::KeyPair;
+use rustls::crypto::ring::sign::any_supported_type;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// A certificate that was stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Renewed {
+    pub not_before: Timestamp,
+    pub not_after: Timestamp,
+}
+
+/// Stores the certificate for the next key, with the key in the same file, and forgets the next key.
+///
+/// # Errors
+/// It is not a certificate of this node for that key, or the file system reports an error. The certificate in use stays.
+pub fn store(directory: &Directory, node: &str, chain: &str) -> Result<Renewed, String> {
+    let key = directory.read(NEXT_KEY)?.ok_or("the key of the certificate does not exist any more")?;
+    let renewed = put(directory, node, chain.as_bytes(), &key)?;
+    directory.remove(NEXT_KEY)?;
+    Ok(renewed)
+}
+
+/// Stores a certificate and a key that were given.
+///
+/// # Errors
+/// As `store`.
+pub fn import(directory: &Directory, node: &str, chain: &[u8], key: &[u8]) -> Result<Renewed, String> {
+    put(directory, node, chain, key)
+}
+
+fn put(directory: &Directory, node: &str, chain: &[u8], key: &[u8]) -> Result<Renewed, String> {
+    let first = CertificateDer::from_pem_slice(chain).map_err(|_| "the certificate is not in PEM")?;
+    let certificate = x509::read(&first).map_err(|e| e.to_string())?;
+    let name = common_name(node);
+    if certificate.common_name.as_ref() != Some(&name) || !certificate.organizations.iter().any(|o| o == ORGANIZATION) {
+        let found = certificate.common_name.unwrap_or_default();
+        return Err(format!("the certificate is for {found:?}, not for {name:?} in {ORGANIZATION}"));
+    }
+    let unusable = "the key is not a private key in PEM that Wherry can use";
+    // (The library's errors are not shown: they could contain a part of the key.)
+    let key_der = PrivateKeyDer::from_pem_slice(key).map_err(|_| unusable)?;
+    let signer = any_supported_type(&key_der).map_err(|_| unusable)?;
+    let public = signer.public_key();
+    if public.is_none_or(|public| *public != *certificate.public_key) {
+        return Err("the certificate belongs to another key".to_owned());
+    }
+    if certificate.not_after < Timestamp::now() {
+        return Err(format!("the certificate expired at {:.0}", certificate.not_after));
+    }
+    let mut both = certificates(chain);
+    both.extend_from_slice(key);
+    directory.write(CERTIFICATE, &both)?;
+    Ok(Renewed { not_before: certificate.not_before, not_after: certificate.not_after })
+}
+
+/// Only the certificates of a PEM text: the file of a kubelet contains the key, too.
+fn certificates(chain: &[u8]) -> Vec<u8> {
+    let mut text = String::new();
+    for der in CertificateDer::pem_slice_iter(chain).flatten() {
+        text.push_str("-----BEGIN CERTIFICATE-----\n");
+        // (Base64 is ASCII.)
+        for line in STANDARD.encode(&der).as_bytes().chunks(64) {
+            text.push_str(&String::from_utf8_lossy(line));
+            text.push('\n');
+        }
+        text.push_str("-----END CERTIFICATE-----\n");
+    }
+    text.into_bytes()
+}
+
+/// A key in PEM. Nothing of it is in an error.
+pub(super) fn read_key(pem: &[u8]) -> Option<KeyPair> {
+    KeyPair::from_pem(std::str::from_utf8(pem).ok()?).ok()
+}

@@ -1,0 +1,134 @@
+//! The certificate of a node: the names that its request must have, and the answers to it.
+
+use super::request::ApiResponse;
+use crate::api::time::Wall;
+use k8s_openapi::ByteString;
+use serde::Serialize;
+use serde_json::Value;
+
+/// The organization of every node, to which the Node authorizer applies.
+pub const ORGANIZATION: &str = "system:nodes";
+
+/// The common name of a node's certificate.
+pub fn common_name(node: &str) -> String {
+    format!("system:node:{node}")
+}
+
+/// The name of the request with this hash. The same request has the same name, so that a repeated one finds the first one.
+pub fn request_name(hash: &[u8; 32]) -> String {
+    let digits: String = hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    format!("node-csr-{digits}")
+}
+
+/// A key of this node that has no certificate yet, and the request for its certificate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Request {
+    /// The name of the object (`request_name`).
+    pub name: String,
+    /// The PKCS #10 request as base64 of its PEM text. It contains the public key only.
+    #[serde(skip)]
+    pub request: String,
+}
+
+/// The certificate with which the node identifies itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Validity {
+    pub not_before: Wall,
+    /// The last second.
+    pub not_after: Wall,
+    /// `wherry join` has written the files, so that Wherry may replace them.
+    pub is_managed: bool,
+}
+
+/// The state of a certificate signing request.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Progress {
+    /// Not approved, or approved and not signed.
+    Pending,
+    /// The certificate chain in PEM.
+    Issued(String),
+    /// Denied by an approver, or refused by the signer. Final for this request. With the reason.
+    Refused(String),
+}
+
+impl std::fmt::Debug for Progress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Progress::Pending => f.write_str("Pending"),
+            Progress::Issued(pem) => write!(f, "Issued({} bytes)", pem.len()),
+            Progress::Refused(why) => write!(f, "Refused({why})"),
+        }
+    }
+}
+
+/// Reads a CertificateSigningRequest from a successful answer.
+///
+/// # Errors
+/// The answer is something else.
+pub fn progress(response: &ApiResponse) -> Result<Progress, String> {
+    let object: Value = serde_json::from_slice(&response.body).map_err(|e| e.to_string())?;
+    if object["kind"] != "CertificateSigningRequest" {
+        return Err("it is no CertificateSigningRequest".to_owned());
+    }
+    let status = &object["status"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    for condition in status["conditions"].as_array().into_iter().flatten() {
+        if let kind @ ("Denied" | "Failed") = condition["type"].as_str().unwrap_or_default() {
+            let (reason, message) = (text(&condition["reason"]), text(&condition["message"]));
+            let why: Vec<&str> = [reason.as_str(), message.as_str()].into_iter().filter(|t| !t.is_empty()).collect();
+            let why = if why.is_empty() { "no reason given".to_owned() } else { why.join(": ") };
+            return Ok(Progress::Refused(format!("{}: {why}", kind.to_lowercase())));
+        }
+    }
+    match &status["certificate"] {
+        Value::Null => Ok(Progress::Pending),
+        certificate => {
+            let bytes: ByteString =
+                serde_json::from_value(certificate.clone()).map_err(|_| "status.certificate is not base64")?;
+            let pem = String::from_utf8(bytes.0).map_err(|_| "status.certificate is not PEM")?;
+            Ok(if pem.is_empty() { Progress::Pending } else { Progress::Issued(pem) })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn of(status: &Value) -> Result<Progress, String> {
+        let body = json!({ "kind": "CertificateSigningRequest", "status": status }).to_string().into_bytes();
+        progress(&ApiResponse { status: 200, retry_after: None, body })
+    }
+
+    #[test]
+    fn a_request_is_pending_issued_or_refused() {
+        let approved = json!([{ "type": "Approved", "reason": "AutoApproved" }]);
+        for status in [json!({}), json!(null), json!({ "conditions": approved }), json!({ "certificate": "" })] {
+            assert_eq!(of(&status), Ok(Progress::Pending), "{status}");
+        }
+        let issued = json!({ "conditions": approved, "certificate": "LS0tCg==" });
+        assert_eq!(of(&issued), Ok(Progress::Issued("---\n".into())));
+        let denied = json!({ "conditions": [{ "type": "Denied", "reason": "Mine", "message": "not this one" }] });
+        assert_eq!(of(&denied), Ok(Progress::Refused("denied: Mine: not this one".into())));
+        let failed = json!({ "conditions": [approved[0], { "type": "Failed" }], "certificate": "LS0tCg==" });
+        assert_eq!(of(&failed), Ok(Progress::Refused("failed: no reason given".into())));
+    }
+
+    #[test]
+    fn another_answer_is_an_error() {
+        for status in [json!({ "certificate": "%" }), json!({ "certificate": "/w==" }), json!({ "certificate": 7 })] {
+            assert!(of(&status).is_err(), "{status}");
+        }
+        for body in ["", "[]", "{}", r#"{"kind": "Pod"}"#] {
+            let response = ApiResponse { status: 200, retry_after: None, body: body.as_bytes().to_vec() };
+            assert!(progress(&response).is_err(), "{body}");
+        }
+    }
+
+    #[test]
+    fn a_name_depends_on_the_request() {
+        assert_eq!(request_name(&[0xab; 32]), format!("node-csr-{}", "ab".repeat(16)));
+        assert_eq!(common_name("n1"), "system:node:n1");
+    }
+}

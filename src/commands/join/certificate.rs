@@ -1,0 +1,144 @@
+//! Requests the client certificate of the node with a bootstrap token, and waits until it is approved and signed.
+
+use super::discovery::NEW_TOKEN;
+use crate::adapters::api_server::Blocking;
+use crate::adapters::identity::Directory;
+use crate::api::cluster::certificate::{Progress, Request, progress};
+use crate::api::cluster::request::{ApiError, ApiResponse};
+use crate::api::cluster::requests::{self, Signer};
+use crate::api::cluster::status::{Failure as Cause, Refusal};
+use crate::commands::output::{Failure, print_message};
+use std::time::{Duration, Instant};
+
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// The time between two looks at the request.
+const PAUSE: Duration = Duration::from_millis(500);
+/// An automatic approval takes less time.
+const QUIET: Duration = Duration::from_secs(2);
+
+/// Why there is no certificate.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// The request waits for its approval. The key is kept for a further join.
+    Pending(String),
+    Other(String),
+}
+
+impl From<String> for Failed {
+    fn from(why: String) -> Failed {
+        Failed::Other(why)
+    }
+}
+
+impl Failed {
+    pub(super) fn into_failure(self) -> Failure {
+        let (Failed::Pending(why) | Failed::Other(why)) = self;
+        Failure::message(why)
+    }
+}
+
+enum Answer {
+    Done(ApiResponse),
+    Refused(Refusal),
+    /// No answer, or the server cannot do it now.
+    Later(String),
+}
+
+fn call(api: &mut Blocking, request: crate::api::cluster::request::ApiRequest) -> Answer {
+    match api.call(request, TIMEOUT) {
+        Ok(answered) => match Refusal::of(&answered.response) {
+            None => Answer::Done(answered.response),
+            Some(refusal) => match refusal.failure {
+                Cause::Unavailable { .. } | Cause::TooManyRequests { .. } => Answer::Later(refusal.to_string()),
+                _ => Answer::Refused(refusal),
+            },
+        },
+        Err(ApiError::NotSent(why) | ApiError::Unknown(why) | ApiError::TooLarge(why)) => Answer::Later(why),
+    }
+}
+
+/// Returns the certificate chain in PEM.
+///
+/// # Errors
+/// The request is refused, denied, or not approved in time.
+pub(super) fn get(api: &mut Blocking, directory: &Directory, node: &str, timeout: Duration) -> Result<String, Failed> {
+    let request = directory.request(node).map_err(Failed::Other)?;
+    let name = request.name.clone();
+    let (begin, mut told, mut made) = (Instant::now(), false, false);
+    let mut trouble = None;
+    loop {
+        let answer = if made {
+            call(api, requests::read_csr(&name))
+        } else {
+            call(api, requests::create_csr(&name, &request.request, Signer::Client))
+        };
+        match answer {
+            Answer::Done(response) => {
+                trouble = None;
+                made = true;
+                match progress(&response).map_err(|why| Failed::Other(format!("{}: {why}", api.url())))? {
+                    Progress::Issued(chain) => return Ok(chain),
+                    Progress::Refused(why) => return Err(refused(directory, &request, &why)),
+                    Progress::Pending => {}
+                }
+            }
+            // An earlier attempt has made it.
+            Answer::Refused(refusal) if !made && refusal.failure == Cause::AlreadyExists => {
+                made = true;
+                continue;
+            }
+            // It was removed.
+            Answer::Refused(refusal) if made && refusal.failure == Cause::NotFound => made = false,
+            Answer::Refused(refusal) => return Err(Failed::Other(forbidden(&refusal))),
+            Answer::Later(why) => {
+                if trouble.is_none() {
+                    print_message(&format!("the API server does not answer: {why}; trying again"));
+                }
+                trouble = Some(why);
+            }
+        }
+        let waited = begin.elapsed();
+        if waited >= timeout {
+            return Err(match trouble {
+                Some(why) => Failed::Pending(format!(
+                    "no certificate within {} s: {why}; run wherry join again",
+                    timeout.as_secs()
+                )),
+                None => Failed::Pending(format!(
+                    "the certificate request was not approved within {} s; approve it (kubectl certificate approve {name}), \
+                     then run wherry join again: it continues with the same request",
+                    timeout.as_secs()
+                )),
+            });
+        }
+        if made && !told && waited >= QUIET {
+            told = true;
+            print_message(&format!(
+                "waiting up to {} s for the approval of the certificate request; to approve it: kubectl certificate approve {name}",
+                timeout.as_secs()
+            ));
+        }
+        std::thread::sleep(PAUSE.min(timeout.saturating_sub(waited)));
+    }
+}
+
+/// The next join makes another request.
+fn refused(directory: &Directory, request: &Request, why: &str) -> Failed {
+    let forgotten = directory.forget_key().err().map(|e| format!("; {e}")).unwrap_or_default();
+    Failed::Other(format!(
+        "the certificate request {} was {why}; run wherry join again for a new request{forgotten}",
+        request.name
+    ))
+}
+
+fn forbidden(refusal: &Refusal) -> String {
+    match refusal.failure {
+        Cause::Unauthorized => {
+            format!("the API server does not accept the token ({refusal}): it has expired or was removed; {NEW_TOKEN}")
+        }
+        Cause::Forbidden => format!(
+            "the token may not request a certificate ({refusal}); bind the ClusterRole system:node-bootstrapper to its group"
+        ),
+        _ => format!("the API server refuses the certificate request: {refusal}"),
+    }
+}

@@ -1,0 +1,220 @@
+//! `wherry join`: makes this machine a node of a cluster.
+//!
+//! - `arguments`: the command line; `discovery`: the server and the CA of the cluster;
+//! - `certificate`: requests the client certificate and waits for it;
+//! - `membership`: the cluster that the machine belongs to, and the drop-in of the configuration;
+//! - `check`: `wherry check --join`.
+//!
+//! The order of the steps makes every interruption harmless. Nothing is written before the cluster is verified and has accepted the
+//! token; the key is on the disk before its certificate is requested; the drop-in, which makes the agent a member, comes last.
+
+mod arguments;
+mod certificate;
+pub mod check;
+mod discovery;
+pub mod membership;
+pub mod service;
+
+pub use arguments::{Arguments, Target};
+
+use crate::adapters::api_server::{Blocking, Contents, Credentials, User};
+use crate::adapters::identity::{self, Directory, NodeKubeconfig};
+use crate::api::cluster::certificate::common_name;
+use crate::api::cluster::request::ApiResponse;
+use crate::api::cluster::requests;
+use crate::api::cluster::status::{Failure as Cause, Refusal};
+use crate::commands::output::{Failure, print_message, shown};
+use crate::config::{self, cluster};
+use crate::net::x509;
+use arguments::Source;
+use certificate::Failed;
+use discovery::{NEW_TOKEN, TIMEOUT, discover, unreachable};
+use membership::Membership;
+use serde_json::Value;
+use std::io::Write;
+use std::time::Duration;
+
+/// Runs the command.
+///
+/// # Errors
+/// Exit code 1, or 2 for a wrong command line. The message names what failed, and the remedy.
+pub fn run(out: &mut dyn Write, arguments: Arguments) -> Result<u8, Failure> {
+    let Arguments { server, target, node_name, timeout, no_restart, mut config } = arguments;
+    if node_name.is_some() {
+        config.hostname = node_name;
+    }
+    let source = target.source(server.as_deref()).map_err(|why| Failure::Message(why, 2))?;
+    let flags = config;
+    let loaded = config::load(&flags);
+    if let Some(error) = loaded.problems.errors.first() {
+        return Err(Failure::message(format!("configuration: {error}; wherry check shows all errors")));
+    }
+    let config = loaded.config;
+    let node = config.node_name.clone();
+    let membership = Membership::read(&config)?;
+    if let Some(hashes) = source.authorities()? {
+        membership.accepts(&hashes)?;
+        if membership.is_node(&node)? {
+            writeln!(out, "this machine is the node {node} of {} already", shown(membership.server()))?;
+            return Ok(0);
+        }
+    }
+    let cluster = Cluster::find(source)?;
+    membership.accepts(&discovery::hashes(&cluster.contents))?;
+    if membership.is_node(&node)? {
+        writeln!(out, "this machine is the node {node} of {} already", shown(membership.server()))?;
+        return Ok(0);
+    }
+    let directory = Directory::new(&config.root_dir);
+    let joined = cluster.join(&directory, &node, timeout, membership.is_managed());
+    let has_settings = joined.map_err(Failed::into_failure)?;
+    membership::write_drop_in(&flags, &config, has_settings)?;
+    writeln!(out, "this machine is the node {node} of {}", shown(&cluster.contents.server))?;
+    service::restart(out, !no_restart, &format!("To see the node: kubectl get node {node}"))?;
+    Ok(0)
+}
+
+/// A cluster that was verified, and the credential for the join.
+struct Cluster {
+    user: User,
+    contents: Contents,
+}
+
+impl Cluster {
+    fn find(source: Source) -> Result<Cluster, Failure> {
+        match source {
+            Source::Server { address, token, pins } => {
+                let found = discover(&address, &token, &pins).map_err(|(_, why)| Failure::message(why))?;
+                Ok(Cluster { user: User::Token(token.bearer()), contents: found })
+            }
+            Source::Kubeconfig(path) => {
+                // It refuses what a copy would ignore.
+                Credentials::read(&path).map_err(Failure::message)?;
+                let mut contents = Contents::read(&path).map_err(Failure::message)?;
+                let user = std::mem::replace(&mut contents.user, User::Nobody);
+                Ok(Cluster { user, contents })
+            }
+        }
+    }
+
+    fn kubeconfig(&self) -> NodeKubeconfig<'_> {
+        let Contents { server, tls_name, authorities, .. } = &self.contents;
+        NodeKubeconfig { server, tls_name: tls_name.as_deref(), authorities }
+    }
+
+    /// Gets the certificate and writes the files. Returns whether there are settings of the cluster.
+    fn join(&self, directory: &Directory, node: &str, timeout: Duration, was_joined: bool) -> Result<bool, Failed> {
+        let (mut api, credential) = self.connect(node)?;
+        // This also shows whether the server accepts the credential, before anything is written.
+        let settings = read_settings(&mut api, credential)?;
+        let _lock = directory.lock()?;
+        let stored = self.store(&mut api, directory, node, timeout, settings.as_deref());
+        if !was_joined && matches!(stored, Err(Failed::Other(_))) {
+            // Nothing of a failed join stays. (A request that waits for its approval is not a failure: its key stays.)
+            let _ = directory.remove_all();
+        }
+        stored.map(|()| settings.is_some())
+    }
+
+    /// A connection with the credential of the join, and the name of the credential.
+    fn connect(&self, node: &str) -> Result<(Blocking, &'static str), String> {
+        let (text, credential) = match &self.user {
+            User::Nobody => {
+                return Err(
+                    "the user of the kubeconfig has neither a client certificate nor a token; provide one".to_owned()
+                );
+            }
+            User::Certificate { chain, key } => {
+                check_name(chain, node)?;
+                (self.kubeconfig().with_certificate(chain, key), "client certificate")
+            }
+            User::Token(token) => (self.kubeconfig().with_token(Some(token)), "token"),
+        };
+        Ok((Credentials::parse(&text).and_then(Blocking::new)?, credential))
+    }
+
+    fn store(
+        &self,
+        api: &mut Blocking,
+        directory: &Directory,
+        node: &str,
+        timeout: Duration,
+        settings: Option<&str>,
+    ) -> Result<(), Failed> {
+        match &self.user {
+            User::Certificate { chain, key } => identity::import(directory, node, chain, key)?,
+            User::Token(_) | User::Nobody => {
+                let chain = certificate::get(api, directory, node, timeout)?;
+                identity::store(directory, node, &chain)?
+            }
+        };
+        match settings {
+            Some(text) => directory.write_settings(text)?,
+            None => directory.remove_settings()?,
+        }
+        Ok(self.kubeconfig().write(directory)?)
+    }
+}
+
+/// A kubeconfig of another node would join, and then be refused at every request.
+fn check_name(chain: &[u8], node: &str) -> Result<(), String> {
+    use rustls::pki_types::pem::PemObject as _;
+    let der = rustls::pki_types::CertificateDer::from_pem_slice(chain).map_err(|_| "no certificate in PEM")?;
+    let name = x509::read(&der).map_err(|e| e.to_string())?.common_name.unwrap_or_default();
+    if name == common_name(node) {
+        return Ok(());
+    }
+    Err(match name.strip_prefix("system:node:") {
+        Some(other) => {
+            format!("the kubeconfig is for the node {other}, and this is the node {node}; add --node-name {other}")
+        }
+        None => format!(
+            "the user of the kubeconfig is {name}, and not a node (system:node:{node}); use a kubeconfig of the node, or one \
+             with a bootstrap token"
+        ),
+    })
+}
+
+/// The settings of the cluster for all nodes. None: there are none, or they cannot be read.
+fn read_settings(api: &mut Blocking, credential: &str) -> Result<Option<String>, String> {
+    let url = api.url();
+    let answered = api.call(requests::read_kubelet_configuration(), TIMEOUT).map_err(|e| unreachable(&url, &e))?;
+    if let Some(refusal) = Refusal::of(&answered.response) {
+        return match refusal.failure {
+            Cause::Unauthorized if credential == "token" => Err(format!(
+                "the API server does not accept the token ({refusal}): it has expired or was removed; {NEW_TOKEN}"
+            )),
+            Cause::Unauthorized => {
+                Err(format!("the API server does not accept the {credential} ({refusal}); provide a valid one"))
+            }
+            _ => {
+                print_message(&format!(
+                    "note: the cluster's kubelet configuration cannot be read ({refusal}); set clusterDNS and \
+                     clusterDomain in the configuration if pods need them"
+                ));
+                Ok(None)
+            }
+        };
+    }
+    Ok(selected(&answered.response))
+}
+
+fn selected(response: &ApiResponse) -> Option<String> {
+    let object: Value = serde_json::from_slice(&response.body).unwrap_or_default();
+    match cluster::settings(object["data"]["kubelet"].as_str().unwrap_or_default()) {
+        Err(why) => {
+            print_message(&format!("note: the cluster's kubelet configuration cannot be used: {why}"));
+            None
+        }
+        Ok(settings) => {
+            for wrong in &settings.wrong {
+                print_message(&format!("note: the cluster's kubelet configuration: {wrong}; the field does not count"));
+            }
+            if !settings.left_out.is_empty() {
+                let fields = settings.left_out.join(", ");
+                print_message(&format!("note: settings of the cluster's kubelets that do not count here: {fields}"));
+            }
+            settings.text
+        }
+    }
+}
