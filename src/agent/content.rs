@@ -410,6 +410,7 @@ impl View<'_> {
         let in_files: usize = self.manifests.problems().map(|p| p.problems.len()).sum();
         let (node, requested) = self.engine.node();
         m.set_node_requested(&node, &requested);
+        m.mirror_pods.set(self.engine.mirrors() as i64);
         m.drained_pods.set(s.drained as i64);
         m.node_cordoned.set(i64::from(s.cordoned));
         let certificate = self.engine.certificate();

@@ -91,8 +91,7 @@ pub enum Variable {
 /// A value that is not optional does not exist.
 pub fn variables(container: &core::Container, facts: Facts<'_>) -> Result<Vec<Variable>, Missing> {
     let services = facts.cluster.map(|cluster| cluster.services.variables(facts.pod)).unwrap_or_default();
-    let mut all: Vec<Variable> =
-        services.into_iter().map(|(name, value)| Variable::Found { name, value }).collect();
+    let mut all: Vec<Variable> = services.into_iter().map(|(name, value)| Variable::Found { name, value }).collect();
     for from in container.env_from.iter().flatten() {
         all.extend(all_of(from, facts)?);
     }
@@ -320,7 +319,14 @@ mod tests {
         let (pod, objects) = (pod(container), objects());
         let allocatable = Resources::from([(CPU, 4000), (MEMORY, 8 << 30), (EPHEMERAL_STORAGE, 1000)]);
         let (ips, host_ips) = (["10.0.0.5".to_owned(), "fd00::5".to_owned()], ["192.0.2.7".to_owned()]);
-        let facts = Facts { pod: &pod, ips: &ips, host_ips: &host_ips, allocatable: &allocatable, objects: &objects, cluster: None };
+        let facts = Facts {
+            pod: &pod,
+            ips: &ips,
+            host_ips: &host_ips,
+            allocatable: &allocatable,
+            objects: &objects,
+            cluster: None,
+        };
         match variables(pod.at(0), facts) {
             Err(missing) => missing.to_string(),
             Ok(variables) => {

@@ -318,7 +318,8 @@ mod tests {
         let data = |object| if let Object::Data(data) = object { Some(Rc::new(data)) } else { None };
         let objects = DataObjects::collect(all.into_iter().filter_map(data)).0;
         let (pod, allocatable) = (pod(volumes), Resources::from([(MEMORY, 1 << 30)]));
-        let facts = Facts { pod: &pod, ips: &[], host_ips: &[], allocatable: &allocatable, objects: &objects, cluster: None };
+        let facts =
+            Facts { pod: &pod, ips: &[], host_ips: &[], allocatable: &allocatable, objects: &objects, cluster: None };
         resolve(facts).map_err(|e| e.to_string())
     }
 

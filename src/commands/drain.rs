@@ -138,7 +138,9 @@ fn print_outcomes(out: &mut dyn Write, drained: &Drained) -> Result<BTreeMap<Str
             DrainOutcome::Ending => drop(ending.insert(uid.clone(), name)),
             DrainOutcome::Down => writeln!(out, "pod {name} is down")?,
             DrainOutcome::Completed => writeln!(out, "pod {name} has ended by itself; it is left unchanged")?,
-            DrainOutcome::Undesired => writeln!(out, "pod {name} is terminating, because its manifest or object is gone")?,
+            DrainOutcome::Undesired => {
+                writeln!(out, "pod {name} is terminating, because its manifest or object is gone")?
+            }
             DrainOutcome::Starts => writeln!(out, "pod {name} may run again")?,
             DrainOutcome::Waits => writeln!(out, "pod {name} is no longer drained, but waits for another reason")?,
             DrainOutcome::NotDrained => writeln!(out, "pod {name} is not drained")?,

@@ -38,9 +38,17 @@ pub fn taints(c: &mut Config, list: &Node, wrong: Wrong) {
         if taint.key.is_empty() {
             wrong(entry.line, &format!("[{i}].key"), "Required value: the key of the taint".to_owned());
         } else if taint.effect.is_empty() {
-            wrong(entry.line, &format!("[{i}].effect"), "Required value: NoSchedule, PreferNoSchedule or NoExecute".to_owned());
+            wrong(
+                entry.line,
+                &format!("[{i}].effect"),
+                "Required value: NoSchedule, PreferNoSchedule or NoExecute".to_owned(),
+            );
         } else if taints.iter().any(|other| (&other.key, &other.effect) == (&taint.key, &taint.effect)) {
-            wrong(entry.line, &format!("[{i}]"), format!("Duplicate value: {}:{}; remove one of them", taint.key, taint.effect));
+            wrong(
+                entry.line,
+                &format!("[{i}]"),
+                format!("Duplicate value: {}:{}; remove one of them", taint.key, taint.effect),
+            );
         } else {
             taints.push(taint);
         }

@@ -72,6 +72,7 @@ const WORKING: [(&str, &str); 5] =
 pub struct Metrics {
     registry: Registry,
     desired_pods: Gauges,
+    pub mirror_pods: Gauge,
     active_pods: Gauges,
     working_pods: Gauges,
     pub running_pods: Gauge,
@@ -122,8 +123,7 @@ impl Metrics {
     pub fn new(node_name: &str) -> Metrics {
         let mut r = Families(Registry::default());
         r.0.register_collector(Box::new(Process::new()));
-        // Dashboards expect these metrics although they never change here.
-        r.gauge("kubelet_mirror_pods", "Number of mirror pods; always 0 without an API server");
+        // Dashboards expect this metric although it never changes here.
         r.counter(
             "kubelet_pleg_discard_events",
             "Number of discarded pod lifecycle events; always 0, because there is no queue",
@@ -143,6 +143,7 @@ impl Metrics {
                 CONTAINERS_BUCKETS,
             ),
             desired_pods: r.gauges("kubelet_desired_pods", "Number of pods in the manifests"),
+            mirror_pods: r.gauge("kubelet_mirror_pods", "Number of mirror pods; always 0 without an API server"),
             drained_pods: r.gauge("wherry_drained_pods", "Pods that are drained"),
             node_cordoned: r.gauge("wherry_node_cordoned", "1 while the node is cordoned"),
             certificate_ttl: r.put(

@@ -27,7 +27,8 @@ fn at(request: &NodeRequest) -> i64 {
 
 fn is_ready(request: &&NodeRequest) -> bool {
     let conditions = request.body["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    request.path.starts_with("/api/v1/nodes") && conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
+    request.path.starts_with("/api/v1/nodes")
+        && conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
 }
 
 /// With what each pod of a Deployment has: a token. `name`: also a pod of its own, bound to the node.

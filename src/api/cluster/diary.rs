@@ -50,7 +50,8 @@ impl Entry {
 
     /// Calls `f` with the event in the form of the API.
     pub fn with<T>(&self, node: &str, f: impl FnOnce(&Event<'_>) -> T) -> T {
-        let pod = self.pod.as_ref().map(|pod| (FullName::new(&pod.namespace, &pod.name), Uid::from(pod.uid.clone()), pod));
+        let pod =
+            self.pod.as_ref().map(|pod| (FullName::new(&pod.namespace, &pod.name), Uid::from(pod.uid.clone()), pod));
         let involved = match &pod {
             Some((name, uid, pod)) => Involved::Pod { name, uid, field_path: pod.field.as_deref() },
             None => Involved::Node,

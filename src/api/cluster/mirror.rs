@@ -141,7 +141,10 @@ mod tests {
         assert_eq!(object["spec"]["tolerations"], json!([{ "operator": "Exists", "effect": "NoExecute" }]));
         let annotations = &object["metadata"]["annotations"];
         assert_eq!(annotations[MIRROR], annotations["kubernetes.io/config.hash"]);
-        assert_eq!((annotations["kubernetes.io/config.source"].as_str(), annotations.get(OMITTED)), (Some("file"), None));
+        assert_eq!(
+            (annotations["kubernetes.io/config.source"].as_str(), annotations.get(OMITTED)),
+            (Some("file"), None)
+        );
     }
 
     #[test]
@@ -156,7 +159,10 @@ mod tests {
         let spec = &object["spec"];
         let container = &spec["containers"][0];
         assert_eq!(container["env"], json!([{ "name": "A", "value": "b" }]));
-        assert_eq!((container["volumeMounts"].as_array().unwrap().len(), spec["volumes"].as_array().unwrap().len()), (1, 1));
+        assert_eq!(
+            (container["volumeMounts"].as_array().unwrap().len(), spec["volumes"].as_array().unwrap().len()),
+            (1, 1)
+        );
         for field in ["serviceAccountName", "priorityClassName", "priority", "imagePullSecrets"] {
             assert!(spec.get(field).is_none(), "{spec}");
         }

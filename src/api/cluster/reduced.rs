@@ -111,7 +111,8 @@ mod tests {
     fn a_service_without_an_address_of_its_own_is_not_needed() {
         let ports = json!([{ "port": 80, "name": "web", "protocol": "UDP", "nodePort": 30080 }, { "port": 81 }]);
         let found = service(&json!({ "clusterIP": "10.0.0.9", "ports": ports })).content.unwrap();
-        let port = |name: &str, protocol: &str, port| ServicePort { name: name.into(), protocol: protocol.into(), port };
+        let port =
+            |name: &str, protocol: &str, port| ServicePort { name: name.into(), protocol: protocol.into(), port };
         assert_eq!((found.address.as_str(), found.ports.len()), ("10.0.0.9", 2));
         assert_eq!(found.ports, [port("web", "UDP", 80), port("", "TCP", 81)]);
         for spec in [

@@ -150,11 +150,7 @@ impl TokenRecord {
         if text.version != VERSION {
             return Err(format!("it is not of version {VERSION}"));
         }
-        let key = TokenKey {
-            uid: Uid::from(text.uid),
-            audience: text.audience.map(Into::into),
-            seconds: text.seconds,
-        };
+        let key = TokenKey { uid: Uid::from(text.uid), audience: text.audience.map(Into::into), seconds: text.seconds };
         let grant = Grant {
             token: text.token.into(),
             issued: Wall(text.issued),

@@ -141,7 +141,11 @@ mod tests {
                 ListFrom::Latest,
                 "/api/v1/namespaces/default/configmaps?fieldSelector=metadata.name%3Dkube-root-ca.crt&limit=500",
             ),
-            (Watched::Services("shop".into()), ListFrom::Next("ab=="), "/api/v1/namespaces/shop/services?limit=500&continue=ab%3D%3D"),
+            (
+                Watched::Services("shop".into()),
+                ListFrom::Next("ab=="),
+                "/api/v1/namespaces/shop/services?limit=500&continue=ab%3D%3D",
+            ),
             (
                 Watched::RuntimeClasses,
                 ListFrom::Cache,

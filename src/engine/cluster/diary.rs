@@ -116,9 +116,10 @@ impl Diary {
             self.left(part, outbox);
         }
         let since = |posted: &Entry| u64::try_from(entry.last.saturating_sub(posted.first)).unwrap_or(0);
-        let before = self.posted.iter().find(|posted| {
-            posted.is_same(&entry) && Duration::from_nanos(since(posted)) < LONGEST_SERIES
-        });
+        let before = self
+            .posted
+            .iter()
+            .find(|posted| posted.is_same(&entry) && Duration::from_nanos(since(posted)) < LONGEST_SERIES);
         let (entry, how) = match before {
             Some(before) => {
                 (Entry { first: before.first, count: before.count.saturating_add(entry.count), ..entry }, How::Repeat)

@@ -4,8 +4,8 @@
 //! *(ours)* A kubelet follows the services of all namespaces.
 
 use super::reflector::{Change, Reflector, Step};
-use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::reduced::{self, Handler, KIND, Named, Reduced};
+use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::watched::Watched;
 use crate::api::pod::Pod;
 use crate::api::runtime_class::{self, RuntimeClasses};

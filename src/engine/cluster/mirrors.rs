@@ -63,7 +63,8 @@ impl Mirrors {
         self.found.as_mut().is_some_and(|found| found.remove(uid).is_some())
     }
 
-    pub fn len(&self) -> usize {
+    /// The number of mirrors at the server.
+    pub fn count(&self) -> usize {
         self.found.as_ref().map_or(0, BTreeMap::len)
     }
 

@@ -67,13 +67,19 @@ pub enum Seen {
 impl Pods {
     pub fn new(node: &str) -> Pods {
         let node: Rc<str> = node.into();
-        Pods { reflector: Reflector::new(Watched::Pods(node.clone())), node, known: BTreeMap::new(), mirrors: Mirrors::default() }
+        Pods {
+            reflector: Reflector::new(Watched::Pods(node.clone())),
+            node,
+            known: BTreeMap::new(),
+            mirrors: Mirrors::default(),
+        }
     }
 
     /// A pod of the records.
     pub fn recorded(&mut self, pod: &Rc<Pod>) {
         let (name, uid, pod) = (pod.name.clone(), pod.uid.clone(), Ok(pod.clone()));
-        let bound = Bound { name, pod, deletion: None, ended: false, recorded: true, generation: None, closed_gate: None };
+        let bound =
+            Bound { name, pod, deletion: None, ended: false, recorded: true, generation: None, closed_gate: None };
         self.known.insert(uid, bound);
     }
 

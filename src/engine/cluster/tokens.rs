@@ -56,8 +56,13 @@ struct Slot {
 #[derive(Debug, Serialize)]
 enum Held {
     /// The server has refused it so many times.
-    Nothing { refusals: u32 },
-    Valid { renewal: Boot, end: Boot },
+    Nothing {
+        refusals: u32,
+    },
+    Valid {
+        renewal: Boot,
+        end: Boot,
+    },
     Expired,
 }
 
@@ -99,7 +104,8 @@ impl Tokens {
                 let TokenRecord { key, pod, account, grant } = record;
                 let age = now.wall.since(grant.issued);
                 // The clock was wrong then or is wrong now: the age is not known.
-                let renewal = if now.wall < grant.issued { Duration::ZERO } else { grant.renewal().saturating_sub(age) };
+                let renewal =
+                    if now.wall < grant.issued { Duration::ZERO } else { grant.renewal().saturating_sub(age) };
                 let end = now.boot + grant.valid.saturating_sub(age);
                 let held = Held::Valid { renewal: now.boot + renewal, end };
                 let wanted = Wanted { pod, account };

@@ -95,6 +95,11 @@ impl Engine {
         self.cluster_data_changed();
     }
 
+    /// The number of mirrors at the API server.
+    pub fn mirrors(&self) -> usize {
+        self.cluster.member().map_or(0, |member| member.pods.mirrors.count())
+    }
+
     /// The client certificate of a node of a cluster.
     pub fn certificate(&self) -> Option<&Certificate> {
         self.cluster.member().map(|member| &member.certificate)

@@ -1,8 +1,8 @@
 //! C8: the pods of manifests have mirrors at the API server.
 
 use crate::runtime::Life;
-use crate::story::{ONE, node_with};
 use crate::stories::cluster::{cluster, member};
+use crate::story::{ONE, node_with};
 use crate::world::{S, World};
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! C4: what a pod of the API server needs from it: tokens, services, RuntimeClasses.
 
-use crate::story::ONE;
 use crate::stories::cluster::member;
+use crate::story::ONE;
 use crate::world::{S, World};
 use serde_json::{Value, json};
 

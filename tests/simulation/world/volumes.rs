@@ -26,7 +26,8 @@ pub struct Volumes {
 
 fn files(volume: &Volume) -> Vec<String> {
     let VolumeKind::Files { files, .. } = &volume.kind else { return Vec::new() };
-    let text = |f: &VolumeFile| format!("{}/{} {:o} {}", volume.name, f.path, f.mode, String::from_utf8_lossy(&f.bytes));
+    let text =
+        |f: &VolumeFile| format!("{}/{} {:o} {}", volume.name, f.path, f.mode, String::from_utf8_lossy(&f.bytes));
     files.iter().map(text).collect()
 }
 

@@ -327,7 +327,14 @@ fn compare(name: &str) {
     let (ips, host_ips) = (["10.97.0.66".to_owned()], ["192.0.2.2".to_owned()]);
     let allocatable = Resources::from([(EPHEMERAL_STORAGE, 267_847_642_337)]);
     let objects = DataObjects::default();
-    let facts = Facts { pod: &pod, ips: &ips, host_ips: &host_ips, allocatable: &allocatable, objects: &objects, cluster: None };
+    let facts = Facts {
+        pod: &pod,
+        ips: &ips,
+        host_ips: &host_ips,
+        allocatable: &allocatable,
+        objects: &objects,
+        cluster: None,
+    };
 
     let mut ours = sandbox_json(&sandbox_config(&pod, 0, None, &cfg).unwrap());
     let own = own_annotations(&mut ours);
