@@ -8,7 +8,7 @@ use crate::config::yaml::{Node, Value};
 
 /// *(ours)* Pods of the cluster may use fields that Wherry does not support, and would fail here. They come to the node only if they
 /// tolerate this taint, or if the configuration has `registerWithTaints`, which may be empty.
-const DEFAULT: &str = "wherry.io/limited";
+pub const DEFAULT: &str = "wherry.io/limited";
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Registration {

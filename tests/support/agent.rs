@@ -161,7 +161,10 @@ impl Agent {
     /// Gives the node its name, and the label `node=NODE`, for `wherry join`.
     pub fn set_node(&mut self, node: &str) {
         node.clone_into(&mut self.node);
-        let text = format!("apiVersion: wherry.io/v1alpha1\nkind: WherryConfiguration\nnodeLabels: {{node: {node}}}\n");
+        let text = format!(
+            "apiVersion: wherry.io/v1alpha1\nkind: WherryConfiguration\nnodeLabels: {{node: {node}}}\n---\n\
+             apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nregisterWithTaints: []\n"
+        );
         fs::write(self.dir.join("config.d/20-cluster.yaml"), text).expect("a drop-in");
     }
 

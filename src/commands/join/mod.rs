@@ -24,7 +24,7 @@ use crate::api::cluster::request::ApiResponse;
 use crate::api::cluster::requests;
 use crate::api::cluster::status::{Failure as Cause, Refusal};
 use crate::commands::output::{Failure, print_message, shown};
-use crate::config::{self, cluster};
+use crate::config::{self, cluster, registration};
 use crate::net::x509;
 use arguments::Source;
 use certificate::Failed;
@@ -70,6 +70,14 @@ pub fn run(out: &mut dyn Write, arguments: Arguments) -> Result<u8, Failure> {
     let has_settings = joined.map_err(Failed::into_failure)?;
     membership::write_drop_in(&flags, &config, has_settings)?;
     writeln!(out, "this machine is the node {node} of {}", shown(&cluster.contents.server))?;
+    if config.registration.taints.is_none() {
+        let taint = registration::DEFAULT;
+        writeln!(
+            out,
+            "a new node has the taint {taint}:NoSchedule, which its pods have to tolerate; to remove it: kubectl taint node \
+             {node} {taint}-"
+        )?;
+    }
     service::restart(out, !no_restart, &format!("To see the node: kubectl get node {node}"))?;
     Ok(0)
 }
