@@ -1,11 +1,7 @@
 //! The wanted objects: which pods, ConfigMaps and Secrets the manifests define, the pods' priorities (A5), which of two documents with the same name
 //! or UID counts (D4), which pod may use a full name (W8), and what was requested or recorded before the manifests were
 //! known (D1, W25). The node compares the result with its workers.
-//!
-//! What fits in here later, each with its first use and not before:
-//! - A second source of pods, the API server. `update` receives the pods of one source today. With two sources, each
-//!   keeps its own list, `Sources` is known when both have been read, and `precedence` orders documents by source
-//!   before it orders them by path. A trait for sources appears with the second one.
+//! The pods of the API server are a second source: `engine/node/cluster` passes them to `choose`.
 
 pub mod classes;
 pub mod conflict;
