@@ -6,6 +6,7 @@ use crate::latency::{ms, seen_by_runtime, until};
 use crate::process::{self, now};
 use crate::support::agent::Agent;
 use crate::support::control_plane::{ControlPlane, NodeRequest};
+use crate::support::cri::ContainerState;
 use crate::support::kubectl::Kubectl;
 use crate::support::lab::{Runtime, signal};
 use crate::table::{Table, median};
@@ -97,13 +98,18 @@ pub fn cluster(table: &mut Table) {
             requests.iter().filter(|r| r.verb == "patch" && r.path == path).cloned().collect::<Vec<_>>()
         };
         std::thread::sleep(Duration::from_secs(2));
-        let (before, ended) = (patches(&plane.requests_of_node(node)).len(), now());
+        let before = patches(&plane.requests_of_node(node)).len();
         signal(&cri.container_pid(&id).to_string(), "KILL");
+        let ended = until("the runtime shows the end", || {
+            let all = cri.containers(NAMESPACE);
+            let runs = all.iter().any(|c| c.id == id && c.state.enum_value() == Ok(ContainerState::CONTAINER_RUNNING));
+            (!runs).then(now)
+        });
         reports.push(until("the end is reported", || {
             patches(&plane.requests_of_node(node)).get(before).map(|request| ms(ended, at(request)))
         }));
         do_with(&admin, &format!("delete pod {name} --wait=false"), "");
     }
     table.row("cluster: pod created to RunPodSandbox, ms", median(begins), None, 5.0, "");
-    table.row("cluster: end of a process to PATCH, ms", median(reports), None, 5.0, "");
+    table.row("cluster: the runtime shows the end of a container to PATCH, ms", median(reports), None, 5.0, "");
 }
