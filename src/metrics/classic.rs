@@ -1,8 +1,9 @@
 //! Converts the OpenMetrics output of the library to the classic text format (0.0.4), which a kubelet serves.
 //!
-//! The formats differ in three places. OpenMetrics appends `_total` to every counter; the kubelet has counters without
+//! The formats differ in four places. OpenMetrics appends `_total` to every counter; the kubelet has counters without
 //! it. OpenMetrics ends with `# EOF`; encoding only the registry omits it. The library writes the bound of a bucket as
-//! `1.0`, and Go as `1`; dashboards select on that value.
+//! `1.0`, and Go as `1`; dashboards select on that value. An infinite value
+//! is `+Inf` in Go, not `inf`.
 
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::counter::Counter;
@@ -38,8 +39,8 @@ impl EncodeMetric for PlainCounter {
     }
 }
 
-/// Rewrites the bounds of buckets as Go formats them.
-pub fn go_bounds(text: &str) -> Vec<u8> {
+/// Rewrites the bounds of buckets, and infinite values, as Go formats them.
+pub fn as_go(text: &str) -> Vec<u8> {
     const KEY: &str = "le=\"";
     let mut out = Vec::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
@@ -51,7 +52,13 @@ pub fn go_bounds(text: &str) -> Vec<u8> {
                 out.extend_from_slice(&line.as_bytes()[..end - 2]);
                 out.extend_from_slice(&line.as_bytes()[end..]);
             }
-            _ => out.extend_from_slice(line.as_bytes()),
+            _ => match line.strip_suffix(" inf\n") {
+                Some(name) if !line.starts_with('#') => {
+                    out.extend_from_slice(name.as_bytes());
+                    out.extend_from_slice(b" +Inf\n");
+                }
+                _ => out.extend_from_slice(line.as_bytes()),
+            },
         }
     }
     out

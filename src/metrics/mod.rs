@@ -438,7 +438,7 @@ impl Metrics {
         let mut text = String::with_capacity(48 * 1024);
         // Writing to a string cannot fail.
         let _ = prometheus_client::encoding::text::encode_registry(&mut text, &self.registry);
-        classic::go_bounds(&text)
+        classic::as_go(&text)
     }
 
     /// The content of a kubelet's `/metrics/probes`: the results of probes, and the start time of the process.

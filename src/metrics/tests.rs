@@ -281,10 +281,10 @@ fn a_page_of_all_there_can_be_is_made_in_milliseconds() {
 }
 
 #[test]
-fn only_bounds_lose_their_zero() {
-    let text = "# HELP x {le=\"1.0\"} y.\na_bucket{le=\"1.0\",b=\"2.0\"} 3.0\na_bucket{le=\"+Inf\"} 1\nc{d=\"le=\\\"1.0\\\"\"} 1.0\n";
-    let expected = text.replace("a_bucket{le=\"1.0\"", "a_bucket{le=\"1\"");
-    assert_eq!(String::from_utf8(classic::go_bounds(text)).unwrap(), expected);
+fn only_bounds_lose_their_zero_and_infinity_has_a_sign() {
+    let text = "# HELP x {le=\"1.0\"} y.\na_bucket{le=\"1.0\",b=\"2.0\"} 3.0\na_bucket{le=\"+Inf\"} 1\nc{d=\"le=\\\"1.0\\\"\"} 1.0\n# HELP d an inf\nd inf\n";
+    let expected = text.replace("a_bucket{le=\"1.0\"", "a_bucket{le=\"1\"").replace("d inf", "d +Inf");
+    assert_eq!(String::from_utf8(classic::as_go(text)).unwrap(), expected);
 }
 
 /// The parser, on which these tests and the runtime tests rely, rejects invalid text.
@@ -302,6 +302,8 @@ fn texts_that_break_the_format_are_refused() {
         format!("{counter}a 1\na 2\n"),
         format!("{counter}a -1\n"),
         format!("{counter}a NaN\n"),
+        format!("{counter}a +Inf\n"),
+        "# HELP a A.\n# TYPE a gauge\na inf\n".to_owned(),
         format!("{counter}a 1 1700000000\n"),
         format!("{counter}a{{b=\"\\x\"}} 1\n"),
         format!("{counter}a{{b=\"c\"d=\"e\"}} 1\n"),

@@ -172,7 +172,9 @@ fn sample(line: &str, family: &str, kind: &str) -> Result<Sample, String> {
     let text = rest.strip_prefix(' ').ok_or("no value")?;
     // A timestamp or an exemplar is an error.
     let value: f64 = text.parse().map_err(|_| format!("not a number: {text:?}"))?;
-    if text.contains(char::is_whitespace) || !value.is_finite() {
+    // A gauge can be infinite, in the form of Go: the rest of a time that does not end.
+    let is_infinite = kind == "gauge" && text == "+Inf";
+    if text.contains(char::is_whitespace) || !value.is_finite() && !is_infinite {
         return Err("not a plain number".into());
     }
     let le = labels.remove("le");
