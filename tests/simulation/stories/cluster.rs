@@ -94,6 +94,11 @@ fn c1_the_status_follows_the_runtime_at_once() {
 #[test]
 fn c1_a_node_that_was_deleted_is_created_again() {
     let mut w = running("web");
+    // The lease has just been renewed: only the watch shows it soon.
+    w.run(4);
+    w.api_remove("/api/v1/nodes", "lab");
+    w.run(2);
+    assert!(w.api.node().is_some(), "{}", w.trace());
     w.api_remove("/api/v1/nodes", "lab");
     let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
     w.api_remove(leases, "lab");
@@ -414,13 +419,15 @@ fn c2_a_running_pod_follows_labels_and_ephemeral_containers_and_no_images() {
     let first = w.running("web/main");
     let mut pod = w.api.pod("web").cloned().unwrap();
     pod["metadata"]["labels"] = json!({ "a": "x" });
+    w.api_set("/api/v1/namespaces/default/pods", pod.clone());
+    w.run(5);
+    let files = &w.volumes.files[&"uid-1".into()];
+    assert!(files.contains(&"d/l 644 a=\"x\"".to_owned()), "{files:?}");
     pod["metadata"]["generation"] = json!(2);
     pod["spec"]["ephemeralContainers"] = json!([{ "name": "debug", "image": "busybox:1.35" }]);
     w.api_set("/api/v1/namespaces/default/pods", pod.clone());
     w.run(5);
     assert!(w.runs("web/debug"), "{}", w.trace());
-    let files = &w.volumes.files[&"uid-1".into()];
-    assert!(files.contains(&"d/l 644 a=\"x\"".to_owned()), "{files:?}");
     assert_eq!(w.api.pod("web").unwrap()["status"]["observedGeneration"], 2);
     // The new image does not count, and the status says so.
     pod["spec"]["containers"][0]["image"] = json!("busybox:1.36");
