@@ -416,7 +416,6 @@ fn c2_a_running_pod_follows_labels_and_ephemeral_containers_and_no_images() {
     let mounts = "containers: [{name: main, image: 'busybox:1.35', volumeMounts: [{name: d, mountPath: /d}]}]";
     w.api_pod("web", "uid-1", &format!("{mounts}, {volume}"));
     w.run(5);
-    let first = w.running("web/main");
     let mut pod = w.api.pod("web").cloned().unwrap();
     pod["metadata"]["labels"] = json!({ "a": "x" });
     w.api_set("/api/v1/namespaces/default/pods", pod.clone());
@@ -429,12 +428,15 @@ fn c2_a_running_pod_follows_labels_and_ephemeral_containers_and_no_images() {
     w.run(5);
     assert!(w.runs("web/debug"), "{}", w.trace());
     assert_eq!(w.api.pod("web").unwrap()["status"]["observedGeneration"], 2);
-    // The new image does not count, and the status says so.
+    // The new image does not count, and the status says so, also when it changes.
     pod["spec"]["containers"][0]["image"] = json!("busybox:1.36");
     pod["metadata"]["generation"] = json!(3);
     w.api_set("/api/v1/namespaces/default/pods", pod);
     w.run(5);
+    w.exit_of("web/main", 1);
+    w.run(20);
     assert_eq!(w.api.pod("web").unwrap()["status"]["observedGeneration"], 2);
+    let first = w.running("web/main");
     // All of it also after a restart.
     w.restart_engine();
     w.run(30);

@@ -97,3 +97,16 @@ fn c8_pods_that_change_during_an_absence_are_mirrored_later() {
     w.run(10);
     assert!(mirror(&w).is_none(), "{}", w.trace());
 }
+
+#[test]
+fn c8_a_mirror_follows_the_version_of_a_pod_with_a_fixed_uid() {
+    let mut w = member();
+    let digest = |w: &World| mirror(w).map(|m| m["metadata"]["annotations"]["wherry.io/digest"].clone());
+    w.file_with_uid("local", "fixed", ONE);
+    w.run(5);
+    let first = digest(&w).expect("a mirror");
+    w.file_with_uid("local", "fixed", &format!("{ONE}, terminationGracePeriodSeconds: 5"));
+    w.run(60);
+    let second = digest(&w).expect("a mirror");
+    assert!(second != first && mirror(&w).unwrap()["status"]["phase"] == "Running", "{}", w.trace());
+}
