@@ -34,9 +34,9 @@ pub struct Reports {
 #[derive(Debug, Serialize)]
 struct Report {
     name: FullName,
-    /// The status at the server.
+    /// The status at the server. None: not known before the first list, so that nothing is reported yet.
     #[serde(skip)]
-    stored: core::PodStatus,
+    stored: Option<core::PodStatus>,
     /// Ours. None: nothing is known about the pod yet.
     #[serde(skip)]
     ours: Option<core::PodStatus>,
@@ -69,7 +69,7 @@ impl Reports {
         let report = self.pods.entry(uid.clone()).or_insert_with(|| Report::new(name.clone()));
         // The watch may still show the past.
         if report.reported.is_current(&stored.resource_version) {
-            report.stored = stored.status.clone();
+            report.stored = Some(stored.status.clone());
             self.changed.insert(uid.clone());
         }
     }
@@ -153,7 +153,7 @@ impl Report {
     fn new(name: FullName) -> Report {
         Report {
             name,
-            stored: core::PodStatus::default(),
+            stored: None,
             ours: None,
             reported: Reported::default(),
             state: State::Live { patch: None },
@@ -165,7 +165,7 @@ impl Report {
     fn step(&mut self, uid: &Uid, step: &mut Step<'_>) -> Option<OpId> {
         let (State::Live { patch } | State::Ended { patch }) = &mut self.state else { return None };
         if let Some(ours) = &self.ours
-            && let Some(new) = self.reported.patch(uid, Some(&self.stored), ours)
+            && let Some(new) = self.reported.patch(uid, Some(self.stored.as_ref()?), ours)
         {
             let request = requests::patch_pod_status(&self.name, new.body.clone());
             *patch = Some(new);
@@ -196,7 +196,7 @@ impl Report {
                 }
                 if let Some((sent, stored)) = sent.zip(read(&response.body)) {
                     self.reported.acknowledge(&sent, &stored.status, &stored.resource_version);
-                    self.stored = stored.status;
+                    self.stored = Some(stored.status);
                 }
                 return true;
             }
@@ -220,8 +220,8 @@ impl Report {
                 let why = refusal.map(|r| r.to_string()).unwrap_or_default();
                 let message = format!("the API server refuses the status of pod {}: {why}", self.name);
                 super::warn(step.outbox, message);
-                if let Some(sent) = sent {
-                    self.reported.acknowledge(&sent, &self.stored, "");
+                if let Some((sent, stored)) = sent.zip(self.stored.as_ref()) {
+                    self.reported.acknowledge(&sent, stored, "");
                 }
                 return matches!(self.state, State::Ended { .. });
             }

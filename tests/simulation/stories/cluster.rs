@@ -472,3 +472,20 @@ fn c2_a_readiness_gate_keeps_a_pod_from_being_ready() {
         1
     );
 }
+
+#[test]
+fn c2_a_restart_of_wherry_reports_nothing_that_the_server_has() {
+    let mut w = member();
+    w.api_pod("web", "uid-1", &format!("{ONE}, readinessGates: [{{conditionType: example.com/gate}}]"));
+    w.run(5);
+    let mut pod = w.api.pod("web").cloned().unwrap();
+    let conditions = pod["status"]["conditions"].as_array_mut().unwrap();
+    conditions.push(json!({ "type": "example.com/gate", "status": "True" }));
+    w.api_set("/api/v1/namespaces/default/pods", pod);
+    w.run(5);
+    assert_eq!(w.api_ready("web"), "True", "{}", w.trace());
+    let patches = w.api.count("PATCH /api/v1/namespaces/default/pods/web/status");
+    w.restart_engine();
+    w.run(30);
+    assert_eq!(w.api.count("PATCH /api/v1/namespaces/default/pods/web/status"), patches, "{}", w.trace());
+}
