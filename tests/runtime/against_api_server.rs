@@ -3,13 +3,16 @@
 //! The API server (`tests/support/api_server.rs`) has no node, so the test gives its pods the node and the status that the agent
 //! shows. Known differences are in `EXCEPTIONS`, each with its reason.
 
-use crate::support::agent::Agent;
+use crate::support::agent::{Agent, condition};
 use crate::support::api_server::{self, ApiServer};
 use crate::support::kubectl::{Kubectl, Printed, programs};
 use crate::support::lab::Runtime;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+
+/// The first of the three ports of the server. Below the ports that the kernel gives to clients.
+const PORT: u16 = 16_000;
 
 /// `NAMESPACE` stands for the namespace of the test.
 const OBJECTS: &[(&str, &str)] = &[
@@ -29,8 +32,8 @@ const OBJECTS: &[(&str, &str)] = &[
        env: [{name: COLOUR, value: blue}, {name: IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}},
              {name: SIZE, valueFrom: {configMapKeyRef: {name: settings, key: SIZE}}}],
        envFrom: [{secretRef: {name: login, optional: true}}],
-       livenessProbe: {httpGet: {path: /passwd, port: 8080}},
-       readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1},
+       livenessProbe: {httpGet: {path: /passwd, port: 8080}, timeoutSeconds: 60},
+       readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1, timeoutSeconds: 60},
        lifecycle: {preStop: {exec: {command: ['true']}}},
        volumeMounts: [{name: data, mountPath: /data}, {name: settings, mountPath: /settings, readOnly: true}]},
       {name: side, image: 'localhost/busybox:1.35', stdin: true, tty: true}],
@@ -186,10 +189,12 @@ fn kubectl_prints_the_same_as_with_an_api_server() {
     }
     agent.run_with_kubectl();
     let ours = Kubectl::new(&agent, *minor, program, "compare", "");
-    let server = ApiServer::start(&directory, &namespace, 40_000, program);
+    let server = ApiServer::start(&directory, &namespace, PORT, program);
     let theirs = server.client(*minor, program, &namespace);
-    agent.wait_running("web");
+    // The status must not change after it was copied.
+    agent.wait("web is ready", |a| a.pod("web").is_some_and(|pod| condition(&pod, "Ready")["status"] == "True"));
     agent.wait_phase("job", "Failed");
+    agent.wait_waiting("absent", "ErrImageNeverPull");
     copy_objects(&agent, &ours, &theirs);
     for client in [&ours, &theirs] {
         files(client, &namespace);
