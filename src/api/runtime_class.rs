@@ -56,7 +56,7 @@ pub fn named(spec: &PodSpec) -> Option<&str> {
 
 /// The message for an unknown class, and the remedy.
 pub fn not_found(class: &str) -> String {
-    format!("no RuntimeClass with name {class} was found; add a manifest of kind RuntimeClass with this name")
+    format!("no RuntimeClass with name {class} was found; add a RuntimeClass with this name")
 }
 
 /// All classes in force.
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn a5_an_unknown_class_or_a_contradiction_is_an_error() {
         let (classes, _) = RuntimeClasses::collect([class("gvisor", "runsc", "/m/a")]);
-        let missing = "no RuntimeClass with name kata was found; add a manifest of kind RuntimeClass with this name";
+        let missing = "no RuntimeClass with name kata was found; add a RuntimeClass with this name";
         assert_eq!(classes.handler(&spec("kata")), Err(missing.into()));
         assert_eq!(classes.give(&spec("kata")), Err(("spec.runtimeClassName", missing.into())));
         let own = BTreeMap::from([("cpu".into(), Quantity("1".into()))]);

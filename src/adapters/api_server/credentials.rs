@@ -32,7 +32,7 @@ impl Credentials {
     /// Reads the current context of a kubeconfig. Waits for the disk: the agent runs it on a helper thread.
     ///
     /// # Errors
-    /// The file, the field, what is wrong with it, and the remedy. The text contains no secret.
+    /// The file, the field, the error, and the remedy. The text contains no secret.
     pub fn read(path: &Path) -> Result<Credentials, String> {
         kubeconfig::read(path)
     }
@@ -90,7 +90,7 @@ pub(super) struct Server {
 
 impl Server {
     /// # Errors
-    /// What is wrong with the URL.
+    /// The error in the URL.
     pub(super) fn parse(url: &str) -> Result<Server, String> {
         const FORM: &str = "use the form https://HOST:PORT";
         if url.contains('@') {

@@ -62,7 +62,7 @@ impl Target {
     }
 
     /// # Errors
-    /// The option, and what is wrong with it. The text contains no secret.
+    /// The option, and the error in it. The text contains no secret.
     pub(super) fn source(self, server: Option<&str>) -> Result<Source, String> {
         let hashes = self.discovery_token_ca_cert_hash;
         let skip = self.discovery_token_unsafe_skip_ca_verification;

@@ -64,7 +64,7 @@ fn call(api: &mut Blocking, request: crate::api::cluster::request::ApiRequest) -
 pub(super) fn get(api: &mut Blocking, directory: &Directory, node: &str, timeout: Duration) -> Result<String, Failed> {
     let request = directory.request(node).map_err(Failed::Other)?;
     let name = request.name.clone();
-    let (begin, mut told, mut made) = (Instant::now(), false, false);
+    let (begin, mut printed, mut made) = (Instant::now(), false, false);
     let mut trouble = None;
     loop {
         let answer = if made {
@@ -111,8 +111,8 @@ pub(super) fn get(api: &mut Blocking, directory: &Directory, node: &str, timeout
                 )),
             });
         }
-        if made && !told && waited >= QUIET {
-            told = true;
+        if made && !printed && waited >= QUIET {
+            printed = true;
             print_message(&format!(
                 "waiting up to {} s for the approval of the certificate request; to approve it: kubectl certificate approve {name}",
                 timeout.as_secs()

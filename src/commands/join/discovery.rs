@@ -46,7 +46,7 @@ pub(super) enum Stage {
 /// Finds the cluster of the server at `address`.
 ///
 /// # Errors
-/// The step that failed, what is wrong, and the remedy. The text contains nothing of the token's secret.
+/// The step that failed, the error, and the remedy. The text contains nothing of the token's secret.
 pub(super) fn discover(address: &str, token: &Token, pins: &Pins) -> Result<Contents, (Stage, String)> {
     let at = |stage: Stage| move |why: String| (stage, why);
     let unverified = Credentials::unverified(address).and_then(Blocking::new);

@@ -96,10 +96,10 @@ impl Cluster {
                 Ok(Cluster { user: User::Token(token.bearer()), contents: found })
             }
             Source::Kubeconfig(path) => {
-                // It refuses what a copy would ignore.
+                // This refuses fields that `Contents` does not read.
                 Credentials::read(&path).map_err(Failure::message)?;
                 let mut contents = Contents::read(&path).map_err(Failure::message)?;
-                let user = std::mem::replace(&mut contents.user, User::Nobody);
+                let user = std::mem::replace(&mut contents.user, User::Anonymous);
                 Ok(Cluster { user, contents })
             }
         }
@@ -127,7 +127,7 @@ impl Cluster {
     /// A connection with the credential of the join, and the name of the credential.
     fn connect(&self, node: &str) -> Result<(Blocking, &'static str), String> {
         let (text, credential) = match &self.user {
-            User::Nobody => {
+            User::Anonymous => {
                 return Err(
                     "the user of the kubeconfig has neither a client certificate nor a token; provide one".to_owned()
                 );
@@ -151,7 +151,7 @@ impl Cluster {
     ) -> Result<(), Failed> {
         match &self.user {
             User::Certificate { chain, key } => identity::import(directory, node, chain, key)?,
-            User::Token(_) | User::Nobody => {
+            User::Token(_) | User::Anonymous => {
                 let chain = certificate::get(api, directory, node, timeout)?;
                 identity::store(directory, node, &chain)?
             }

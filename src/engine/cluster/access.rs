@@ -1,4 +1,4 @@
-//! The access to the node's server: what its clients want, the settings of a KubeletConfiguration, and the refusals. `reviews` decides.
+//! The access to the node's server: the requests of its clients, the settings of a KubeletConfiguration, and the refusals. `reviews` decides.
 
 use crate::api::cluster::reviews::{Attributes, Credential};
 use serde::Serialize;

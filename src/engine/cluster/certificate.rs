@@ -52,7 +52,7 @@ struct Held {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 enum Expiry {
     Ahead,
-    /// It has expired, and an event has told it.
+    /// It has expired, and an event has reported it.
     Reported,
 }
 

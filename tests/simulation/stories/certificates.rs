@@ -84,7 +84,7 @@ fn c7_without_the_server_the_renewal_waits() {
 #[test]
 fn c7_a_lost_answer_does_not_lose_the_request() {
     let mut w = holder();
-    w.api.approval = Approval::Nobody;
+    w.api.approval = Approval::Pending;
     w.run(HOUR + 500);
     assert_eq!((w.api.certificate_requests(), w.said("CertificateRenewed")), (1, 0), "{}", w.trace());
     // The looks become rare.

@@ -110,8 +110,8 @@ fn sandboxes(w: &World) -> usize {
     w.times("RunSandbox web", 0).len()
 }
 
-const MISSING_RUNTIME: &str = "/m/web.yaml: spec.runtimeClassName: no RuntimeClass with name gvisor was found; add a manifest \
-                               of kind RuntimeClass with this name";
+const MISSING_RUNTIME: &str = "/m/web.yaml: spec.runtimeClassName: no RuntimeClass with name gvisor was found; add a \
+                               RuntimeClass with this name";
 
 #[test]
 fn a5_a_pod_runs_with_the_handler_and_the_overhead_of_its_runtime_class() {

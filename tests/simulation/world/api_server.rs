@@ -44,13 +44,14 @@ pub struct ApiServer {
     pub breaking: u32,
 }
 
-/// What becomes of requests for certificates.
+/// The treatment of requests for certificates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Approval {
     /// They are issued at once.
     #[default]
     Automatic,
-    Nobody,
+    /// They wait for an approval.
+    Pending,
     Denied,
     /// The server forbids them.
     Forbidden,
@@ -285,7 +286,7 @@ impl ApiServer {
                 json!({ "certificate": ByteString(name.into_bytes()) })
             }
             Approval::Denied => json!({ "conditions": [{ "type": "Denied", "reason": "Policy" }] }),
-            Approval::Nobody | Approval::Forbidden => Value::Null,
+            Approval::Pending | Approval::Forbidden => Value::Null,
         };
         csr
     }

@@ -19,13 +19,11 @@ pub struct Contents {
 
 pub enum User {
     /// In PEM.
-    Certificate {
-        chain: Vec<u8>,
-        key: Vec<u8>,
-    },
+    Certificate { chain: Vec<u8>, key: Vec<u8> },
     /// A bearer token.
     Token(String),
-    Nobody,
+    /// No credential.
+    Anonymous,
 }
 
 impl Contents {
@@ -42,7 +40,7 @@ impl Contents {
     /// Without a current context, the only cluster is read, as in the `cluster-info` of kubeadm.
     ///
     /// # Errors
-    /// The field, and what is wrong with it.
+    /// The field, and the error in it.
     pub fn parse(text: &[u8], directory: &Path) -> Result<Contents, String> {
         let document = document::value(text)?;
         let root = Object { value: &document, path: "kubeconfig".to_owned(), directory };
@@ -62,7 +60,7 @@ impl Contents {
             server: cluster.required("server")?.to_owned(),
             tls_name: cluster.text("tls-server-name")?.map(str::to_owned),
             authorities,
-            user: user.as_ref().map_or(Ok(User::Nobody), user_of)?,
+            user: user.as_ref().map_or(Ok(User::Anonymous), user_of)?,
         })
     }
 
@@ -91,5 +89,5 @@ fn user_of(user: &Object<'_>) -> Result<User, String> {
         (Some(file), _) => String::from_utf8(user.file("tokenFile", file)?).ok(),
         (None, token) => token.map(str::to_owned),
     };
-    Ok(token.map_or(User::Nobody, |token| User::Token(token.trim().to_owned())))
+    Ok(token.map_or(User::Anonymous, |token| User::Token(token.trim().to_owned())))
 }
