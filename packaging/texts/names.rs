@@ -36,8 +36,8 @@ function __wherry_names
     command wherry __complete $before[2..-1] "$current" 2>/dev/null
 end
 
-complete -c wherry -n "__fish_seen_subcommand_from attach debug describe drain events exec logs pods port-forward retry top undrain" -f -a "(__wherry_names)"
-complete -c wherry -n "__fish_seen_subcommand_from attach cp debug describe drain events exec logs pods port-forward retry top undrain" -s n -l namespace -x -a "(__wherry_names)"
+complete -c wherry -n "__fish_seen_subcommand_from attach debug describe drain events exec keep logs pods port-forward retry top undrain" -f -a "(__wherry_names)"
+complete -c wherry -n "__fish_seen_subcommand_from attach cp debug describe drain events exec keep logs pods port-forward retry top undrain" -s n -l namespace -x -a "(__wherry_names)"
 complete -c wherry -n "__fish_seen_subcommand_from attach cp exec logs" -s c -l container -x -a "(__wherry_names)"
 complete -c wherry -n "__fish_seen_subcommand_from debug" -l target -x -a "(__wherry_names)"
 "#;

@@ -1,8 +1,10 @@
 //! The internal form of a pod: identity, source, and the defaulted, validated Kubernetes object.
 
 use crate::api::data_object::{DataKey, DataKind};
+use crate::api::environment;
 use crate::api::ephemeral::{self, Ephemeral};
 use crate::api::names::{FullName, Uid};
+use crate::api::volume_contents;
 use k8s_openapi::api::core::v1 as core;
 use serde::Serialize;
 use std::time::Duration;
@@ -198,6 +200,11 @@ impl Pod {
             kind: DataKind::Secret,
             name: FullName { namespace: self.name.namespace.clone(), name: name.into() },
         })
+    }
+
+    /// The ConfigMaps and Secrets that the pod refers to.
+    pub fn data_objects(&self) -> impl Iterator<Item = DataKey> {
+        volume_contents::references(self).chain(environment::references(self)).chain(self.image_pull_secrets())
     }
 
     /// The images of all containers and of all image volumes, as the spec names them.

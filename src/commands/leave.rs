@@ -52,8 +52,10 @@ pub fn run(out: &mut dyn Write, arguments: &Arguments) -> Result<u8, Failure> {
 
 /// The pods of the cluster stop when the agent starts again without it.
 fn refuse_with_pods(socket: &Path, node: &str) -> Result<(), Failure> {
-    let how =
-        format!("drain the node first (kubectl drain {node} --ignore-daemonsets), or use --force, which stops them");
+    let how = format!(
+        "drain the node first (kubectl drain {node} --ignore-daemonsets), keep them as manifests (wherry keep), or use --force, which \
+         stops them"
+    );
     let mut list = client::get_json(socket, "/pods").map_err(|failure| match failure {
         Failure::Message(why, code) => Failure::Message(
             format!("cannot determine whether pods of the cluster are here: {why}; start wherry, or use --force"),

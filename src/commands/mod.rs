@@ -17,6 +17,7 @@ mod events;
 mod exec;
 mod images;
 mod join;
+mod keep;
 mod kubeconfig;
 mod leave;
 mod logs;
@@ -324,6 +325,15 @@ enum Command {
     ///
     /// Exit code: 0 success, 1 failure; stderr has the reason.
     Leave(leave::Arguments),
+    /// Write manifests for a pod of the cluster
+    ///
+    /// Writes a manifest of the pod and manifests of its ConfigMaps, Secrets and RuntimeClass, from the copies on this machine, also
+    /// without the API server. The pod of the cluster runs on; the pod of the manifest starts when that one is gone: deleted, or after
+    /// `wherry leave`. Manifests have no tokens of service accounts and no environment variables of services. Needs root.
+    ///
+    /// Exit code: 0 the manifests are written, 1 there is no such pod of the cluster, it has a manifest already, or a file cannot be
+    /// written.
+    Keep(keep::Arguments),
     /// Examine a running pod with a further container, or wherry itself
     ///
     /// Adds an ephemeral container to the pod: a container with tools of its own, in the pod's network, and with --target among
@@ -727,6 +737,7 @@ fn show(out: &mut dyn Write, command: Command) -> Result<u8, Failure> {
         Command::Kubeconfig(arguments) => kubeconfig::run(out, arguments),
         Command::Join(arguments) => join::run(out, arguments),
         Command::Leave(arguments) => leave::run(out, &arguments),
+        Command::Keep(arguments) => keep::run(out, &arguments),
         Command::Cordon { socket } => cordon::run(out, &socket.path(), true),
         Command::Uncordon { socket } => cordon::run(out, &socket.path(), false),
         Command::Undrain { which, socket } => drain::undrain(out, &socket.path(), &which.which()?),

@@ -13,6 +13,7 @@ mod support;
 mod controllers;
 mod credentials;
 mod join;
+mod keep;
 mod network;
 mod operations;
 mod outage;

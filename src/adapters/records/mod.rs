@@ -104,6 +104,33 @@ impl Records {
         records
     }
 
+    /// The valid records of these kinds, as `load` returns them, for another process than the agent: changes nothing, and leaves out
+    /// invalid records.
+    ///
+    /// # Errors
+    /// This user may not read the records.
+    pub fn look(root: &Path, kinds: &[&str]) -> Result<Vec<(String, String)>, String> {
+        let mut records = Vec::new();
+        for kind in kinds {
+            let directory = root.join("records").join(kind);
+            let list = match fs::read_dir(&directory) {
+                Err(e) if e.kind() == ErrorKind::NotFound => continue,
+                list => list.map_err(|e| failed("read", &directory, &e))?,
+            };
+            for entry in list.flatten() {
+                let Some(key) = entry.file_name().to_str().and_then(|name| decode(name.strip_suffix(SUFFIX)?).ok())
+                else {
+                    continue;
+                };
+                if let Ok(value) = read(&entry.path()) {
+                    records.push((format!("{kind}/{key}"), value));
+                }
+            }
+        }
+        records.sort();
+        Ok(records)
+    }
+
     /// Makes changes in their order, each with a result of its own. A change that succeeded is durable when the function returns.
     /// All changes of one directory share its sync. Deleting or setting aside a record that does not exist succeeds. An error
     /// means that the key is invalid, that the file cannot be changed, or that a later batch has started.

@@ -111,6 +111,21 @@ fn a_damaged_record_is_set_aside_and_the_rest_is_read() {
 }
 
 #[test]
+fn another_process_sees_the_valid_records_and_changes_nothing() {
+    let (dir, records) = open();
+    put(&records, "pods/a.b", "1").unwrap();
+    put(&records, "objects/secret.x", "2").unwrap();
+    let (damaged, unfinished) = (dir.path().join("records/pods/c.json"), dir.path().join("records/pods/d.json.1.new"));
+    fs::write(&damaged, "x").unwrap();
+    fs::write(&unfinished, "x").unwrap();
+    let seen = Records::look(dir.path(), &["pods", "objects", "none"]).unwrap();
+    let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    assert_eq!(seen, [pair("objects/secret.x", "2"), pair("pods/a.b", "1")]);
+    assert!(damaged.exists() && unfinished.exists());
+    assert_eq!(Records::look(&dir.path().join("absent"), &["pods"]), Ok(Vec::new()));
+}
+
+#[test]
 fn a_write_that_fails_leaves_the_old_record_and_names_the_file() {
     let (dir, records) = open();
     put(&records, "pod/u", "1").unwrap();

@@ -35,6 +35,11 @@ impl Fetched {
         Fetched::of_json(value.to_string())
     }
 
+    /// The object as the server sent it.
+    pub fn value(&self) -> Value {
+        serde_json::from_str(&self.json).unwrap_or_default()
+    }
+
     fn of_json(json: String) -> Result<Fetched, String> {
         let documents = document::parse(json.as_bytes(), "the API server").map_err(|problem| problem.to_string())?;
         let context = Context::new("", "");

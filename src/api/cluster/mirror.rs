@@ -15,7 +15,7 @@ pub const DIGEST: &str = "wherry.io/digest";
 /// The fields that the mirror leaves out.
 const OMITTED: &str = "wherry.io/mirror-omits";
 /// Each cluster has these classes.
-const SYSTEM_CLASS: &str = "system-";
+pub(super) const SYSTEM_CLASS: &str = "system-";
 
 /// `POD-NODE`, as in a kubelet.
 pub fn name(pod: &FullName, node: &str) -> FullName {

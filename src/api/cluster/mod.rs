@@ -8,6 +8,7 @@
 //! - `in_place`: the changes that a running pod follows;
 //! - `pod_object`: from the server's object to our pod; `pod_status`, `pod_changes`: the status of a pod for the server;
 //! - `mirror`: the mirror of a pod of a manifest;
+//! - `keep`: from a pod of the server to manifests;
 //! - `lease`: the sign of life of the node; `event`: events; `diary`: events that wait, on the disk;
 //! - `reviews`: who presents a credential to the node's server, and what that user may do;
 //! - `data_record`: a ConfigMap or a Secret on the disk; `token`: a token of a service account; `reduced`: services and RuntimeClasses;
@@ -20,6 +21,7 @@ pub mod diary;
 pub mod event;
 pub mod in_place;
 pub mod items;
+pub mod keep;
 pub mod lease;
 pub mod lines;
 pub mod list;

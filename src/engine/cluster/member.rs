@@ -18,15 +18,13 @@ use crate::api::cluster::diary::{self, Entry};
 use crate::api::cluster::node::{Image, NodeReport};
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::{data_record, reduced, token};
-use crate::api::data_object::DataKey;
-use crate::api::environment::{self, ClusterValues};
+use crate::api::environment::ClusterValues;
 use crate::api::eviction::Condition;
 use crate::api::names::{FullName, Uid};
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::service_token;
 use crate::api::time::{Boot, Now};
-use crate::api::volume_contents;
 use crate::engine::effect::{Effect, Severity, TimerKey};
 use crate::engine::op::{OpError, OpId};
 use crate::engine::outbox::Outbox;
@@ -47,11 +45,6 @@ fn kind(key: &str) -> &str {
 /// The record is one of these kinds.
 pub fn is_key(key: &str) -> bool {
     KINDS.contains(&kind(key))
-}
-
-/// The ConfigMaps and Secrets that a pod refers to.
-fn references(pod: &Pod) -> impl Iterator<Item = DataKey> {
-    volume_contents::references(pod).chain(environment::references(pod)).chain(pod.image_pull_secrets())
 }
 
 #[derive(Debug, Serialize)]
@@ -331,7 +324,7 @@ impl Member {
 
     /// All that the pod needs from the server, apart from itself, is known.
     pub fn has_all_for(&self, pod: &Pod) -> bool {
-        self.data.knows(references(pod)) && self.tokens.knows(service_token::of_pod(pod)) && self.lists.know(pod)
+        self.data.knows(pod.data_objects()) && self.tokens.knows(service_token::of_pod(pod)) && self.lists.know(pod)
     }
 
     /// For the environment and the volumes of the server's pods.
@@ -343,7 +336,7 @@ impl Member {
     pub fn follow(&mut self, outbox: &mut Outbox) {
         let Member { pods, data, tokens, lists, .. } = self;
         let pods = || pods.iter().filter_map(|(_, bound)| bound.pod.as_deref().ok());
-        data.follow(pods().flat_map(references).collect(), outbox);
+        data.follow(pods().flat_map(Pod::data_objects).collect(), outbox);
         let wanted = pods().flat_map(|pod| {
             let account = pod.spec().service_account_name.as_deref().unwrap_or(DEFAULT_ACCOUNT);
             let wanted = Wanted { pod: pod.name.clone(), account: account.into() };

@@ -28,6 +28,9 @@ pub struct Conflict {
 impl Conflict {
     /// The field, the other document and the remedy, for people.
     pub fn message(&self) -> String {
+        if let (Common::Name(name), true) = (&self.common, self.with.is_api()) {
+            return format!("metadata.name: the cluster has a pod {name}; this one starts when that one is gone");
+        }
         let what = match &self.common {
             Common::Name(name) => format!("metadata.name: pod {name} is already defined in"),
             Common::Uid { uid, other } => format!("metadata.uid: {uid} already belongs to {other} in"),

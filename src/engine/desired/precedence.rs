@@ -107,6 +107,19 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn d4_a_manifest_waits_for_the_pod_of_a_cluster_with_its_name() {
+        let of_cluster = Rc::new(Pod { source: Source::api(), ..(*pod("web", "", 1)).clone() });
+        let mine = pod("web", "/m/b.yaml", 2);
+        let known = |uid: &Uid| if *uid == of_cluster.uid { Known::From(&of_cluster.source) } else { Known::No };
+        let choice = choose([mine, of_cluster.clone()].iter(), known);
+        assert_eq!(choice.chosen.keys().collect::<Vec<_>>(), [&of_cluster.uid]);
+        assert_eq!(
+            choice.conflicts[0].to_string(),
+            "/m/b.yaml (document 1): metadata.name: the cluster has a pod default/web; this one starts when that one is gone"
+        );
+    }
+
+    #[test]
     fn d4_the_document_of_a_running_pod_stays_in_force() {
         let (first, runs) = (pod("web", "/m/a.yaml", 1), pod("web", "/m/b.yaml", 2));
         let known = |uid: &Uid| if *uid == runs.uid { Known::From(&runs.source) } else { Known::No };

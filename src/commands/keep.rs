@@ -1,0 +1,220 @@
+//! `wherry keep`: writes the manifests with which a pod of the cluster continues without the cluster.
+//!
+//! Reads the records of the agent and needs neither the agent nor the API server. The pod's own manifest is the last file, so that
+//! an interrupted command can be repeated.
+
+use crate::adapters::manifests::{self, edit::Edit};
+use crate::adapters::records::Records;
+use crate::api::cluster::reduced::{self, Handler};
+use crate::api::cluster::{data_record, keep};
+use crate::api::data_object::{DataKey, DataKind};
+use crate::api::document::{self, Context, Key};
+use crate::api::kube::path::ObjectPath;
+use crate::api::kube::resources::{Kind, Resource};
+use crate::api::kube::write::Change;
+use crate::api::names::FullName;
+use crate::api::pod::Pod;
+use crate::api::problem::Problem;
+use crate::api::runtime_class;
+use crate::commands::output::{Failure, document as print_document, print_message, shown};
+use crate::commands::select::{PodArgs, Target};
+use crate::config::{self, Flags};
+use crate::engine::pod::record::{self, Record};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// The record of the RuntimeClasses.
+const CLASSES: &str = "lists/runtimeclasses";
+
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    pod: PodArgs,
+    /// Print the manifests and write no file
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    config: Flags,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// There is no such pod of the cluster, it has a manifest already, or a manifest cannot be made or written.
+pub fn run(out: &mut dyn Write, arguments: &Arguments) -> Result<u8, Failure> {
+    let config = config::load(&arguments.config).config;
+    let records = Records::look(&config.root_dir, &[record::KIND, data_record::KIND, reduced::KIND])
+        .map_err(|why| Failure::message(format!("{why}; run the command as root")))?;
+    let pod = find(&records, &arguments.pod.target()?)?;
+    let there = defined(&config.manifests)?;
+    if let Some(file) = there.get(&Key::Pod(pod.name.clone())) {
+        let why = format!("{} defines pod {} already", file.display(), pod.name);
+        return Err(Failure::message(why));
+    }
+    let seen = Timestamp::now().to_string();
+    let kept =
+        keep::pod(&pod, Context::new(&config.node_name, &seen)).map_err(|problems| unsupported(&pod, &problems))?;
+    let new = Objects { there, records: &records }.of(kept.clone());
+    for Object { path, value } in new {
+        if arguments.dry_run {
+            writeln!(out, "---")?;
+            print_document(out, &value, true)?;
+            continue;
+        }
+        let edit = Edit {
+            directory: config.manifests.clone(),
+            object: path,
+            source: None,
+            change: Some(Change::Create(value)),
+            dry_run: false,
+            node_name: config.node_name.clone(),
+            seen: seen.clone(),
+        };
+        let edited = edit.run().map_err(|failure| Failure::message(failure.message))?;
+        writeln!(out, "wrote {}", shown(&edited.file.display().to_string()))?;
+    }
+    out.flush()?;
+    explain(&pod, &kept);
+    Ok(0)
+}
+
+/// The recorded pod that the user names.
+fn find(records: &[(String, String)], target: &Target) -> Result<Rc<Pod>, Failure> {
+    let pods: Vec<Record> = records
+        .iter()
+        .filter(|(key, _)| record::is_pod(key))
+        .filter_map(|(key, text)| record::read(key, text).ok())
+        .filter(|record| record.terminal.is_none())
+        .collect();
+    let items = pods.iter().map(|record| {
+        let Pod { name, uid, .. } = &*record.pod;
+        json!({ "metadata": { "namespace": &*name.namespace, "name": &*name.name, "uid": uid.to_string() } })
+    });
+    // The error lists similar names.
+    let found = target.find(&mut json!({ "items": items.collect::<Value>() })).map_err(Failure::message)?;
+    let is_found = |pod: &Pod| found.iter().any(|item| item["metadata"]["uid"] == pod.uid.as_str());
+    let (of_cluster, others): (Vec<Rc<Pod>>, Vec<Rc<Pod>>) =
+        pods.into_iter().map(|record| record.pod).filter(|pod| is_found(pod)).partition(|pod| pod.source.is_api());
+    match (of_cluster.as_slice(), others.first()) {
+        ([pod], _) => Ok(pod.clone()),
+        ([], Some(pod)) => {
+            Err(Failure::message(format!("pod {} is not of a cluster: {} defines it", pod.name, pod.source.path)))
+        }
+        (several, _) => {
+            let names: Vec<String> = several.iter().map(|pod| format!("{} (UID {})", pod.name, pod.uid)).collect();
+            Err(Failure::message(format!("{target} names several pods: {}; name one by its UID", names.join(", "))))
+        }
+    }
+}
+
+/// The objects of the manifests, with their files.
+fn defined(directory: &Path) -> Result<BTreeMap<Key, PathBuf>, Failure> {
+    let mut there = BTreeMap::new();
+    for file in manifests::files_in(directory).map_err(Failure::message)? {
+        let text = fs::read(&file).map_err(|e| Failure::message(format!("cannot read {}: {e}", file.display())))?;
+        for document in document::parse(&text, &file.display().to_string()).unwrap_or_default() {
+            if let Some(key) = document.key() {
+                there.entry(key).or_insert_with(|| file.clone());
+            }
+        }
+    }
+    Ok(there)
+}
+
+fn unsupported(pod: &Pod, problems: &[Problem]) -> Failure {
+    let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    Failure::message(format!("pod {} cannot have a manifest:\n{}", pod.name, all.join("\n")))
+}
+
+struct Object {
+    path: ObjectPath,
+    value: Value,
+}
+
+/// The sources of the manifests.
+struct Objects<'a> {
+    there: BTreeMap<Key, PathBuf>,
+    records: &'a [(String, String)],
+}
+
+impl Objects<'_> {
+    /// The new manifests, that of the pod at the end.
+    fn of(&self, kept: keep::Kept) -> Vec<Object> {
+        let keep::Kept { object, pod, overhead, .. } = kept;
+        let mut keys: Vec<DataKey> = pod.data_objects().collect();
+        keys.sort();
+        keys.dedup();
+        let mut new: Vec<Object> = keys.into_iter().filter_map(|key| self.data(key)).collect();
+        if let Some(name) = runtime_class::named(pod.spec())
+            && let Some(value) = self.runtime_class(name, overhead)
+        {
+            new.push(Object { path: path(Kind::RuntimeClass, None, name), value });
+        }
+        let FullName { namespace, name } = &pod.name;
+        new.push(Object { path: path(Kind::Pod, Some(namespace), name), value: object });
+        new
+    }
+
+    /// A ConfigMap or a Secret, unless it has a manifest or is not known here.
+    fn data(&self, key: DataKey) -> Option<Object> {
+        let record_key = data_record::key(&key);
+        if let Some(file) = self.there.get(&Key::Data(key.clone())) {
+            print_message(&format!("{key} of {} is used, not that of the cluster", file.display()));
+            return None;
+        }
+        let text = self.record(&record_key);
+        let Some(fetched) = text.and_then(|text| data_record::read(&record_key, text).ok()) else {
+            print_message(&format!("{key} does not exist in the cluster, or is not on this machine"));
+            return None;
+        };
+        let kind = match key.kind {
+            DataKind::ConfigMap => Kind::ConfigMap,
+            DataKind::Secret => Kind::Secret,
+        };
+        let path = path(kind, Some(&key.name.namespace), &key.name.name);
+        Some(Object { path, value: keep::data(fetched.value()) })
+    }
+
+    fn runtime_class(&self, name: &str, overhead: Option<Value>) -> Option<Value> {
+        if let Some(file) = self.there.get(&Key::RuntimeClass(name.to_owned())) {
+            print_message(&format!("RuntimeClass {name} of {} is used, not that of the cluster", file.display()));
+            return None;
+        }
+        let handler = self.record(CLASSES).and_then(|text| reduced::read::<Handler>(text).ok()?.remove(name));
+        if handler.is_none() {
+            print_message(&format!("RuntimeClass {name} is not on this machine; add a manifest for it"));
+        }
+        Some(keep::runtime_class(name, &handler?.handler, overhead))
+    }
+
+    fn record(&self, key: &str) -> Option<&str> {
+        self.records.iter().find(|(of, _)| of == key).map(|(_, text)| text.as_str())
+    }
+}
+
+fn path(kind: Kind, namespace: Option<&str>, name: &str) -> ObjectPath {
+    let namespace = namespace.map(str::to_owned);
+    ObjectPath { resource: Resource::of(kind), namespace, name: Some(name.to_owned()), subresource: None }
+}
+
+/// Tells the user what the manifests lack, and how the pod of the manifest starts.
+fn explain(pod: &Pod, kept: &keep::Kept) {
+    if !kept.tokens.is_empty() {
+        let volumes = kept.tokens.join(", ");
+        print_message(&format!("the manifest has no token of a service account (volume {volumes})"));
+    }
+    print_message("the manifest has no environment variables of services");
+    let FullName { namespace, name } = &pod.name;
+    print_message(&format!(
+        "the pod of the manifest starts when the pod of the cluster is gone: kubectl delete pod -n {namespace} {name}, or wherry leave --force"
+    ));
+    let owners = pod.object.metadata.owner_references.iter().flatten();
+    for owner in owners.filter(|owner| owner.controller == Some(true)) {
+        print_message(&format!("{} {} replaces a pod that is deleted; scale it down first", owner.kind, owner.name));
+    }
+}
