@@ -340,8 +340,11 @@ impl View<'_> {
                 }
                 let worker_status =
                     if verbose { self.engine.worker_status(&view.pod.uid, self.now.boot) } else { None };
-                let log_directory = || self.layout.pod_logs(&view.pod.name, &view.pod.uid);
-                views::write_pod(view, worker_status.map(|i| views::Own::new(view, i, log_directory())), out);
+                let own = |status| {
+                    let logs = self.layout.pod_logs(&view.pod.name, &view.pod.uid);
+                    views::Own::new(view, status, logs, self.engine.outlook(view.pod))
+                };
+                views::write_pod(view, worker_status.map(own), out);
             }
             written += 1;
         }

@@ -1,6 +1,7 @@
 //! The form in which the server shows the engine's state: pods as Kubernetes objects, the node's status, health.
 
 use crate::adapters::server::health::Check;
+use crate::api::cluster::outlook::Outlook;
 use crate::api::names::{FullName, Uid};
 use crate::engine::node::{PodView, SHUTTING_DOWN, Summary};
 use crate::engine::pod::worker::WorkerStatus;
@@ -31,15 +32,23 @@ pub struct Own<'a> {
     digest: &'a str,
     desired: bool,
     log_directory: String,
+    /// For a pod of an API server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    without_server: Option<Outlook>,
     #[serde(flatten)]
     worker_status: WorkerStatus,
 }
 
 impl<'a> Own<'a> {
-    pub fn new(view: &PodView<'a>, worker_status: WorkerStatus, log_directory: String) -> Own<'a> {
+    pub fn new(
+        view: &PodView<'a>,
+        worker_status: WorkerStatus,
+        log_directory: String,
+        without_server: Option<Outlook>,
+    ) -> Own<'a> {
         let pod = view.pod;
         let (path, document) = (pod.source.path.as_str(), pod.source.document);
-        Own { path, document, digest: &pod.digest, desired: view.desired, log_directory, worker_status }
+        Own { path, document, digest: &pod.digest, desired: view.desired, log_directory, without_server, worker_status }
     }
 }
 

@@ -228,6 +228,9 @@ impl Description<'_> {
         if !waits.is_empty() {
             lines.many("Waits For", waits);
         }
+        if let Some(outlook) = own.get("withoutServer") {
+            lines.many("Without Server", without_server(outlook));
+        }
     }
 
     fn container(&self, out: &mut dyn Write, spec: &Value) -> io::Result<()> {
@@ -274,6 +277,32 @@ impl Description<'_> {
         lines.many("Environment", env);
         lines.print(out, 4)
     }
+}
+
+/// The expected life of a pod of the cluster while its API server is away, as `api::cluster::outlook` has it.
+fn without_server(outlook: &Value) -> Vec<String> {
+    let names = |of: &str| {
+        let names = outlook["reboot"][of].as_array()?;
+        Some(names.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "))
+    };
+    let reboot = match (names("pulls"), names("waits")) {
+        (Some(images), _) => format!("starts if it can pull {images} (imagePullPolicy: Always)"),
+        (_, Some(objects)) => format!("waits for the server: {objects} not on the disk"),
+        (None, None) if outlook["reboot"] == "ends" => "ends (restartPolicy: Never)".to_owned(),
+        (None, None) => "starts".to_owned(),
+    };
+    let absence = match outlook["tokenSeconds"].as_u64() {
+        None => "runs on".to_owned(),
+        Some(0) => "runs on with an expired token".to_owned(),
+        Some(left) => format!("runs on; its token expires in {}", human(i64::try_from(left).unwrap_or(i64::MAX))),
+    };
+    let back = match outlook["unreachable"]["deleted"].as_u64() {
+        None => "stays".to_owned(),
+        Some(seconds) => {
+            format!("deleted if the node was unreachable for longer than {seconds}s (spec.tolerations)")
+        }
+    };
+    vec![format!("reboot: {reboot}"), format!("absence: {absence}"), format!("return: {back}")]
 }
 
 /// A container state with its reason, exit code and times, which are indented below it.
@@ -399,6 +428,34 @@ mod tests {
         let mut out = Vec::new();
         assert_eq!(show(&mut out, pods, &events(), format, now()).unwrap(), 0);
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_pod_of_a_cluster_shows_its_life_without_the_server() {
+        for (reboot, token, unreachable, expected) in [
+            (json!("starts"), json!(null), json!("stays"), ["starts", "runs on", "stays"]),
+            (
+                json!({"pulls": ["a:1", "b"]}),
+                json!(0),
+                json!({"deleted": 300}),
+                [
+                    "starts if it can pull a:1, b (imagePullPolicy: Always)",
+                    "runs on with an expired token",
+                    "deleted if the node was unreachable for longer than 300s (spec.tolerations)",
+                ],
+            ),
+            (
+                json!({"waits": ["Secret shop/a"]}),
+                json!(2820),
+                json!("stays"),
+                ["waits for the server: Secret shop/a not on the disk", "runs on; its token expires in 47m", "stays"],
+            ),
+            (json!("ends"), json!(null), json!("stays"), ["ends (restartPolicy: Never)", "runs on", "stays"]),
+        ] {
+            let outlook = json!({"reboot": reboot, "tokenSeconds": token, "unreachable": unreachable});
+            let lines = ["reboot", "absence", "return"].iter().zip(expected).map(|(of, text)| format!("{of}: {text}"));
+            assert_eq!(without_server(&outlook), lines.collect::<Vec<_>>());
+        }
     }
 
     #[test]

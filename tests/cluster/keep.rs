@@ -50,10 +50,22 @@ fn a_pod_of_the_cluster_continues_as_a_pod_of_a_manifest() {
     let pod = pods(plane, namespace).remove(0);
     let web = name(&pod);
 
+    let shown = agent.wherry(&["describe", &web]);
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    for line in [
+        "reboot: starts",
+        "absence: runs on; its token expires in",
+        "return: deleted if the node was unreachable for longer than 300s",
+    ] {
+        assert!(shown.contains(line), "{shown}");
+    }
+
     let (code, _, why) = keep(&agent, &["web-0"]);
     assert!(code == Some(1) && why.contains("pod web-0 was not found"), "{why}");
     agent.write("local.yaml", "{apiVersion: v1, kind: Pod, metadata: {name: local}, spec: {terminationGracePeriodSeconds: 1, hostNetwork: true, containers: [{name: main, image: 'localhost/busybox:1.35', command: [sleep, '3600']}]}}");
     agent.wait_running("local");
+    let shown = agent.wherry(&["describe", "local"]);
+    assert!(!String::from_utf8_lossy(&shown.stdout).contains("Without Server"));
     let (code, _, why) = keep(&agent, &["local"]);
     assert!(code == Some(1) && why.contains("is not of a cluster") && why.contains("local.yaml"), "{why}");
 

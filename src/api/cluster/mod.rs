@@ -9,6 +9,7 @@
 //! - `pod_object`: from the server's object to our pod; `pod_status`, `pod_changes`: the status of a pod for the server;
 //! - `mirror`: the mirror of a pod of a manifest;
 //! - `keep`: from a pod of the server to manifests;
+//! - `outlook`: the expected life of a pod while the server is away;
 //! - `lease`: the sign of life of the node; `event`: events; `diary`: events that wait, on the disk;
 //! - `reviews`: who presents a credential to the node's server, and what that user may do;
 //! - `data_record`: a ConfigMap or a Secret on the disk; `token`: a token of a service account; `reduced`: services and RuntimeClasses;
@@ -28,6 +29,7 @@ pub mod list;
 pub mod mirror;
 pub mod node;
 pub mod node_status;
+pub mod outlook;
 mod paths;
 mod pod_changes;
 pub mod pod_object;

@@ -16,6 +16,7 @@ use super::reviews::Reviews;
 use super::tokens::{Tokens, Wanted};
 use crate::api::cluster::diary::{self, Entry};
 use crate::api::cluster::node::{Image, NodeReport};
+use crate::api::cluster::outlook::Outlook;
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::{data_record, reduced, token};
 use crate::api::environment::ClusterValues;
@@ -325,6 +326,22 @@ impl Member {
     /// All that the pod needs from the server, apart from itself, is known.
     pub fn has_all_for(&self, pod: &Pod) -> bool {
         self.data.knows(pod.data_objects()) && self.tokens.knows(service_token::of_pod(pod)) && self.lists.know(pod)
+    }
+
+    /// The expected life of the pod while the server is away.
+    pub fn outlook(&self, pod: &Pod, now: Boot) -> Outlook {
+        let objects = pod.data_objects().filter(|key| !self.data.knows(std::iter::once(key.clone())));
+        let mut missing: Vec<String> = objects.map(|key| key.to_string()).collect();
+        missing.sort();
+        missing.dedup();
+        let tokens = || service_token::of_pod(pod);
+        if !self.tokens.knows(tokens()) {
+            missing.push("the token of its service account".to_owned());
+        }
+        if !self.lists.know(pod) {
+            missing.push("the services and RuntimeClasses".to_owned());
+        }
+        Outlook::of(pod, missing, self.tokens.end(tokens(), now).map(|end| end.since(now)))
     }
 
     /// For the environment and the volumes of the server's pods.

@@ -145,6 +145,16 @@ impl Tokens {
         if self.asking() >= PARALLEL { None } else { due.min() }
     }
 
+    /// When the first of these tokens expires, and `now` for one that has expired.
+    pub fn end(&self, keys: impl Iterator<Item = TokenKey>, now: Boot) -> Option<Boot> {
+        let end = |key| match self.slots.get(&key)?.held {
+            Held::Valid { end, .. } => Some(end),
+            Held::Expired => Some(now),
+            Held::Nothing { .. } => None,
+        };
+        keys.filter_map(end).min()
+    }
+
     /// When the next token expires.
     pub fn next_end(&self) -> Option<Boot> {
         let ends = self.slots.values().filter_map(|slot| match slot.held {

@@ -7,6 +7,7 @@ use crate::api::cluster::mirror;
 use crate::api::cluster::node::{
     self, Address, Condition, NodeInfo, NodeReport, Pressure, RuntimeHandler, may_set_label,
 };
+use crate::api::cluster::outlook::Outlook;
 use crate::api::cluster::pod_object::Rejection;
 use crate::api::cluster::pod_status;
 use crate::api::cluster::request::{ApiError, ApiResponse};
@@ -98,6 +99,12 @@ impl Engine {
     /// The number of mirrors at the API server.
     pub fn mirrors(&self) -> usize {
         self.cluster.member().map_or(0, |member| member.pods.mirrors.count())
+    }
+
+    /// The expected life of a pod of the API server while the server is away; None: a pod of a manifest.
+    pub fn outlook(&self, pod: &Pod) -> Option<Outlook> {
+        let member = self.cluster.member().filter(|_| pod.source.is_api())?;
+        Some(member.outlook(pod, self.now.boot))
     }
 
     /// The client certificate of a node of a cluster.

@@ -1,0 +1,146 @@
+//! The expected life of a pod of the API server while the server is away, for people.
+
+use crate::api::pod::Pod;
+use k8s_openapi::api::core::v1 as core;
+use serde::Serialize;
+use std::time::Duration;
+
+/// The taint of a node that the controllers have not heard of for about a minute.
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+const NO_EXECUTE: &str = "NoExecute";
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Outlook {
+    pub reboot: Reboot,
+    /// The remaining lifetime of its first token to expire, in seconds; 0: expired. None: it has no token.
+    pub token_seconds: Option<u64>,
+    pub unreachable: Unreachable,
+}
+
+/// A reboot of the machine without the server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Reboot {
+    Starts,
+    /// It starts if these images can be pulled: their pull policy is Always.
+    Pulls(Vec<String>),
+    /// It waits for these objects, which the disk does not have.
+    Waits(Vec<String>),
+    /// It has ended, because its containers never restart.
+    Ends,
+}
+
+/// Controllers see the node as unreachable.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Unreachable {
+    Stays,
+    /// The pod is deleted after this many seconds, and stops when the server is back.
+    Deleted(u64),
+}
+
+impl Outlook {
+    /// `missing`: the objects that are not on the disk. `token`: see `token_seconds`.
+    pub fn of(pod: &Pod, missing: Vec<String>, token: Option<Duration>) -> Outlook {
+        let pulls = pod.all_containers().filter(|c| c.image_pull_policy.as_deref() == Some("Always"));
+        let mut pulls: Vec<String> = pulls.filter_map(|c| c.image.clone()).collect();
+        pulls.sort();
+        pulls.dedup();
+        let reboot = if pod.spec().restart_policy.as_deref() == Some("Never") {
+            Reboot::Ends
+        } else if !missing.is_empty() {
+            Reboot::Waits(missing)
+        } else if !pulls.is_empty() {
+            Reboot::Pulls(pulls)
+        } else {
+            Reboot::Starts
+        };
+        let unreachable = unreachable(pod.spec().tolerations.as_deref().unwrap_or_default());
+        Outlook { reboot, token_seconds: token.map(|left| left.as_secs()), unreachable }
+    }
+}
+
+/// The rules of the taint eviction controller: the shortest `tolerationSeconds` of all tolerations of the taint counts, and one
+/// without it has no limit.
+fn unreachable(tolerations: &[core::Toleration]) -> Unreachable {
+    let is_empty = |text: &Option<String>| text.as_deref().unwrap_or_default().is_empty();
+    let tolerates = |t: &&core::Toleration| {
+        let effect = is_empty(&t.effect) || t.effect.as_deref() == Some(NO_EXECUTE);
+        let exists = t.operator.as_deref() == Some("Exists");
+        // The taint has no value.
+        let key = if is_empty(&t.key) {
+            exists
+        } else {
+            t.key.as_deref() == Some(UNREACHABLE) && (exists || is_empty(&t.value))
+        };
+        effect && key
+    };
+    let all: Vec<&core::Toleration> = tolerations.iter().filter(tolerates).collect();
+    let seconds = all.iter().filter_map(|t| t.toleration_seconds).min();
+    match seconds {
+        Some(seconds) => Unreachable::Deleted(u64::try_from(seconds).unwrap_or(0)),
+        None if all.is_empty() => Unreachable::Deleted(0),
+        None => Unreachable::Stays,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::cluster::pod_object;
+    use crate::api::document::{self, Context};
+
+    fn outlook(spec: &str, missing: &[&str], token: Option<u64>) -> Outlook {
+        let text = format!(
+            "{{metadata: {{name: web, namespace: shop, uid: u, resourceVersion: '5'}}, spec: {{{spec} containers: [{{name: a, image: 'i:1'}}]}}}}"
+        );
+        let object = document::value(text.as_bytes()).unwrap();
+        let pod = pod_object::read(object, Context::new("lab", "")).unwrap().pod.unwrap();
+        Outlook::of(&pod, missing.iter().map(|m| (*m).to_owned()).collect(), token.map(Duration::from_secs))
+    }
+
+    #[test]
+    fn a_reboot_needs_what_is_on_the_disk_or_a_registry() {
+        for (spec, missing, expected) in [
+            ("", &[][..], Reboot::Starts),
+            ("", &["ConfigMap shop/a"][..], Reboot::Waits(vec!["ConfigMap shop/a".to_owned()])),
+            (
+                "initContainers: [{name: b, image: j, imagePullPolicy: Always}],",
+                &[],
+                Reboot::Pulls(vec!["j".to_owned()]),
+            ),
+            ("restartPolicy: Never,", &["ConfigMap shop/a"], Reboot::Ends),
+        ] {
+            assert_eq!(outlook(spec, missing, None).reboot, expected, "{spec}");
+        }
+        assert_eq!(outlook("", &[], Some(90)).token_seconds, Some(90));
+    }
+
+    #[test]
+    fn tolerations_decide_whether_controllers_delete_the_pod() {
+        for (tolerations, expected) in [
+            ("", Unreachable::Deleted(0)),
+            ("{key: node.kubernetes.io/not-ready, operator: Exists}", Unreachable::Deleted(0)),
+            (
+                "{key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: 300}",
+                Unreachable::Deleted(300),
+            ),
+            ("{key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute}", Unreachable::Stays),
+            ("{key: node.kubernetes.io/unreachable}", Unreachable::Stays),
+            ("{key: node.kubernetes.io/unreachable, value: x}", Unreachable::Deleted(0)),
+            ("{key: node.kubernetes.io/unreachable, operator: Exists, effect: NoSchedule}", Unreachable::Deleted(0)),
+            ("{operator: Exists}", Unreachable::Stays),
+            (
+                "{operator: Exists}, {operator: Exists, effect: NoExecute, tolerationSeconds: 9}",
+                Unreachable::Deleted(9),
+            ),
+        ] {
+            assert_eq!(
+                outlook(&format!("tolerations: [{tolerations}],"), &[], None).unreachable,
+                expected,
+                "{tolerations}"
+            );
+        }
+    }
+}
