@@ -71,6 +71,14 @@ impl ClusterConnection {
         }
     }
 
+    /// The bytes sent to the API server and received from it.
+    pub fn traffic(&self) -> (u64, u64) {
+        match &self.server {
+            Server::Known(server) => server.traffic(),
+            Server::Unknown(_) => (0, 0),
+        }
+    }
+
     /// The credentials in use, if the kubeconfig could be read.
     pub fn credentials(&self) -> Option<&Credentials> {
         match &self.server {

@@ -1,6 +1,7 @@
 //! The data that the server shows: pods, events, metrics, health, status. Borrowed from the agent for one drive of the
 //! server, which collects the requests for the engine meanwhile.
 
+use super::cluster::ClusterConnection;
 use super::control::ControlEvent;
 use super::descriptors;
 use super::dump::{self, AgentParts};
@@ -54,6 +55,7 @@ pub(super) struct View<'a> {
     pub(super) config: &'a Config,
     pub(super) layout: &'a Layout,
     parts: AgentParts<'a>,
+    cluster: Option<&'a ClusterConnection>,
     pub(super) started: Now,
     pub(super) now: Now,
 }
@@ -162,6 +164,7 @@ impl Agent {
             config: &self.config,
             layout: &self.files.layout,
             parts,
+            cluster: self.cluster.as_ref(),
             started: self.process.started,
             now,
         };
@@ -419,6 +422,7 @@ impl View<'_> {
         let certificate = self.engine.certificate();
         let left = certificate.and_then(|c| c.not_after()).map(|at| (at.0 - self.now.wall.0) / 1_000_000_000);
         m.set_certificate(left, certificate.map_or(0, |c| c.failures()));
+        m.set_api_server_traffic(self.cluster.map_or((0, 0), ClusterConnection::traffic));
         m.manifest_errors.set((in_files + self.engine.conflicts().len()) as i64);
         m.log_lines_dropped.set(super::logging::dropped());
     }

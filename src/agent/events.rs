@@ -240,6 +240,7 @@ impl Agent {
         fixed.cpu_cfs_quota_period = self.config.cpu_cfs_quota_period;
         fixed.node.clone_from(&self.config.node);
         fixed.allowed_unsafe_sysctls.clone_from(&self.config.allowed_unsafe_sysctls);
+        fixed.metered_connection = self.config.metered_connection;
         fixed.shutdown_said.clone_from(&self.config.shutdown_said);
         fixed.shutdown.clone_from(&self.config.shutdown);
         if fixed != self.config {

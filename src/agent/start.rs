@@ -37,6 +37,7 @@ use crate::api::time::Wall;
 use crate::config::Config;
 use crate::config::problem::Problem;
 use crate::engine::cluster::member;
+use crate::engine::cluster::traffic::Traffic;
 use crate::engine::config::{ClusterConfig, EngineConfig};
 use crate::engine::cordon;
 use crate::engine::event::{Event, LogindEvent};
@@ -238,6 +239,7 @@ fn cluster_config(config: &Config) -> ClusterConfig {
     ClusterConfig {
         addresses,
         info,
+        traffic: if config.metered_connection { Traffic::Metered } else { Traffic::Ordinary },
         reviews: config.node_server.policy(),
         taints: registration.taints(),
         provider_id: registration.provider_id.clone(),

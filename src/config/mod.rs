@@ -174,6 +174,8 @@ pub struct Config {
     pub logind_conf_dir: PathBuf,
     /// The kubeconfig with which the node is a member of a cluster. None: the node has only the pods of its manifests.
     pub kubeconfig: Option<PathBuf>,
+    /// The traffic with the API server costs money.
+    pub metered_connection: bool,
     /// A KubeletConfiguration of the cluster. It counts only for fields that no other file sets.
     pub cluster_defaults: Option<PathBuf>,
     /// The server for the API server of the cluster. It exists only with a kubeconfig.
@@ -234,6 +236,7 @@ impl Default for Config {
             shutdown: Groups::default(),
             logind_conf_dir: "/etc/systemd/logind.conf.d".into(),
             kubeconfig: None,
+            metered_connection: false,
             cluster_defaults: None,
             node_server: NodeServer::default(),
             registration: Registration::default(),

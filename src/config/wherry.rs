@@ -42,6 +42,10 @@ pub static FIELDS: &[Field] = &[
     set("logindConfDir", Kind::Text, |c, v| absolute(v.text()).map(|p| c.logind_conf_dir = p)),
     set("maxParallelContainerStarts", INT32, |c, v| at_least_one(v).map(|n| c.max_parallel_container_starts = n)),
     set("maxParallelSandboxStarts", INT32, |c, v| at_least_one(v).map(|n| c.max_parallel_sandbox_starts = n)),
+    set("meteredConnection", Kind::Bool, |c, v| {
+        c.metered_connection = v.bool();
+        Ok(())
+    }),
     parts("nodeLabels", Kind::MapOf(&Kind::Text), node_size::labels),
     set("nodeName", Kind::Text, |c, v| {
         super::check_node_name(v.text())?;

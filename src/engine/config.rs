@@ -7,6 +7,7 @@ use crate::api::resources::{CPU, MEMORY, PODS, Resources};
 use crate::api::shutdown::Groups;
 use crate::api::time::Wall;
 use crate::engine::cluster::access;
+use crate::engine::cluster::traffic::Traffic;
 use crate::engine::eviction;
 pub use crate::engine::images::Policy;
 use crate::engine::log_rotation;
@@ -69,8 +70,16 @@ pub struct ClusterConfig {
     pub provider_id: String,
     /// The runtime's version is not known here.
     pub info: NodeInfo,
+    /// The traffic with the API server.
+    pub traffic: Traffic,
     /// The access to the node's server.
     pub reviews: access::Policy,
+}
+
+impl EngineConfig {
+    pub fn traffic(&self) -> Traffic {
+        self.cluster.as_ref().map(|cluster| cluster.traffic).unwrap_or_default()
+    }
 }
 
 impl Default for EngineConfig {

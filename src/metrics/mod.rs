@@ -113,6 +113,8 @@ pub struct Metrics {
     pub node_cordoned: Gauge,
     certificate_ttl: Gauge<f64, AtomicU64>,
     certificate_errors: PlainCounter,
+    api_server_sent: PlainCounter,
+    api_server_received: PlainCounter,
     node: node_resources::Node,
     pub log_lines_dropped: PlainCounter,
     kubectl_requests: Counters,
@@ -154,6 +156,14 @@ impl Metrics {
             certificate_errors: r.counter(
                 "kubelet_certificate_manager_client_expiration_renew_errors",
                 "Number of failed renewals of the client certificate of the node",
+            ),
+            api_server_sent: r.counter(
+                "wherry_api_server_sent_bytes_total",
+                "Number of bytes sent to the API server of the cluster, with TLS and without TCP",
+            ),
+            api_server_received: r.counter(
+                "wherry_api_server_received_bytes_total",
+                "Number of bytes received from the API server of the cluster, with TLS and without TCP",
             ),
             manifest_errors: r.gauge("wherry_manifest_errors", "Current number of errors in the manifest directory"),
             node: node_resources::Node::new(&mut r),
@@ -292,6 +302,12 @@ impl Metrics {
     pub fn set_certificate(&self, seconds: Option<i64>, errors: u64) {
         self.certificate_ttl.set(seconds.map_or(f64::INFINITY, |seconds| seconds as f64));
         self.certificate_errors.set(errors);
+    }
+
+    /// Bytes.
+    pub fn set_api_server_traffic(&self, (sent, received): (u64, u64)) {
+        self.api_server_sent.set(sent);
+        self.api_server_received.set(received);
     }
 
     pub fn observe(&self, measure: &Measure) {

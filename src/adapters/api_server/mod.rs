@@ -145,6 +145,12 @@ impl ApiServer {
         &self.credentials
     }
 
+    /// The bytes that were sent and received, with those of TLS and without those of TCP.
+    pub fn traffic(&self) -> (u64, u64) {
+        let traffic = self.client.traffic();
+        (traffic.sent(), traffic.received())
+    }
+
     /// The addresses of the host of `Arrived::Resolve`. If there are none, those of the last look-up remain.
     pub fn set_addresses(&mut self, host: &str, addresses: Vec<SocketAddr>) {
         self.client.set_addresses(host, addresses);

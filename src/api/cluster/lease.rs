@@ -58,8 +58,14 @@ pub fn new(node: &str, uid: &str, duration_s: u32, now: Wall) -> String {
 
 /// A renewal as a merge patch. It is a tenth of the bytes of a kubelet's PUT and needs no version, but
 /// does not notice that another holder has taken the lease.
-pub fn renewal(now: Wall) -> String {
-    json!({ "spec": { "renewTime": micro(now) } }).to_string()
+///
+/// `managed`: the server keeps a list of the fields that the node has set. An empty entry removes it from the object.
+pub fn renewal(now: Wall, managed: bool) -> String {
+    let mut patch = json!({ "spec": { "renewTime": micro(now) } });
+    if !managed {
+        patch["metadata"] = json!({ "managedFields": [{}] });
+    }
+    patch.to_string()
 }
 
 #[cfg(test)]
@@ -90,7 +96,8 @@ mod tests {
 
     #[test]
     fn a_renewal_changes_only_the_time() {
-        assert_eq!(value(&renewal(NOW)), json!({ "spec": { "renewTime": "2026-11-22T07:40:35.310631Z" } }));
-        assert!(renewal(Wall(0)).contains("1970-01-01T00:00:00.000000Z"));
+        assert_eq!(value(&renewal(NOW, true)), json!({ "spec": { "renewTime": "2026-11-22T07:40:35.310631Z" } }));
+        assert_eq!(value(&renewal(NOW, false))["metadata"], json!({ "managedFields": [{}] }));
+        assert!(renewal(Wall(0), true).contains("1970-01-01T00:00:00.000000Z"));
     }
 }

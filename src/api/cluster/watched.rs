@@ -101,12 +101,25 @@ impl Watched {
         ApiRequest { method: Method::Get, path, body: None, reading: Reading::Items }
     }
 
+    /// It is one object with a name, not a list.
+    pub fn is_one_object(&self) -> bool {
+        match self {
+            Watched::Node(_) | Watched::Data(_) | Watched::Csr(_) => true,
+            Watched::Pods(_) | Watched::Services(_) | Watched::RuntimeClasses => false,
+        }
+    }
+
     /// Read the lines of the answer with `watch::parse`. The server ends the watch after `timeout`, in whole seconds; a kubelet uses a random 5 to
     /// 10 minutes, for ConfigMaps and Secrets 30 to 60.
-    pub fn watch(&self, resource_version: &str, timeout: Duration) -> ApiRequest {
+    ///
+    /// `bookmarks`: the server sends a line with the present version each minute.
+    pub fn watch(&self, resource_version: &str, timeout: Duration, bookmarks: bool) -> ApiRequest {
         let (path, selector) = self.collection();
         let timeout = timeout.as_secs().to_string();
-        let mut query = vec![("allowWatchBookmarks", "true")];
+        let mut query = Vec::new();
+        if bookmarks {
+            query.push(("allowWatchBookmarks", "true"));
+        }
         query.extend(selector.as_deref().map(|selector| ("fieldSelector", selector)));
         query.extend([("resourceVersion", resource_version), ("timeoutSeconds", &timeout), ("watch", "true")]);
         let path = with_query(&path, &query);
@@ -159,7 +172,7 @@ mod tests {
 
     #[test]
     fn watches_ask_for_bookmarks_and_end_at_a_timeout() {
-        let request = data(DataKind::Secret, "s").watch("437", Duration::from_millis(2_541_900));
+        let request = data(DataKind::Secret, "s").watch("437", Duration::from_millis(2_541_900), true);
         assert_eq!(
             request.path,
             "/api/v1/namespaces/default/secrets?allowWatchBookmarks=true&fieldSelector=metadata.name%3Ds&\

@@ -1,4 +1,4 @@
-//! The node's lease: renewed every ten seconds, so that the control plane knows that the node works.
+//! The node's lease: renewed every ten seconds (`traffic`), so that the control plane knows that the node works.
 //!
 //! A renewal patches the time only. It needs no earlier read and no version, and it is a fifth of a kubelet's update.
 
@@ -12,8 +12,6 @@ use crate::engine::op::OpId;
 use serde::Serialize;
 use std::time::Duration;
 
-/// A quarter of the lease's duration, as in a kubelet.
-const PERIOD: Duration = Duration::from_secs(10);
 /// Below the lease's duration, so that a lost answer does not make the node NotReady.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const RETRIES: Limits = Limits { first: Duration::from_millis(200), most: Duration::from_secs(7) };
@@ -74,7 +72,7 @@ impl Lease {
                 State::Creating(begin(request, Some(TIMEOUT), step.outbox))
             }
             before => {
-                let request = requests::patch_lease(node, lease::renewal(step.wall));
+                let request = requests::patch_lease(node, lease::renewal(step.wall, step.traffic.has_managed_fields()));
                 let op = begin(request, Some(TIMEOUT), step.outbox);
                 if matches!(before, State::Unknown) { State::First(op) } else { State::Renewing(op) }
             }
@@ -93,7 +91,7 @@ impl Lease {
                 self.backoff.succeeded();
                 // Nodes that started together drift apart.
                 let jitter = Duration::from_millis(step.rng.draw() % 800);
-                self.state = State::Due(step.now + (PERIOD - Duration::from_millis(400)) + jitter);
+                self.state = State::Due(step.now + (step.traffic.lease_period() - Duration::from_millis(400)) + jitter);
                 return Some(Renewal::Done);
             }
             Ok(refusal) => refusal,

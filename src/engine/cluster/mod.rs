@@ -21,6 +21,7 @@ pub mod reflector;
 pub mod reports;
 pub mod reviews;
 pub mod tokens;
+pub mod traffic;
 
 use crate::api::reason::Reason;
 use crate::engine::effect::Severity;

@@ -17,8 +17,6 @@ use serde_json::Value;
 use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// `nodeStatusReportFrequency`: an unchanged status is sent again after this time.
-const HEARTBEAT: Duration = Duration::from_secs(300);
 const RETRIES: Limits = Limits { first: Duration::from_millis(100), most: Duration::from_secs(7) };
 
 #[derive(Debug, Serialize)]
@@ -141,7 +139,7 @@ impl Node {
                         Ok((uid, sent)) => {
                             self.backoff.succeeded();
                             // A created node has its whole status. The status of another one is compared now.
-                            let heartbeat = if creating { step.now + HEARTBEAT } else { step.now };
+                            let heartbeat = if creating { step.now + step.traffic.heartbeat() } else { step.now };
                             let registered = Registered { uid, sent, patch: None, heartbeat };
                             self.state = State::Registered(Box::new(registered));
                             return Some(Progress::Registered);
@@ -170,7 +168,7 @@ impl Node {
                         if let Ok(node) = serde_json::from_slice(&response.body) {
                             r.sent.observe(&node);
                         }
-                        r.heartbeat = step.now + step.rng.jitter(HEARTBEAT.mul_f64(0.8));
+                        r.heartbeat = step.now + step.rng.jitter(step.traffic.heartbeat().mul_f64(0.8));
                         self.backoff.succeeded();
                         return Some(Progress::Reported);
                     }

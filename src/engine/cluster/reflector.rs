@@ -5,6 +5,7 @@
 //! gone.
 
 use super::backoff::{Backoff, REQUESTS};
+use super::traffic::Traffic;
 use crate::api::cluster::list;
 use crate::api::cluster::request::{ApiError, ApiRequest, ApiResponse};
 use crate::api::cluster::status::Refusal;
@@ -22,8 +23,6 @@ use std::time::Duration;
 
 /// A list has to be complete within this time.
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
-/// The server ends a watch after a random time in this range, as for a kubelet, so that watches move to other servers.
-const WATCH: (Duration, Duration) = (Duration::from_secs(300), Duration::from_secs(600));
 /// A watch that ends earlier without a line counts as a failure.
 const SHORT: Duration = Duration::from_secs(1);
 
@@ -88,6 +87,7 @@ pub type Decode<'a, T> = &'a dyn Fn(Value) -> Result<T, String>;
 pub struct Step<'a> {
     pub now: Boot,
     pub wall: Wall,
+    pub traffic: Traffic,
     pub rng: &'a mut Rng,
     pub outbox: &'a mut Outbox,
 }
@@ -131,9 +131,10 @@ impl<T> Reflector<T> {
                 State::Listing { op, found: Vec::new(), of }
             }
             Next::Watch(version) => {
-                let span = WATCH.1.as_secs() - WATCH.0.as_secs();
-                let seconds = WATCH.0.as_secs() + step.rng.draw() % span;
-                let request = self.watched.watch(&version, Duration::from_secs(seconds));
+                let range = step.traffic.watch();
+                let seconds = range.start + step.rng.draw() % (range.end - range.start);
+                let bookmarks = step.traffic.has_bookmarks(self.watched.is_one_object());
+                let request = self.watched.watch(&version, Duration::from_secs(seconds), bookmarks);
                 let op = begin(request, None, step.outbox);
                 State::Watching { op, version, since: step.now, heard: false }
             }

@@ -8,10 +8,14 @@ use crate::engine::effect::Effect;
 
 impl Engine {
     pub(super) fn ask_for_access(&mut self, id: RequestId, request: AccessRequest) {
-        let Engine { cluster, now, rng, outbox, .. } = self;
+        let Engine { cluster, config, now, rng, outbox, .. } = self;
         match cluster.member_mut() {
             Some(member) => {
-                member.reviews.ask(id, request, &mut Step { now: now.boot, wall: now.wall, rng, outbox });
+                member.reviews.ask(
+                    id,
+                    request,
+                    &mut Step { now: now.boot, wall: now.wall, traffic: config.traffic(), rng, outbox },
+                );
                 self.answer_reviews();
             }
             // The server exists only on a node of a cluster.

@@ -44,9 +44,9 @@ pub(super) fn with_labels<'n>(node: &'n NodeFacts, cluster: &Cluster) -> Cow<'n,
 
 impl Engine {
     fn with_member<T>(&mut self, f: impl FnOnce(&mut Member, &mut Step<'_>) -> T) -> Option<T> {
-        let Engine { cluster, now, rng, outbox, .. } = self;
+        let Engine { cluster, config, now, rng, outbox, .. } = self;
         let member = cluster.member_mut()?;
-        Some(f(member, &mut Step { now: now.boot, wall: now.wall, rng, outbox }))
+        Some(f(member, &mut Step { now: now.boot, wall: now.wall, traffic: config.traffic(), rng, outbox }))
     }
 
     pub(super) fn api_event(&mut self, event: ApiEvent) {

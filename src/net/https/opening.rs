@@ -7,7 +7,7 @@ use crate::api::time::Boot;
 use crate::net::http2::link::{Health, Link};
 use crate::net::http2::socket::Socket;
 use crate::net::stream::{Stream, connected};
-use crate::net::tls::session::Session;
+use crate::net::tls::session::{Session, Traffic};
 use crate::net::tls::verified::Refusal;
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
@@ -15,6 +15,7 @@ use rustix::net::sockopt::set_tcp_user_timeout;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// The kernel closes a connection whose data the peer does not acknowledge for this time, in milliseconds.
 const USER_TIMEOUT: u32 = 15_000;
@@ -31,6 +32,7 @@ pub(super) struct Opening {
     rest: VecDeque<SocketAddr>,
     failed: Vec<(SocketAddr, String)>,
     times: Times,
+    traffic: Arc<Traffic>,
 }
 
 enum Stage {
@@ -61,6 +63,7 @@ impl Opening {
         peer: Peer,
         addresses: &[SocketAddr],
         times: Times,
+        traffic: Arc<Traffic>,
         registry: &Registry,
         now: Boot,
     ) -> Option<Opening> {
@@ -77,6 +80,7 @@ impl Opening {
             rest,
             failed: Vec::new(),
             times,
+            traffic,
         })
     }
 
@@ -149,7 +153,9 @@ impl Opening {
         stream.set_nodelay(true)?;
         set_tcp_user_timeout(&stream, USER_TIMEOUT)?;
         self.until = now + self.times.greeting;
-        self.peer.tls.connect(stream)
+        let mut session = self.peer.tls.connect(stream)?;
+        session.count(self.traffic.clone());
+        Ok(session)
     }
 
     fn start_http(&self, session: Box<Session>, registry: &Registry) -> Result<Link<CallId>, String> {

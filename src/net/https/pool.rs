@@ -10,9 +10,11 @@ use super::peer::{Addresses, Host, Peer};
 use super::{CallError, CallId, Event, Request, Times};
 use crate::api::time::Boot;
 use crate::net::http2::link::Health;
+use crate::net::tls::session::Traffic;
 use mio::{Registry, Token};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 pub struct Client {
     peer: Peer,
@@ -31,6 +33,7 @@ pub struct Client {
     ended: Vec<Event>,
     /// Something was requested since the last drive.
     requested: bool,
+    traffic: Arc<Traffic>,
 }
 
 enum Slot {
@@ -60,7 +63,13 @@ impl Client {
             told: None,
             ended: Vec::new(),
             requested: false,
+            traffic: Arc::default(),
         }
+    }
+
+    /// The bytes of all connections so far.
+    pub fn traffic(&self) -> &Traffic {
+        &self.traffic
     }
 
     /// Starts a call. It is sent by one of the next drives.
@@ -230,7 +239,8 @@ impl Client {
         match &mut self.addresses {
             Addresses::Known(addresses) => {
                 let (Some(token), Some(slot)) = (self.tokens.get(at), self.slots.get_mut(at)) else { return false };
-                let opening = Opening::new(*token, self.peer.clone(), addresses, self.times, registry, now);
+                let opening =
+                    Opening::new(*token, self.peer.clone(), addresses, self.times, self.traffic.clone(), registry, now);
                 *slot = opening.map_or(Slot::Empty, |opening| Slot::Opening(Box::new(opening)));
                 true
             }

@@ -5,16 +5,36 @@ use mio::net::TcpStream;
 use rustls::Connection;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The maximum number of bytes that rustls keeps for a peer that does not read.
 const BUFFER_LIMIT: usize = 64 * 1024;
 /// The size of one read from the socket. rustls itself would read 4 kB at a time.
 const READ: usize = 32 * 1024;
 
+/// The number of bytes that connections have sent and received, with those of TLS.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    sent: AtomicU64,
+    received: AtomicU64,
+}
+
+impl Traffic {
+    pub fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    pub fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+}
+
 pub struct Session {
     connection: Connection,
     socket: TcpStream,
     received: Received,
+    traffic: Arc<Traffic>,
 }
 
 /// Bytes that were read from the socket and not yet passed to rustls. Empty, it holds no memory.
@@ -26,7 +46,7 @@ struct Received {
 
 impl Received {
     /// Passes on the next portion, after a read from `socket` if nothing is left. Returns false at the end of the input.
-    fn pass(&mut self, connection: &mut Connection, socket: &mut TcpStream) -> io::Result<bool> {
+    fn pass(&mut self, connection: &mut Connection, socket: &mut TcpStream, traffic: &Traffic) -> io::Result<bool> {
         if self.passed == self.bytes.len() {
             self.passed = 0;
             self.bytes.resize(READ, 0);
@@ -37,7 +57,7 @@ impl Received {
                     self.bytes = Vec::new();
                     return connection.read_tls(&mut io::empty()).map(|_| false);
                 }
-                Ok(_) => {}
+                Ok(n) => drop(traffic.received.fetch_add(n as u64, Ordering::Relaxed)),
                 Err(e) => {
                     self.bytes = Vec::new();
                     return Err(e);
@@ -53,7 +73,12 @@ impl Session {
     /// The handshake takes place in the first reads and writes, or in `handshake`.
     pub(super) fn new(mut connection: Connection, socket: TcpStream) -> Session {
         connection.set_buffer_limit(Some(BUFFER_LIMIT));
-        Session { connection, socket, received: Received::default() }
+        Session { connection, socket, received: Received::default(), traffic: Arc::default() }
+    }
+
+    /// Counts the bytes of the connection from now on.
+    pub fn count(&mut self, traffic: Arc<Traffic>) {
+        self.traffic = traffic;
     }
 
     /// Continues the handshake. Returns false if it waits for the peer.
@@ -111,7 +136,7 @@ impl Session {
 
     /// Reads one portion of TLS records from the socket. Returns false at the end of the input.
     fn receive(&mut self) -> io::Result<bool> {
-        if !self.received.pass(&mut self.connection, &mut self.socket)? {
+        if !self.received.pass(&mut self.connection, &mut self.socket, &self.traffic)? {
             return Ok(false);
         }
         if let Err(e) = self.connection.process_new_packets() {
@@ -165,8 +190,9 @@ impl Write for Session {
     /// Writes the records that rustls keeps.
     fn flush(&mut self) -> io::Result<()> {
         while self.connection.wants_write() {
-            if self.connection.write_tls(&mut self.socket)? == 0 {
-                return Err(ErrorKind::WriteZero.into());
+            match self.connection.write_tls(&mut self.socket)? {
+                0 => return Err(ErrorKind::WriteZero.into()),
+                n => drop(self.traffic.sent.fetch_add(n as u64, Ordering::Relaxed)),
             }
         }
         Ok(())

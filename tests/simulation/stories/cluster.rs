@@ -4,6 +4,7 @@ use crate::runtime::Life;
 use crate::story::{NEVER, ONE, node_with};
 use crate::world::{S, World, config};
 use serde_json::json;
+use wherry::engine::cluster::traffic::Traffic;
 use wherry::engine::config::{ClusterConfig, EngineConfig};
 
 pub fn cluster() -> EngineConfig {
@@ -488,4 +489,35 @@ fn c2_a_restart_of_wherry_reports_nothing_that_the_server_has() {
     w.restart_engine();
     w.run(30);
     assert_eq!(w.api.count("PATCH /api/v1/namespaces/default/pods/web/status"), patches, "{}", w.trace());
+}
+
+#[test]
+fn c11_a_metered_node_renews_its_lease_each_20_s_and_reports_its_status_each_hour() {
+    let of = |traffic| {
+        let mut config = cluster();
+        config.cluster.as_mut().unwrap().traffic = traffic;
+        let mut w = node_with(config);
+        w.api_pod(
+            "web",
+            "uid-1",
+            &format!("{ONE}, volumes: [{{name: v, configMap: {{name: words, optional: true}}}}]"),
+        );
+        w.run(300);
+        let before = w.api.requests.len();
+        w.run(7200);
+        let (rest, at_start) = (&w.api.requests[before..], &w.api.requests[..before]);
+        let count = |text: &str| rest.iter().filter(|(_, request)| request.starts_with(text)).count();
+        let watches = |of: &str| -> Vec<bool> {
+            let all = at_start.iter().filter(|(_, r)| r.contains("watch=true") && r.contains(of));
+            all.map(|(_, r)| r.contains("allowWatchBookmarks=true")).collect()
+        };
+        let names = ["/pods?", "/nodes?", "/configmaps?", "/services?"].map(|of| watches(of).into_iter().all(|b| b));
+        (count("PATCH /apis/coordination"), count("PATCH /api/v1/nodes/lab/status"), names)
+    };
+    let (leases, reports, bookmarks) = of(Traffic::Ordinary);
+    assert!((700..=740).contains(&leases) && (20..=30).contains(&reports), "{leases} {reports}");
+    assert_eq!(bookmarks, [true; 4]);
+    let (leases, reports, bookmarks) = of(Traffic::Metered);
+    assert!((350..=370).contains(&leases) && (1..=3).contains(&reports), "{leases} {reports}");
+    assert_eq!(bookmarks, [true, false, false, true]);
 }

@@ -1,0 +1,53 @@
+//! The traffic with the API server at rest: leases, status reports, watches.
+//!
+//! *(ours)* `meteredConnection` is for links that are paid by volume. At rest it costs less than 6 MB a day.
+
+use serde::Serialize;
+use std::ops::Range;
+use std::time::Duration;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub enum Traffic {
+    /// The periods of a kubelet.
+    #[default]
+    Ordinary,
+    Metered,
+}
+
+impl Traffic {
+    /// Between two renewals of the lease: a quarter of the lease's duration, as in a kubelet, or half of it. The control plane (before
+    /// 1.32) sees a node as unreachable after 40 s.
+    pub fn lease_period(self) -> Duration {
+        Duration::from_secs(match self {
+            Traffic::Ordinary => 10,
+            Traffic::Metered => 20,
+        })
+    }
+
+    /// `nodeStatusReportFrequency`: an unchanged status is sent again after this time. The lease is the sign of life, not the status.
+    pub fn heartbeat(self) -> Duration {
+        Duration::from_secs(match self {
+            Traffic::Ordinary => 300,
+            Traffic::Metered => 3600,
+        })
+    }
+
+    /// The seconds after which a watch ends and is begun again.
+    pub fn watch(self) -> Range<u64> {
+        match self {
+            Traffic::Ordinary => 300..600,
+            Traffic::Metered => 3600..7200,
+        }
+    }
+
+    /// Whether the server sends a bookmark each minute, which makes the next watch possible. To read one object again after an hour is
+    /// cheaper than its bookmarks.
+    pub fn has_bookmarks(self, one_object: bool) -> bool {
+        self == Traffic::Ordinary || !one_object
+    }
+
+    /// Whether the server keeps a list of the fields that the node has set in its lease, which is most of each answer.
+    pub fn has_managed_fields(self) -> bool {
+        self == Traffic::Ordinary
+    }
+}
