@@ -413,7 +413,7 @@ impl View<'_> {
         m.mirror_pods.set(self.engine.mirrors() as i64);
         m.drained_pods.set(s.drained as i64);
         m.node_cordoned.set(i64::from(s.cordoned));
-        let certificate = self.engine.certificate();
+        let certificate = self.engine.certificates().map(|all| &all.client);
         let left = certificate.and_then(|c| c.not_after()).map(|at| (at.0 - self.now.wall.0) / 1_000_000_000);
         m.set_certificate(left, certificate.map_or(0, |c| c.failures()));
         m.manifest_errors.set((in_files + self.engine.conflicts().len()) as i64);

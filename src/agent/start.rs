@@ -241,6 +241,7 @@ fn cluster_config(config: &Config) -> ClusterConfig {
         reviews: config.node_server.policy(),
         taints: registration.taints(),
         provider_id: registration.provider_id.clone(),
+        ..ClusterConfig::default()
     }
 }
 
