@@ -67,7 +67,10 @@ impl Agent {
                 self.drive_cluster(now);
                 stored.ok_or_else(|| "the kubeconfig contains no certificate".to_owned())
             }
-            Changed::Serving(Ok(stored)) => Ok(Answer::Certificate(stored)),
+            Changed::Serving(Ok(stored)) => {
+                self.serving_certificate_stored(now);
+                Ok(Answer::Certificate(stored))
+            }
             Changed::Client(Err(why)) | Changed::Serving(Err(why)) => Err(why),
         };
         let result = answer.map_err(|message| OpError::Answered { code: Code::Other(2), message });
