@@ -24,6 +24,7 @@ use crate::api::problem::Problem;
 use crate::api::qos::Qos;
 use crate::api::time::Now;
 use crate::config::Config;
+use crate::engine::cluster::certificate::Certificate;
 use crate::engine::control::{Reply, RequestError};
 use crate::engine::node::{Engine, PodView};
 use crate::metrics::Metrics;
@@ -419,9 +420,14 @@ impl View<'_> {
         m.mirror_pods.set(self.engine.mirrors() as i64);
         m.drained_pods.set(s.drained as i64);
         m.node_cordoned.set(i64::from(s.cordoned));
-        let certificate = self.engine.certificate();
-        let left = certificate.and_then(|c| c.not_after()).map(|at| (at.0 - self.now.wall.0) / 1_000_000_000);
-        m.set_certificate(left, certificate.map_or(0, |c| c.failures()));
+        let certificates = self.engine.certificates();
+        let shown = |certificate: Option<&Certificate>| {
+            let not_after = certificate.and_then(Certificate::not_after);
+            let left = not_after.map(|at| (at.0 - self.now.wall.0) / 1_000_000_000);
+            (left, certificate.map_or(0, Certificate::failures))
+        };
+        m.client_certificate.set(shown(certificates.map(|all| &all.client)));
+        m.serving_certificate.set(shown(certificates.and_then(|all| all.serving.as_ref())));
         m.set_api_server_traffic(self.cluster.map_or((0, 0), ClusterConnection::traffic));
         m.manifest_errors.set((in_files + self.engine.conflicts().len()) as i64);
         m.log_lines_dropped.set(super::logging::dropped());

@@ -1,18 +1,18 @@
-//! The files of the node's client certificate: makes requests and stores certificates on a helper thread, and tells the engine
-//! which certificate is in use (C7).
+//! The files of the node's certificates: makes requests and stores certificates on a helper thread, and tells the engine which client
+//! certificate is in use (C7). `kube::node_server` reads the serving certificate.
 
 use super::Agent;
 use super::effects::{Job, Work};
 use crate::adapters::api_server::Credentials;
 use crate::adapters::identity::{self, Directory};
-use crate::api::cluster::certificate::{Request, Validity};
-use crate::api::time::{Now, Wall};
+use crate::api::cluster::certificate::{InUse, Request};
+use crate::api::cluster::requests::Signer;
+use crate::api::time::Now;
 use crate::engine::effect::{IdentityCall, Key};
 use crate::engine::event::{Answer, ApiEvent, Event};
 use crate::engine::op::{Code, OpError, OpId};
 use crate::event_loop::Class;
 use crate::net::x509;
-use jiff::Timestamp;
 use std::time::Duration;
 
 /// Time limit for the generation of a key and for durable writes.
@@ -22,17 +22,14 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 pub enum Changed {
     Requested(Result<Request, String>),
     /// The credentials with the new certificate.
-    Stored(Result<Credentials, String>),
-}
-
-fn wall(at: Timestamp) -> Wall {
-    Wall(i64::try_from(at.as_nanosecond()).unwrap_or(i64::MAX))
+    Client(Result<Credentials, String>),
+    Serving(Result<InUse, String>),
 }
 
 /// The certificate in the credentials. None: there is none, or it cannot be read (then the server refuses it, too).
-pub(super) fn validity(credentials: &Credentials, is_managed: bool) -> Option<Validity> {
+pub(super) fn in_use(credentials: &Credentials, is_managed: bool) -> Option<InUse> {
     let certificate = x509::read(credentials.client_certificate()?).ok()?;
-    Some(Validity { not_before: wall(certificate.not_before), not_after: wall(certificate.not_after), is_managed })
+    Some(InUse::Client { validity: identity::validity(&certificate), is_managed })
 }
 
 impl Agent {
@@ -42,13 +39,16 @@ impl Agent {
         let of_thread = kubeconfig.clone();
         let work = move || {
             Work::Identity(match call {
-                IdentityCall::Request { key } => {
-                    let fresh = if key == Key::New { directory.forget_key() } else { Ok(()) };
-                    Changed::Requested(fresh.and_then(|()| directory.request(&node)))
+                IdentityCall::Request { purpose, key } => {
+                    let fresh = if key == Key::New { directory.forget_key(purpose.signer()) } else { Ok(()) };
+                    Changed::Requested(fresh.and_then(|()| directory.request(&node, &purpose)))
                 }
-                IdentityCall::Store { chain } => {
-                    let stored = identity::store(&directory, &node, &chain);
-                    Changed::Stored(stored.and_then(|_| Credentials::read(&of_thread)))
+                IdentityCall::Store { signer, chain } => {
+                    let stored = identity::store(&directory, &node, signer, &chain);
+                    match signer {
+                        Signer::Client => Changed::Client(stored.and_then(|_| Credentials::read(&of_thread))),
+                        Signer::Serving => Changed::Serving(stored.map(identity::serving_in_use)),
+                    }
                 }
             })
         };
@@ -61,13 +61,17 @@ impl Agent {
     pub(super) fn identity_changed(&mut self, op: OpId, changed: Changed, now: Now) {
         let answer = match changed {
             Changed::Requested(request) => request.map(Answer::CertificateRequest),
-            Changed::Stored(Ok(credentials)) => {
-                let stored = validity(&credentials, true).map(Answer::Certificate);
+            Changed::Client(Ok(credentials)) => {
+                let stored = in_use(&credentials, true).map(Answer::Certificate);
                 self.use_new_credentials(credentials);
                 self.drive_cluster(now);
                 stored.ok_or_else(|| "the kubeconfig contains no certificate".to_owned())
             }
-            Changed::Stored(Err(why)) => Err(why),
+            Changed::Serving(Ok(stored)) => {
+                self.serving_certificate_stored(now);
+                Ok(Answer::Certificate(stored))
+            }
+            Changed::Client(Err(why)) | Changed::Serving(Err(why)) => Err(why),
         };
         let result = answer.map_err(|message| OpError::Answered { code: Code::Other(2), message });
         self.events.push_back(Event::Done { op, result });
@@ -77,6 +81,6 @@ impl Agent {
     pub(super) fn certificate_in_use(&mut self, credentials: &Credentials) {
         let is_managed =
             self.config.kubeconfig.as_ref().is_some_and(|path| identity::is_managed(path, &self.config.root_dir));
-        self.events.push_back(Event::Api(ApiEvent::Certificate(validity(credentials, is_managed))));
+        self.events.push_back(Event::Api(ApiEvent::Certificate(Signer::Client, in_use(credentials, is_managed))));
     }
 }

@@ -34,11 +34,11 @@ use crate::api::limits::{self, PodRules};
 use crate::api::node_facts::{self, NodeFacts};
 use crate::api::resources::Resources;
 use crate::api::time::Wall;
-use crate::config::Config;
 use crate::config::problem::Problem;
+use crate::config::{CertificateSource, Config};
 use crate::engine::cluster::member;
 use crate::engine::cluster::traffic::Traffic;
-use crate::engine::config::{ClusterConfig, EngineConfig};
+use crate::engine::config::{ClusterConfig, EngineConfig, ServingIssuer};
 use crate::engine::cordon;
 use crate::engine::event::{Event, LogindEvent};
 use crate::engine::images::seen;
@@ -243,6 +243,10 @@ fn cluster_config(config: &Config) -> ClusterConfig {
         reviews: config.node_server.policy(),
         taints: registration.taints(),
         provider_id: registration.provider_id.clone(),
+        serving: match config.node_server.source() {
+            CertificateSource::Cluster if config.node_server().is_some() => ServingIssuer::Cluster,
+            _ => ServingIssuer::Node,
+        },
     }
 }
 

@@ -53,6 +53,12 @@ impl Wall {
     }
 }
 
+impl From<jiff::Timestamp> for Wall {
+    fn from(at: jiff::Timestamp) -> Wall {
+        Wall(i64::try_from(at.as_nanosecond()).unwrap_or(i64::MAX))
+    }
+}
+
 /// Serialised as RFC 3339; null if not set.
 impl serde::Serialize for Wall {
     fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {

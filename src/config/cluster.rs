@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// The fields that are settings of a cluster. The others belong to a machine (paths, ports, cgroups, reservations, limits of pods and
 /// evictions): the pods that run here were admitted under the machine's own settings.
-const FIELDS: [&str; 11] = [
+const FIELDS: [&str; 12] = [
     "allowedUnsafeSysctls",
     "clusterDNS",
     "clusterDomain",
@@ -21,6 +21,8 @@ const FIELDS: [&str; 11] = [
     "imageMinimumGCAge",
     "maxParallelImagePulls",
     "serializeImagePulls",
+    // With kubeadm, an administrator sets it there for all nodes.
+    "serverTLSBootstrap",
 ];
 
 /// The part of a KubeletConfiguration that counts here.

@@ -180,6 +180,7 @@ mod tests {
             "authentication: {webhook: {cacheTTL: 3m, enabled: false}, x509: {clientCAFile: /a}}\nport: 1\n\
              authorization: {mode: AlwaysAllow, webhook: {cacheUnauthorizedTTL: 1s}}\ntlsCertFile: /c\n\
              tlsPrivateKeyFile: /k\nenableDebuggingHandlers: false\n",
+            "serverTLSBootstrap: true\n",
         ] {
             let config = read(&format!("{document}{fields}"));
             let shown = config.effective();

@@ -299,7 +299,10 @@ pub static FIELDS: &[Field] = &[
         c.serialize_image_pulls = Some(v.bool());
         Ok(())
     }),
-    none("serverTLSBootstrap", Kind::Bool),
+    set("serverTLSBootstrap", Kind::Bool, |c, v| {
+        c.node_server.bootstrap = v.bool();
+        Ok(())
+    }),
     none("showHiddenMetricsForVersion", Kind::Text),
     set("shutdownGracePeriod", Kind::Duration, |c, v| shutdown::period(v).map(|d| c.shutdown_said.total = d)),
     parts(

@@ -28,7 +28,7 @@ use crate::api::shutdown::Groups;
 use crate::engine::config::Policy;
 use crate::engine::log_rotation;
 pub use files::read_file;
-pub use node_server::NodeServer;
+pub use node_server::{CertificateSource, NodeServer};
 use problem::{Place, Problems};
 use registration::Registration;
 use std::collections::BTreeMap;

@@ -14,9 +14,11 @@ use std::time::Duration;
 pub struct NodeServer {
     /// 0: off.
     pub port: u16,
-    /// The serving certificate and its key. None: Wherry creates them.
+    /// `tlsCertFile`, `tlsPrivateKeyFile`: the serving certificate and its key.
     pub certificate: Option<PathBuf>,
     pub key: Option<PathBuf>,
+    /// `serverTLSBootstrap`
+    pub bootstrap: bool,
     /// The CA of the clients' certificates. None: the CA of the kubeconfig.
     pub client_ca: Option<PathBuf>,
     /// `authentication.anonymous.enabled`
@@ -32,12 +34,24 @@ pub struct NodeServer {
     pub debugging_handlers: bool,
 }
 
+/// The source of the serving certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CertificateSource {
+    /// The administrator replaces these files.
+    Files { certificate: PathBuf, key: PathBuf },
+    /// The cluster issues it.
+    Cluster,
+    /// Wherry issues it itself.
+    Own,
+}
+
 impl Default for NodeServer {
     fn default() -> NodeServer {
         NodeServer {
             port: 10250,
             certificate: None,
             key: None,
+            bootstrap: false,
             client_ca: None,
             anonymous: false,
             tokens: true,
@@ -59,6 +73,16 @@ impl NodeServer {
         Policy { anonymous: self.anonymous, tokens: self.tokens.then_some(self.token_ttl), authorization }
     }
 
+    pub fn source(&self) -> CertificateSource {
+        match (&self.certificate, &self.key) {
+            (Some(certificate), Some(key)) => {
+                CertificateSource::Files { certificate: certificate.clone(), key: key.clone() }
+            }
+            _ if self.bootstrap => CertificateSource::Cluster,
+            _ => CertificateSource::Own,
+        }
+    }
+
     /// The fields with more than one part, for `/configz`.
     pub fn shown(&self) -> Map<String, Value> {
         let path = |path: &Option<PathBuf>| path.as_ref().map_or(String::new(), |path| path.display().to_string());
@@ -78,6 +102,7 @@ impl NodeServer {
             },
             "enableDebuggingHandlers": self.debugging_handlers,
             "port": self.port,
+            "serverTLSBootstrap": self.bootstrap,
             "tlsCertFile": path(&self.certificate),
             "tlsPrivateKeyFile": path(&self.key),
         });
@@ -122,6 +147,11 @@ pub(super) fn check(config: &Config, places: &BTreeMap<String, Place>, problems:
         }
         (None, Some(_)) => {
             problems.error(&place("tlsPrivateKeyFile"), "tlsPrivateKeyFile", "needs tlsCertFile; set both, or none");
+        }
+        (Some(_), Some(_)) if server.bootstrap => {
+            let message =
+                "has no effect together with tlsCertFile; set it to false, or remove tlsCertFile and tlsPrivateKeyFile";
+            problems.warning(&place("serverTLSBootstrap"), "serverTLSBootstrap", message);
         }
         _ => {}
     }

@@ -219,6 +219,14 @@ fn the_nodes_server_exists_only_on_a_node_of_a_cluster() {
     ] {
         assert_eq!(lines(&with(body, &member).1.errors), [error]);
     }
+    let (config, problems) = with("serverTLSBootstrap: true\n", &member);
+    assert_eq!((config.node_server.source(), problems), (CertificateSource::Cluster, Problems::default()));
+    let (config, problems) = with("tlsCertFile: /c\ntlsPrivateKeyFile: /k\nserverTLSBootstrap: true\n", &member);
+    assert!(matches!(config.node_server.source(), CertificateSource::Files { .. }));
+    let warning = "/k:5: serverTLSBootstrap: has no effect together with tlsCertFile; set it to false, or remove \
+                   tlsCertFile and tlsPrivateKeyFile";
+    assert_eq!((lines(&problems.warnings), problems.errors), (vec![warning.to_owned()], vec![]));
+    assert_eq!(with("", &member).0.node_server.source(), CertificateSource::Own);
     let open = "authentication: {anonymous: {enabled: true}}\nauthorization: {mode: AlwaysAllow}\n";
     let errors = lines(&with(open, &member).1.errors);
     assert!(errors.len() == 1 && errors[0].starts_with("/k:3: authentication.anonymous.enabled: with "), "{errors:?}");

@@ -1,6 +1,6 @@
 //! The engine's settings. `Event::Configure` replaces them; `owner`, `boot_id`, `started` and `seed` are fixed at the start.
 
-use crate::api::cluster::node::{NodeInfo, Taint};
+use crate::api::cluster::node::{Address, NodeInfo, Taint};
 use crate::api::credential_provider::Provider;
 use crate::api::node_facts::NodeFacts;
 use crate::api::resources::{CPU, MEMORY, PODS, Resources};
@@ -74,6 +74,26 @@ pub struct ClusterConfig {
     pub traffic: Traffic,
     /// The access to the node's server.
     pub reviews: access::Policy,
+    pub serving: ServingIssuer,
+}
+
+impl ClusterConfig {
+    /// The addresses in the status of the node.
+    pub fn reported_addresses(&self, node: &str) -> Vec<Address> {
+        let of = |kind: &str, address: &str| Address { kind: kind.to_owned(), address: address.to_owned() };
+        let internal = self.addresses.iter().map(|ip| of("InternalIP", ip));
+        internal.chain([of("Hostname", node)]).collect()
+    }
+}
+
+/// The issuer of the certificate of the node's server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub enum ServingIssuer {
+    /// Wherry itself, or an administrator: the engine has no part in it.
+    #[default]
+    Node,
+    /// `serverTLSBootstrap`
+    Cluster,
 }
 
 impl EngineConfig {

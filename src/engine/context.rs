@@ -68,7 +68,7 @@ pub enum Owner {
     ImageList,
     /// The API server of the cluster, and the records of its objects.
     Cluster,
-    /// The files of the node's certificate.
+    /// The files of the node's certificates.
     Certificate,
     Worker(Uid),
     /// A status read of this pod.

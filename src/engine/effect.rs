@@ -1,6 +1,8 @@
 //! The engine's output: requests to the outside. They are plain values, so that a test can print and compare them.
 
+use crate::api::cluster::certificate::Purpose;
 use crate::api::cluster::request::ApiRequest;
+use crate::api::cluster::requests::Signer;
 use crate::api::credential_provider::Provider;
 use crate::api::devices::Allocated;
 use crate::api::expand::Expanded;
@@ -80,7 +82,7 @@ pub enum Effect {
     /// Send a request to the API server. It ends in one `ApiEvent::Done`, also after `timeout` or when it is cancelled. Without a
     /// `timeout`: a watch.
     Api { op: OpId, request: ApiRequest, timeout: Option<Duration> },
-    /// Work on the files of the node's certificate (C7).
+    /// Work on the files of the node's certificates (C7).
     Identity { op: OpId, call: IdentityCall },
     /// S4: close the inhibitor lock, if Wherry holds one. A `StoreLock` has to follow: systemd's copy counts too.
     ReleaseLock,
@@ -120,17 +122,17 @@ pub enum Effect {
 #[derive(Clone, PartialEq)]
 pub enum IdentityCall {
     /// Make the request for the next certificate. Answer: `CertificateRequest`.
-    Request { key: Key },
+    Request { purpose: Purpose, key: Key },
     /// Store the certificate of the last request, a chain in PEM, and use it for new connections. Answer: `Certificate`.
-    Store { chain: String },
+    Store { signer: Signer, chain: String },
 }
 
 /// Without the certificate.
 impl std::fmt::Debug for IdentityCall {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            IdentityCall::Request { key } => write!(f, "Request({key:?})"),
-            IdentityCall::Store { chain } => write!(f, "Store({} bytes)", chain.len()),
+            IdentityCall::Request { purpose, key } => write!(f, "Request({purpose:?}, {key:?})"),
+            IdentityCall::Store { signer, chain } => write!(f, "Store({signer:?}, {} bytes)", chain.len()),
         }
     }
 }

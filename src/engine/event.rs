@@ -1,7 +1,8 @@
 //! The engine's input: changes outside, and the answers to its effects.
 
-use crate::api::cluster::certificate::{self, Validity};
+use crate::api::cluster::certificate::{self, InUse};
 use crate::api::cluster::request::{ApiError, ApiResponse};
+use crate::api::cluster::requests::Signer;
 use crate::api::credential_provider::Provided;
 use crate::api::devices::{Allocated, Device, Registration};
 use crate::api::facts::{
@@ -127,8 +128,8 @@ pub enum ApiEvent {
     Line { op: OpId, json: Vec<u8> },
     /// The request has ended.
     Done { op: OpId, result: Result<ApiResponse, ApiError> },
-    /// The credentials were read. None: they contain no client certificate.
-    Certificate(Option<Validity>),
+    /// The files of a certificate were read. None: there is none; the credentials can be of another kind.
+    Certificate(Signer, Option<InUse>),
 }
 
 /// Device plugins (G).
@@ -207,7 +208,7 @@ pub enum Answer {
     Written(bool),
     CertificateRequest(certificate::Request),
     /// The certificate that was stored.
-    Certificate(Validity),
+    Certificate(InUse),
     Preparing(bool),
     Inhibited(bool),
     /// A new lock is held; the previous one is closed.

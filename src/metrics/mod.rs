@@ -111,14 +111,28 @@ pub struct Metrics {
     pub manifest_errors: Gauge,
     pub drained_pods: Gauge,
     pub node_cordoned: Gauge,
-    certificate_ttl: Gauge<f64, AtomicU64>,
-    certificate_errors: PlainCounter,
+    pub client_certificate: CertificateMetrics,
+    pub serving_certificate: CertificateMetrics,
     api_server_sent: PlainCounter,
     api_server_received: PlainCounter,
     node: node_resources::Node,
     pub log_lines_dropped: PlainCounter,
     kubectl_requests: Counters,
     pub kubectl_refusals: PlainCounter,
+}
+
+/// A certificate that the node gets from its cluster.
+pub struct CertificateMetrics {
+    ttl: Gauge<f64, AtomicU64>,
+    errors: PlainCounter,
+}
+
+impl CertificateMetrics {
+    /// The seconds until the certificate expires (None: there is none), and the number of failures.
+    pub fn set(&self, (seconds, errors): (Option<i64>, u64)) {
+        self.ttl.set(seconds.map_or(f64::INFINITY, |seconds| seconds as f64));
+        self.errors.set(errors);
+    }
 }
 
 impl Metrics {
@@ -148,15 +162,29 @@ impl Metrics {
             mirror_pods: r.gauge("kubelet_mirror_pods", "Number of mirror pods; always 0 without an API server"),
             drained_pods: r.gauge("wherry_drained_pods", "Pods that are drained"),
             node_cordoned: r.gauge("wherry_node_cordoned", "1 while the node is cordoned"),
-            certificate_ttl: r.put(
-                "kubelet_certificate_manager_client_ttl_seconds",
-                "Time until the client certificate of the node expires, in seconds; negative if it has expired, infinite without one",
-                Gauge::default(),
-            ),
-            certificate_errors: r.counter(
-                "kubelet_certificate_manager_client_expiration_renew_errors",
-                "Number of failed renewals of the client certificate of the node",
-            ),
+            client_certificate: CertificateMetrics {
+                ttl: r.put(
+                    "kubelet_certificate_manager_client_ttl_seconds",
+                    "Time until the client certificate of the node expires, in seconds; negative if it has expired, infinite without one",
+                    Gauge::default(),
+                ),
+                errors: r.counter(
+                    "kubelet_certificate_manager_client_expiration_renew_errors",
+                    "Number of failed renewals of the client certificate of the node",
+                ),
+            },
+            serving_certificate: CertificateMetrics {
+                ttl: r.put(
+                    "kubelet_certificate_manager_server_ttl_seconds",
+                    "Time until the serving certificate that the cluster has issued expires, in seconds; negative if it has expired, \
+                     infinite without one",
+                    Gauge::default(),
+                ),
+                errors: r.counter(
+                    "kubelet_server_expiration_renew_errors",
+                    "Number of failed requests for and renewals of the serving certificate of the node",
+                ),
+            },
             api_server_sent: r.counter(
                 "wherry_api_server_sent_bytes_total",
                 "Number of bytes sent to the API server of the cluster, with TLS and without TCP",
@@ -296,12 +324,6 @@ impl Metrics {
         for is_static in ["", "true"] {
             drop(self.restarted_pods.get_or_create(&label("static", is_static)));
         }
-    }
-
-    /// `seconds`: until the client certificate of the node expires. None: there is none.
-    pub fn set_certificate(&self, seconds: Option<i64>, errors: u64) {
-        self.certificate_ttl.set(seconds.map_or(f64::INFINITY, |seconds| seconds as f64));
-        self.certificate_errors.set(errors);
     }
 
     /// Bytes.

@@ -106,7 +106,8 @@ fn busy() -> Metrics {
     });
     m.relist_seen.set(1_700_000_000);
     m.set_graceful_shutdown(1_700_000_100.9, 1_700_000_130.2);
-    m.set_certificate(Some(-3600), 2);
+    m.client_certificate.set((Some(-3600), 2));
+    m.serving_certificate.set((None, 1));
     m
 }
 

@@ -20,6 +20,7 @@ mod operations;
 mod outage;
 mod scheduling;
 mod server;
+mod serving;
 mod start;
 mod tokens;
 mod wherry;

@@ -17,7 +17,7 @@ const TALKS: &str = "echo first; echo second; echo third >&2; mkdir -p /tmp/www;
                      httpd -p 8080 -h /tmp/www; n=0; while sleep 0.2; do n=$((n+1)); echo tick $n; done";
 
 /// A pod on the node that runs this script.
-fn run_pod(plane: &ControlPlane, admin: &Kubectl, namespace: &str, name: &str, node: &str, script: &str) {
+pub fn run_pod(plane: &ControlPlane, admin: &Kubectl, namespace: &str, name: &str, node: &str, script: &str) {
     let container = json!({ "name": "main", "image": "localhost/busybox:1.35", "command": ["sh", "-c", script] });
     let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": {
         "nodeSelector": { "node": node }, "automountServiceAccountToken": false,
@@ -29,7 +29,7 @@ fn run_pod(plane: &ControlPlane, admin: &Kubectl, namespace: &str, name: &str, n
 }
 
 /// Waits until the API server knows the port of the node's server.
-fn wait_for_port(plane: &ControlPlane, agent: &Agent, node: &str) {
+pub fn wait_for_port(plane: &ControlPlane, agent: &Agent, node: &str) {
     plane.wait("the node reports its port", |plane| {
         let node = plane.get(&format!("/api/v1/nodes/{node}")).unwrap_or_default();
         node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"] == agent.node_port()

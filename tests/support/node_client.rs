@@ -13,6 +13,7 @@ use std::time::Duration;
 
 pub struct NodeClient {
     port: u16,
+    name: ServerName<'static>,
     config: Arc<ClientConfig>,
     /// Header fields, each with its line end.
     fields: String,
@@ -21,8 +22,22 @@ pub struct NodeClient {
 impl NodeClient {
     /// Verifies the server with the CA below the agent's root directory. `identity`: the certificate and its key.
     pub fn new(agent: &Agent, identity: Option<(&Path, &Path)>) -> NodeClient {
-        let mut roots = RootCertStore::empty();
         let ca = CertificateDer::from_pem_file(agent.root().join("server/ca.crt")).expect("ca.crt");
+        NodeClient::verifying(agent, ca, "localhost", identity)
+    }
+
+    /// Without a credential. Verifies the server as `name`, with another CA in PEM.
+    pub fn with_ca(agent: &Agent, ca: &str, name: &str) -> NodeClient {
+        NodeClient::verifying(agent, CertificateDer::from_pem_slice(ca.as_bytes()).expect("a CA"), name, None)
+    }
+
+    fn verifying(
+        agent: &Agent,
+        ca: CertificateDer<'static>,
+        name: &str,
+        identity: Option<(&Path, &Path)>,
+    ) -> NodeClient {
+        let mut roots = RootCertStore::empty();
         roots.add(ca).expect("a CA");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
@@ -35,7 +50,8 @@ impl NodeClient {
             }
             None => builder.with_no_client_auth(),
         };
-        NodeClient { port: agent.node_port(), config: Arc::new(config), fields: String::new() }
+        let name = ServerName::try_from(name.to_owned()).expect("a name");
+        NodeClient { port: agent.node_port(), name, config: Arc::new(config), fields: String::new() }
     }
 
     /// With this token instead of a certificate.
@@ -50,8 +66,7 @@ impl NodeClient {
     pub fn send(&self, method: &str, path: &str) -> io::Result<Response> {
         let stream = TcpStream::connect(("127.0.0.1", self.port))?;
         stream.set_read_timeout(Some(Duration::from_secs(120)))?;
-        let name = ServerName::try_from("localhost").expect("a name");
-        let connection = ClientConnection::new(self.config.clone(), name).map_err(io::Error::other)?;
+        let connection = ClientConnection::new(self.config.clone(), self.name.clone()).map_err(io::Error::other)?;
         http::exchange_with(StreamOwned::new(connection, stream), method, path, &self.fields)
     }
 

@@ -1,6 +1,6 @@
 //! The directory of the identity: reads, atomic writes, and the lock.
 
-use super::{CERTIFICATE, KUBECONFIG, LOCK, NEXT_KEY, SETTINGS};
+use super::{CERTIFICATE, KUBECONFIG, LOCK, NEXT_KEY, SERVING_CERTIFICATE, SERVING_NEXT_KEY, SETTINGS};
 use crate::adapters::durable;
 use crate::foreign::{self, Links};
 use rustix::fs::FlockOperation;
@@ -58,7 +58,8 @@ impl Directory {
         }
     }
 
-    fn create(&self) -> Result<(), String> {
+    /// `wherry join` creates the directory; a node with another kubeconfig needs it for its serving certificate only.
+    pub(super) fn create(&self) -> Result<(), String> {
         let failure = |e| failed("create directory", &self.path, &e);
         if let Some(root) = self.path.parent() {
             durable::make_directory(root, ROOT_MODE).map_err(failure)?;
@@ -122,6 +123,14 @@ impl Directory {
         self.remove(SETTINGS)
     }
 
+    /// Removes the serving certificate of another cluster and the key of the next one, if they exist.
+    ///
+    /// # Errors
+    /// The file system reports an error.
+    pub fn remove_serving(&self) -> Result<(), String> {
+        [SERVING_CERTIFICATE, SERVING_NEXT_KEY].iter().try_for_each(|name| self.remove(name))
+    }
+
     /// Removes the identity, the kubeconfig first, so that no half of it can be used.
     ///
     /// # Errors
@@ -130,7 +139,7 @@ impl Directory {
         if !self.path.exists() {
             return Ok(());
         }
-        for name in [KUBECONFIG, CERTIFICATE, NEXT_KEY, SETTINGS, LOCK] {
+        for name in [KUBECONFIG, CERTIFICATE, NEXT_KEY, SERVING_CERTIFICATE, SERVING_NEXT_KEY, SETTINGS, LOCK] {
             self.remove(name)?;
             self.remove(&format!("{name}.new"))?;
         }

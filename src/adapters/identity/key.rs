@@ -1,29 +1,36 @@
 //! The key of the next certificate, and the request for it.
 
 use super::directory::Directory;
-use super::{CERTIFICATE, NEXT_KEY, store};
+use super::{certificate_file, next_key_file, store};
 use crate::api::cluster::bootstrap::sha256;
-use crate::api::cluster::certificate::{ORGANIZATION, Request, common_name, request_name};
+use crate::api::cluster::certificate::{ORGANIZATION, Purpose, Request, common_name, request_name};
+use crate::api::cluster::requests::Signer;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PublicKeyData as _};
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PublicKeyData as _, SanType};
 
 impl Directory {
-    /// The request for the certificate of the node with the next key. The key is made if there is none, and is on the disk when the
+    /// The request for a certificate of the node with the next key. The key is made if there is none, and is on the disk when the
     /// function returns.
     ///
     /// # Errors
-    /// The file system reports an error, or there are no random numbers. The error contains nothing of the key.
-    pub fn request(&self, node: &str) -> Result<Request, String> {
+    /// The file system reports an error, there are no random numbers, or a name cannot be in a certificate. The error contains
+    /// nothing of the key.
+    pub fn request(&self, node: &str, purpose: &Purpose) -> Result<Request, String> {
+        self.create()?;
+        let signer = purpose.signer();
         // After a kill between the last two steps of `store`, the key belongs to the certificate in use.
-        let in_use = self.read(CERTIFICATE)?.unwrap_or_default();
-        let kept = self.read(NEXT_KEY)?.filter(|pem| !in_use.ends_with(pem)).and_then(|pem| store::read_key(&pem));
+        let in_use = self.read(certificate_file(signer))?.unwrap_or_default();
+        let kept = self
+            .read(next_key_file(signer))?
+            .filter(|pem| !in_use.ends_with(pem))
+            .and_then(|pem| store::read_key(&pem));
         let key = match kept {
             Some(key) => key,
             // A damaged file is of no use.
             None => {
                 let key = KeyPair::generate().map_err(|e| format!("failed to generate a key: {e}"))?;
-                self.write(NEXT_KEY, key.serialize_pem().as_bytes())?;
+                self.write(next_key_file(signer), key.serialize_pem().as_bytes())?;
                 key
             }
         };
@@ -31,11 +38,21 @@ impl Directory {
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::OrganizationName, ORGANIZATION);
         params.distinguished_name.push(DnType::CommonName, common_name(node));
-        let request = params.serialize_request(&key).and_then(|request| request.pem());
-        let request = request.map_err(|e| format!("failed to make a certificate request: {e}"))?;
-        // A signature of ECDSA is random, so the name depends on the key and the subject.
+        // A signature of ECDSA is random, so the name depends on the key and the content.
         let mut of = key.subject_public_key_info();
         of.extend_from_slice(node.as_bytes());
+        if let Purpose::Serving(names) = purpose {
+            for name in &names.dns {
+                let text = name.as_str().try_into();
+                let text = text.map_err(|e| format!("{name:?} cannot be in a certificate: {e}"))?;
+                params.subject_alt_names.push(SanType::DnsName(text));
+            }
+            params.subject_alt_names.extend(names.addresses.iter().map(|address| SanType::IpAddress(*address)));
+            let addresses = names.addresses.iter().map(ToString::to_string);
+            names.dns.iter().cloned().chain(addresses).for_each(|name| of.extend(format!("\n{name}").into_bytes()));
+        }
+        let request = params.serialize_request(&key).and_then(|request| request.pem());
+        let request = request.map_err(|e| format!("failed to make a certificate request: {e}"))?;
         Ok(Request { name: request_name(&sha256(&of)), request: STANDARD.encode(request) })
     }
 
@@ -43,7 +60,7 @@ impl Directory {
     ///
     /// # Errors
     /// The file system reports an error.
-    pub fn forget_key(&self) -> Result<(), String> {
-        self.remove(NEXT_KEY)
+    pub fn forget_key(&self, signer: Signer) -> Result<(), String> {
+        self.remove(next_key_file(signer))
     }
 }

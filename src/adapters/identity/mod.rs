@@ -1,11 +1,13 @@
 //! The identity of this machine as a node of a cluster, in `<root>/cluster` (mode 0700): the files of `wherry join`, and the
-//! replacement of the certificate while the node runs.
+//! certificates that the cluster issues while the node runs.
 //!
 //! | file | content |
 //! |---|---|
 //! | `kubeconfig` | the server, its CA, and the name of the next file |
 //! | `client.pem` | the client certificate and its key |
-//! | `next.key` | a key whose certificate was requested and has not arrived |
+//! | `next.key` | a key whose client certificate was requested and has not arrived |
+//! | `serving.pem` | the certificate of the node's server (`serverTLSBootstrap`) and its key |
+//! | `serving-next.key` | a key whose serving certificate was requested and has not arrived |
 //! | `kubelet.yaml` | the settings of the cluster's KubeletConfiguration that count here |
 //! | `lock` | excludes two concurrent joins |
 //!
@@ -16,21 +18,42 @@
 mod directory;
 mod key;
 mod kubeconfig;
+mod serving;
 mod store;
 #[cfg(test)]
 mod tests;
 
 pub use directory::{Directory, is_managed};
 pub use kubeconfig::NodeKubeconfig;
-pub use store::{Renewed, import, store};
+pub use serving::{Found, Serving, serving, serving_in_use};
+pub use store::{import, store, validity};
 
+use crate::api::cluster::requests::Signer;
 use std::path::{Path, PathBuf};
 
 const KUBECONFIG: &str = "kubeconfig";
 const CERTIFICATE: &str = "client.pem";
 const NEXT_KEY: &str = "next.key";
+const SERVING_CERTIFICATE: &str = "serving.pem";
+const SERVING_NEXT_KEY: &str = "serving-next.key";
 const SETTINGS: &str = "kubelet.yaml";
 const LOCK: &str = "lock";
+
+/// The name of the file with a certificate and its key.
+fn certificate_file(signer: Signer) -> &'static str {
+    match signer {
+        Signer::Client => CERTIFICATE,
+        Signer::Serving => SERVING_CERTIFICATE,
+    }
+}
+
+/// The name of the file with the key of the next certificate.
+fn next_key_file(signer: Signer) -> &'static str {
+    match signer {
+        Signer::Client => NEXT_KEY,
+        Signer::Serving => SERVING_NEXT_KEY,
+    }
+}
 
 /// The directory below a root directory.
 pub fn directory(root: &Path) -> PathBuf {

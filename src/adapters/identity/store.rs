@@ -1,8 +1,9 @@
 //! Stores a certificate after a check that it is the one that was requested.
 
 use super::directory::Directory;
-use super::{CERTIFICATE, NEXT_KEY};
-use crate::api::cluster::certificate::{ORGANIZATION, common_name};
+use super::{certificate_file, next_key_file};
+use crate::api::cluster::certificate::{ORGANIZATION, Validity, common_name};
+use crate::api::cluster::requests::Signer;
 use crate::net::x509;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,33 +13,49 @@ use rustls::crypto::ring::sign::any_supported_type;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// A certificate that was stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Renewed {
-    pub not_before: Timestamp,
-    pub not_after: Timestamp,
+pub fn validity(certificate: &x509::Certificate) -> Validity {
+    Validity { not_before: certificate.not_before.into(), not_after: certificate.not_after.into() }
 }
 
-/// Stores the certificate for the next key, with the key in the same file, and forgets the next key.
+/// Stores the certificate for the next key, with the key in the same file, and forgets the next key. Returns the certificate.
 ///
 /// # Errors
 /// It is not a certificate of this node for that key, or the file system reports an error. The certificate in use stays.
-pub fn store(directory: &Directory, node: &str, chain: &str) -> Result<Renewed, String> {
-    let key = directory.read(NEXT_KEY)?.ok_or("the key of the certificate does not exist any more")?;
-    let renewed = put(directory, node, chain.as_bytes(), &key)?;
-    directory.remove(NEXT_KEY)?;
-    Ok(renewed)
+pub fn store(directory: &Directory, node: &str, signer: Signer, chain: &str) -> Result<x509::Certificate, String> {
+    let key = directory.read(next_key_file(signer))?.ok_or("the key of the certificate does not exist any more")?;
+    let stored = put(directory, node, signer, chain.as_bytes(), &key)?;
+    directory.remove(next_key_file(signer))?;
+    Ok(stored)
 }
 
-/// Stores a certificate and a key that were given.
+/// Stores a client certificate and a key that were given. Returns the certificate.
 ///
 /// # Errors
 /// As `store`.
-pub fn import(directory: &Directory, node: &str, chain: &[u8], key: &[u8]) -> Result<Renewed, String> {
-    put(directory, node, chain, key)
+pub fn import(directory: &Directory, node: &str, chain: &[u8], key: &[u8]) -> Result<x509::Certificate, String> {
+    put(directory, node, Signer::Client, chain, key)
 }
 
-fn put(directory: &Directory, node: &str, chain: &[u8], key: &[u8]) -> Result<Renewed, String> {
+fn put(
+    directory: &Directory,
+    node: &str,
+    signer: Signer,
+    chain: &[u8],
+    key: &[u8],
+) -> Result<x509::Certificate, String> {
+    let certificate = check(node, chain, key)?;
+    if certificate.not_after < Timestamp::now() {
+        return Err(format!("the certificate expired at {:.0}", certificate.not_after));
+    }
+    let mut both = certificates(chain);
+    both.extend_from_slice(key);
+    directory.write(certificate_file(signer), &both)?;
+    Ok(certificate)
+}
+
+/// # Errors
+/// It is not a certificate of this node for this key.
+pub(super) fn check(node: &str, chain: &[u8], key: &[u8]) -> Result<x509::Certificate, String> {
     let first = CertificateDer::from_pem_slice(chain).map_err(|_| "the certificate is not in PEM")?;
     let certificate = x509::read(&first).map_err(|e| e.to_string())?;
     let name = common_name(node);
@@ -54,13 +71,7 @@ fn put(directory: &Directory, node: &str, chain: &[u8], key: &[u8]) -> Result<Re
     if public.is_none_or(|public| *public != *certificate.public_key) {
         return Err("the certificate belongs to another key".to_owned());
     }
-    if certificate.not_after < Timestamp::now() {
-        return Err(format!("the certificate expired at {:.0}", certificate.not_after));
-    }
-    let mut both = certificates(chain);
-    both.extend_from_slice(key);
-    directory.write(CERTIFICATE, &both)?;
-    Ok(Renewed { not_before: certificate.not_before, not_after: certificate.not_after })
+    Ok(certificate)
 }
 
 /// Only the certificates of a PEM text: the file of a kubelet contains the key, too.

@@ -1,10 +1,14 @@
-//! The certificate of a node: the names that its request must have, and the answers to it.
+//! The certificates of a node: the names that their requests must have, and the answers to them.
 
+use super::node::Address;
 use super::request::ApiResponse;
+use super::requests::Signer;
 use crate::api::time::Wall;
 use k8s_openapi::ByteString;
 use serde::Serialize;
 use serde_json::Value;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 /// The organization of every node, to which the Node authorizer applies.
 pub const ORGANIZATION: &str = "system:nodes";
@@ -12,6 +16,45 @@ pub const ORGANIZATION: &str = "system:nodes";
 /// The common name of a node's certificate.
 pub fn common_name(node: &str) -> String {
     format!("system:node:{node}")
+}
+
+/// The certificate that a request is for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub enum Purpose {
+    /// The credential of the node at the API server.
+    Client,
+    /// The certificate of the node's server, for these names.
+    Serving(ServingNames),
+}
+
+impl Purpose {
+    pub fn signer(&self) -> Signer {
+        match self {
+            Purpose::Client => Signer::Client,
+            Purpose::Serving(_) => Signer::Serving,
+        }
+    }
+}
+
+/// The names under which clients reach the node's server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ServingNames {
+    pub dns: BTreeSet<String>,
+    pub addresses: BTreeSet<IpAddr>,
+}
+
+impl ServingNames {
+    /// The addresses that the node reports.
+    pub fn of(addresses: &[Address]) -> ServingNames {
+        let mut names = ServingNames::default();
+        for Address { address, .. } in addresses {
+            match address.parse() {
+                Ok(address) => names.addresses.insert(address),
+                Err(_) => names.dns.insert(address.clone()),
+            };
+        }
+        names
+    }
 }
 
 /// The name of the request with this hash. The same request has the same name, so that a repeated one finds the first one.
@@ -30,14 +73,47 @@ pub struct Request {
     pub request: String,
 }
 
-/// The certificate with which the node identifies itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Validity {
     pub not_before: Wall,
     /// The last second.
     pub not_after: Wall,
-    /// `wherry join` has written the files, so that Wherry may replace them.
-    pub is_managed: bool,
+}
+
+/// A certificate that the node has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub enum InUse {
+    /// `is_managed`: `wherry join` has written the files, so that Wherry may replace them.
+    Client { validity: Validity, is_managed: bool },
+    /// For these names.
+    Serving { validity: Validity, names: ServingNames },
+}
+
+impl InUse {
+    pub fn validity(&self) -> Validity {
+        match self {
+            InUse::Client { validity, .. } | InUse::Serving { validity, .. } => *validity,
+        }
+    }
+
+    /// Wherry may replace it.
+    pub fn is_managed(&self) -> bool {
+        match self {
+            InUse::Client { is_managed, .. } => *is_managed,
+            InUse::Serving { .. } => true,
+        }
+    }
+
+    /// It has all that is wanted. As in a kubelet, more names do no harm.
+    pub fn covers(&self, wanted: &Purpose) -> bool {
+        match (self, wanted) {
+            (InUse::Client { .. }, Purpose::Client) => true,
+            (InUse::Serving { names, .. }, Purpose::Serving(wanted)) => {
+                names.dns.is_superset(&wanted.dns) && names.addresses.is_superset(&wanted.addresses)
+            }
+            _ => false,
+        }
+    }
 }
 
 /// The state of a certificate signing request.
@@ -124,6 +200,22 @@ mod tests {
             let response = ApiResponse { status: 200, retry_after: None, body: body.as_bytes().to_vec() };
             assert!(progress(&response).is_err(), "{body}");
         }
+    }
+
+    #[test]
+    fn a_serving_certificate_has_the_addresses_of_the_node() {
+        let address = |kind: &str, address: &str| Address { kind: kind.into(), address: address.into() };
+        let of = |addresses: &[Address]| Purpose::Serving(ServingNames::of(addresses));
+        let reported = [address("InternalIP", "10.0.0.7"), address("InternalIP", "fd00::7"), address("Hostname", "n1")];
+        let Purpose::Serving(names) = of(&reported) else { panic!("another purpose") };
+        assert_eq!(names.dns, ["n1".to_owned()].into());
+        assert_eq!(names.addresses, ["10.0.0.7".parse().unwrap(), "fd00::7".parse().unwrap()].into());
+        let validity = Validity { not_before: Wall(1), not_after: Wall(2) };
+        let serving = InUse::Serving { validity, names };
+        assert!(serving.covers(&of(&reported)) && serving.covers(&of(&reported[1..])));
+        assert!(!serving.covers(&of(&[address("InternalIP", "10.0.0.8")])));
+        assert!(!serving.covers(&of(&[address("Hostname", "n2")])));
+        assert!(!serving.covers(&Purpose::Client));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::paths::{self, LEASES, NODES, namespaced, object, with_query};
 use super::request::{ApiRequest, Content, Method, Reading};
 use crate::api::names::{FullName, Uid};
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -113,8 +114,8 @@ impl Token<'_> {
     }
 }
 
-/// The use of a certificate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The use of a certificate, which selects its signer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Signer {
     /// The node's client certificate: its credential.
     Client,

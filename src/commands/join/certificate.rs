@@ -3,7 +3,7 @@
 use super::discovery::NEW_TOKEN;
 use crate::adapters::api_server::Blocking;
 use crate::adapters::identity::Directory;
-use crate::api::cluster::certificate::{Progress, Request, progress};
+use crate::api::cluster::certificate::{Progress, Purpose, Request, progress};
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::requests::{self, Signer};
 use crate::api::cluster::status::{Failure as Cause, Refusal};
@@ -62,7 +62,7 @@ fn call(api: &mut Blocking, request: crate::api::cluster::request::ApiRequest) -
 /// # Errors
 /// The request is refused, denied, or not approved in time.
 pub(super) fn get(api: &mut Blocking, directory: &Directory, node: &str, timeout: Duration) -> Result<String, Failed> {
-    let request = directory.request(node).map_err(Failed::Other)?;
+    let request = directory.request(node, &Purpose::Client).map_err(Failed::Other)?;
     let name = request.name.clone();
     let (begin, mut printed, mut made) = (Instant::now(), false, false);
     let mut trouble = None;
@@ -124,7 +124,7 @@ pub(super) fn get(api: &mut Blocking, directory: &Directory, node: &str, timeout
 
 /// The next join makes another request.
 fn refused(directory: &Directory, request: &Request, why: &str) -> Failed {
-    let forgotten = directory.forget_key().err().map(|e| format!("; {e}")).unwrap_or_default();
+    let forgotten = directory.forget_key(Signer::Client).err().map(|e| format!("; {e}")).unwrap_or_default();
     Failed::Other(format!(
         "the certificate request {} was {why}; run wherry join again for a new request{forgotten}",
         request.name

@@ -21,7 +21,7 @@ use crate::adapters::api_server::{Blocking, Contents, Credentials, User};
 use crate::adapters::identity::{self, Directory, NodeKubeconfig};
 use crate::api::cluster::certificate::common_name;
 use crate::api::cluster::request::ApiResponse;
-use crate::api::cluster::requests;
+use crate::api::cluster::requests::{self, Signer};
 use crate::api::cluster::status::{Failure as Cause, Refusal};
 use crate::commands::output::{Failure, print_message, shown};
 use crate::config::{self, cluster, registration};
@@ -116,6 +116,9 @@ impl Cluster {
         // This also shows whether the server accepts the credential, before anything is written.
         let settings = read_settings(&mut api, credential)?;
         let _lock = directory.lock()?;
+        if !was_joined {
+            directory.remove_serving()?;
+        }
         let stored = self.store(&mut api, directory, node, timeout, settings.as_deref());
         if !was_joined && matches!(stored, Err(Failed::Other(_))) {
             // Nothing of a failed join stays. (A request that waits for its approval is not a failure: its key stays.)
@@ -153,7 +156,7 @@ impl Cluster {
             User::Certificate { chain, key } => identity::import(directory, node, chain, key)?,
             User::Token(_) | User::Anonymous => {
                 let chain = certificate::get(api, directory, node, timeout)?;
-                identity::store(directory, node, &chain)?
+                identity::store(directory, node, Signer::Client, &chain)?
             }
         };
         match settings {

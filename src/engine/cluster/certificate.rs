@@ -1,12 +1,14 @@
-//! The renewal of the node's client certificate (C7).
+//! The certificates that the node gets from its cluster: the client certificate, which is renewed, and with `serverTLSBootstrap` the
+//! certificate of the node's server, which is requested and renewed (C7).
 //!
-//! A node that is away cannot renew its certificate, so the renewal begins after half of the lifetime; a kubelet waits for 70 to 90 %.
+//! A node that is away cannot renew its certificates, so a renewal begins after half of the lifetime; a kubelet waits for 70 to 90 %.
 //! The key is new each time. It is on the disk before its request is sent, and the name of the request follows from the key: after
-//! a lost answer, a restart or a kill, the next attempt finds the same request again.
+//! a lost answer, a restart or a kill, the next attempt finds the same request again. No controller of Kubernetes approves a
+//! serving certificate, so a request can wait for days.
 
 use super::backoff::{Backoff, Limits};
 use super::reflector::{Step, begin};
-use crate::api::cluster::certificate::{self, Progress, Request, Validity};
+use crate::api::cluster::certificate::{self, InUse, Progress, Purpose, Request};
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::requests::{self, Signer};
 use crate::api::cluster::status::{Failure, Refusal};
@@ -29,22 +31,36 @@ const RETRIES: Limits = Limits { first: Duration::from_secs(10), most: Duration:
 const DENIED: Limits = Limits { first: Duration::from_secs(600), most: Duration::from_secs(6 * 3600) };
 /// Between two looks at a request. An automatic approval takes less than a second.
 const LOOKS: Limits = Limits { first: Duration::from_secs(1), most: Duration::from_secs(300) };
+/// Without an approval in this time, none is automatic.
+const AUTOMATIC: Duration = Duration::from_secs(5);
+/// Between two looks at a request that a person approves, who waits for the result.
+const LOOKS_FOR_A_PERSON: Limits = Limits { most: Duration::from_secs(60), ..LOOKS };
 /// The wall clock, which decides whether the renewal is due, can be set at any time.
 const CLOCK: Duration = Duration::from_secs(3600);
 
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Serialize)]
 pub struct Certificate {
-    /// The certificate in use. None: not known, or the node has another kind of credential.
-    held: Option<Held>,
+    wanted: Purpose,
+    held: Held,
     renewal: Renewal,
     backoff: Backoff,
-    /// Renewals that failed.
+    /// Requests and renewals that failed.
     failures: u64,
 }
 
+/// The certificate in use.
 #[derive(Debug, Serialize)]
-struct Held {
-    validity: Validity,
+enum Held {
+    /// The files were not read yet.
+    Unknown,
+    /// There is none. As a client, the node has another kind of credential.
+    Missing,
+    Present(Box<Present>),
+}
+
+#[derive(Debug, Serialize)]
+struct Present {
+    in_use: InUse,
     renew: Wall,
     expiry: Expiry,
 }
@@ -70,18 +86,29 @@ enum Renewal {
         op: OpId,
         request: Request,
     },
-    /// Not issued yet.
-    Waiting {
-        name: String,
-        looks: Backoff,
-    },
+    Waiting(Pending),
     Reading {
         op: OpId,
-        name: String,
-        looks: Backoff,
+        pending: Pending,
     },
     /// The adapter stores the certificate.
     Storing(OpId),
+}
+
+/// A request at the server that is not issued yet.
+#[derive(Clone, Debug, Serialize)]
+struct Pending {
+    name: String,
+    looks: Backoff,
+    approval: Approval,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+enum Approval {
+    /// It can be automatic.
+    Expected { since: Boot },
+    /// An event has named the command for it.
+    Announced,
 }
 
 impl Default for Renewal {
@@ -91,37 +118,94 @@ impl Default for Renewal {
 }
 
 impl Certificate {
+    pub fn new(wanted: Purpose) -> Certificate {
+        Certificate {
+            wanted,
+            held: Held::Unknown,
+            renewal: Renewal::default(),
+            backoff: Backoff::default(),
+            failures: 0,
+        }
+    }
+
+    pub fn signer(&self) -> Signer {
+        self.wanted.signer()
+    }
+
+    /// The node has other addresses, for example.
+    pub fn want(&mut self, wanted: Purpose) {
+        if self.wanted == wanted {
+            return;
+        }
+        self.wanted = wanted;
+        match &mut self.renewal {
+            Renewal::Idle { look, .. } => *look = Boot(0),
+            // The request is for the old ones.
+            Renewal::Made(_) | Renewal::Waiting(_) => self.renewal = Renewal::default(),
+            // The certificate will lack the new ones, and another one follows.
+            Renewal::Making(_) | Renewal::Posting { .. } | Renewal::Reading { .. } | Renewal::Storing(_) => {}
+        }
+    }
+
     pub fn failures(&self) -> u64 {
         self.failures
     }
 
-    /// The last second of the certificate in use.
-    pub fn not_after(&self) -> Option<Wall> {
-        self.held.as_ref().map(|held| held.validity.not_after)
+    fn present(&self) -> Option<&Present> {
+        match &self.held {
+            Held::Present(present) => Some(present),
+            Held::Unknown | Held::Missing => None,
+        }
     }
 
-    /// The certificate of the credentials that were read.
-    pub fn observed(&mut self, validity: Option<Validity>, rng: &mut Rng) {
-        if self.held.as_ref().map(|held| held.validity) == validity {
+    /// The last second of the certificate in use.
+    pub fn not_after(&self) -> Option<Wall> {
+        self.present().map(|present| present.in_use.validity().not_after)
+    }
+
+    fn kind(&self) -> &'static str {
+        match self.wanted {
+            Purpose::Client => "client",
+            Purpose::Serving(_) => "serving",
+        }
+    }
+
+    /// The files were read. None: there is no certificate.
+    pub fn observed(&mut self, in_use: Option<InUse>, rng: &mut Rng) {
+        if self.present().is_some_and(|present| Some(&present.in_use) == in_use.as_ref()) {
             return;
         }
-        self.held = validity.map(|validity| {
+        self.held = in_use.map_or(Held::Missing, |in_use| {
+            let validity = in_use.validity();
             let lifetime = validity.not_after.since(validity.not_before);
             let part = BEGIN.0 * 1000 + rng.draw() % ((BEGIN.1 - BEGIN.0) * 1000);
             let renew = validity.not_before + lifetime.mul_f64(part as f64 / 100_000.0);
-            Held { validity, renew, expiry: Expiry::Ahead }
+            Held::Present(Box::new(Present { in_use, renew, expiry: Expiry::Ahead }))
         });
         if let Renewal::Idle { look, .. } = &mut self.renewal {
             *look = Boot(0);
         }
     }
 
+    /// The time from which another certificate is wanted. None: none is wanted.
+    fn due(&self) -> Option<Wall> {
+        // Every time of the clock is later.
+        const AT_ONCE: Wall = Wall(0);
+        match (&self.held, &self.wanted) {
+            (Held::Unknown, _) | (Held::Missing, Purpose::Client) => None,
+            (Held::Missing, Purpose::Serving(_)) => Some(AT_ONCE),
+            (Held::Present(present), _) if !present.in_use.is_managed() => None,
+            (Held::Present(present), wanted) if !present.in_use.covers(wanted) => Some(AT_ONCE),
+            (Held::Present(present), _) => Some(present.renew),
+        }
+    }
+
     pub fn next(&self) -> Option<Boot> {
-        self.held.as_ref().filter(|held| held.validity.is_managed)?;
+        self.due()?;
         match &self.renewal {
             Renewal::Idle { look, .. } => Some(self.backoff.at().max(*look)),
             Renewal::Made(_) => Some(self.backoff.at()),
-            Renewal::Waiting { looks, .. } => Some(looks.at()),
+            Renewal::Waiting(pending) => Some(pending.looks.at()),
             Renewal::Making(_) | Renewal::Posting { .. } | Renewal::Reading { .. } | Renewal::Storing(_) => None,
         }
     }
@@ -129,113 +213,145 @@ impl Certificate {
     /// The server answers again.
     pub fn hurry(&mut self) {
         match &mut self.renewal {
-            Renewal::Waiting { looks, .. } => looks.hurry(),
+            Renewal::Waiting(pending) => pending.looks.hurry(),
+            // Its absence was not the cause of the failure.
+            Renewal::Idle { key: Key::New, .. } => {}
             _ => self.backoff.hurry(),
         }
     }
 
     /// An expired certificate is reported once. The server does not matter for this.
     pub fn watch_expiry(&mut self, step: &mut Step<'_>) {
-        let Some(held) = self.held.as_mut().filter(|held| held.expiry == Expiry::Ahead) else { return };
-        if step.wall <= held.validity.not_after {
+        let Held::Present(present) = &mut self.held else { return };
+        let not_after = present.in_use.validity().not_after;
+        if present.expiry == Expiry::Reported || step.wall <= not_after {
             return;
         }
-        held.expiry = Expiry::Reported;
-        let at = held.validity.not_after.whole_seconds().unwrap_or_default();
-        let remedy = match held.validity.is_managed {
-            true => "run wherry join with a new token",
-            false => "renew the certificate that the kubeconfig names",
+        present.expiry = Expiry::Reported;
+        let at = not_after.whole_seconds().unwrap_or_default();
+        let message = match &present.in_use {
+            InUse::Client { is_managed, .. } => {
+                let remedy = match is_managed {
+                    true => "run wherry join with a new token",
+                    false => "renew the certificate that the kubeconfig names",
+                };
+                format!(
+                    "the client certificate of the node expired at {at}, so the API server refuses the node; pods keep \
+                     running. If the clock is right, {remedy}"
+                )
+            }
+            InUse::Serving { .. } => format!(
+                "the serving certificate of the node expired at {at}, so the node's server uses a certificate that Wherry \
+                 issues itself. If the clock is right, approve the request of the node (kubectl get csr)"
+            ),
         };
-        let message = format!(
-            "the client certificate of the node expired at {at}, so the API server refuses the node; pods keep running. If \
-             the clock is right, {remedy}"
-        );
         step.outbox.emit_node_event(Severity::Warning, Reason::CertificateExpired, message);
     }
 
     /// Begins the next action if it is due. Only while the server answers.
     pub fn step(&mut self, step: &mut Step<'_>) {
-        if self.next().is_none_or(|at| at > step.now) {
-            return;
-        }
-        let Some(held) = &self.held else { return };
+        let Some(due) = self.due().filter(|_| self.next().is_some_and(|at| at <= step.now)) else { return };
         match &mut self.renewal {
-            Renewal::Idle { look, .. } if step.wall < held.renew => {
-                *look = step.now + held.renew.since(step.wall).min(CLOCK);
+            Renewal::Idle { look, .. } if step.wall < due => {
+                *look = step.now + due.since(step.wall).min(CLOCK);
             }
             Renewal::Idle { key, .. } => {
-                let call = IdentityCall::Request { key: *key };
+                let call = IdentityCall::Request { purpose: self.wanted.clone(), key: *key };
                 let op = step.outbox.begin(Owner::Certificate, |op| Effect::Identity { op, call });
                 self.renewal = Renewal::Making(op);
             }
             Renewal::Made(request) => {
-                let body = requests::create_csr(&request.name, &request.request, Signer::Client);
+                let body = requests::create_csr(&request.name, &request.request, self.wanted.signer());
                 let op = begin(body, Some(TIMEOUT), step.outbox);
                 self.renewal = Renewal::Posting { op, request: request.clone() };
             }
-            Renewal::Waiting { name, looks } => {
-                let op = begin(requests::read_csr(name), Some(TIMEOUT), step.outbox);
-                self.renewal = Renewal::Reading { op, name: std::mem::take(name), looks: looks.clone() };
+            Renewal::Waiting(pending) => {
+                let op = begin(requests::read_csr(&pending.name), Some(TIMEOUT), step.outbox);
+                self.renewal = Renewal::Reading { op, pending: pending.clone() };
             }
             Renewal::Making(_) | Renewal::Posting { .. } | Renewal::Reading { .. } | Renewal::Storing(_) => {}
         }
     }
 
-    /// The adapter has answered.
-    pub fn done(&mut self, op: OpId, result: Result<Answer, OpError>, step: &mut Step<'_>) {
+    /// The adapter has answered. False: the operation is not one of this certificate.
+    pub fn done(&mut self, op: OpId, result: &Result<Answer, OpError>, step: &mut Step<'_>) -> bool {
         match (&self.renewal, result) {
             (Renewal::Making(of), Ok(Answer::CertificateRequest(request))) if *of == op => {
-                self.renewal = Renewal::Made(request);
+                self.renewal = Renewal::Made(request.clone());
             }
-            (Renewal::Storing(of), Ok(Answer::Certificate(validity))) if *of == op => {
-                self.renewal = Renewal::default();
-                self.backoff.succeeded();
-                self.observed(Some(validity), step.rng);
-                let until = validity.not_after.whole_seconds().unwrap_or_default();
-                let message =
-                    format!("the client certificate of the node was renewed; the new one is valid until {until}");
-                step.outbox.emit_node_event(Severity::Normal, Reason::CertificateRenewed, message);
-            }
+            (Renewal::Storing(of), Ok(Answer::Certificate(stored))) if *of == op => self.stored(stored.clone(), step),
             (Renewal::Making(of) | Renewal::Storing(of), result) if *of == op => {
-                let why = result.err().map_or_else(|| "no answer".to_owned(), |e| e.message().to_owned());
+                let why = result.as_ref().err().map_or("no answer", |e| e.message());
                 // The stored request may be the reason.
-                self.failed(&why, Key::New, RETRIES, step);
+                self.failed(why, Key::New, RETRIES, step);
             }
-            _ => {}
+            _ => return false,
         }
+        true
+    }
+
+    fn stored(&mut self, stored: InUse, step: &mut Step<'_>) {
+        let is_first = self.present().is_none();
+        let until = stored.validity().not_after.whole_seconds().unwrap_or_default();
+        let is_complete = stored.covers(&self.wanted);
+        self.observed(Some(stored), step.rng);
+        if !is_complete {
+            // Another request at once would get the same certificate.
+            return self.failed("the new one lacks a name or an address of the node", Key::New, DENIED, step);
+        }
+        self.renewal = Renewal::default();
+        self.backoff.succeeded();
+        let kind = self.kind();
+        let (reason, message) = match is_first {
+            true => (
+                Reason::CertificateIssued,
+                format!("the cluster has issued the {kind} certificate of the node, which is valid until {until}"),
+            ),
+            false => (
+                Reason::CertificateRenewed,
+                format!("the {kind} certificate of the node was renewed; the new one is valid until {until}"),
+            ),
+        };
+        step.outbox.emit_node_event(Severity::Normal, reason, message);
     }
 
     /// A request has ended. False: it is not one of the certificate.
     pub fn ended(&mut self, op: OpId, result: &Result<ApiResponse, ApiError>, step: &mut Step<'_>) -> bool {
-        let (name, looks) = match &self.renewal {
-            Renewal::Posting { op: of, request } if *of == op => (request.name.clone(), None),
-            Renewal::Reading { op: of, name, looks } if *of == op => (name.clone(), Some(looks.clone())),
+        let (pending, was_read) = match &self.renewal {
+            Renewal::Posting { op: of, request } if *of == op => {
+                let approval = Approval::Expected { since: step.now };
+                (Pending { name: request.name.clone(), looks: Backoff::default(), approval }, false)
+            }
+            Renewal::Reading { op: of, pending } if *of == op => (pending.clone(), true),
             _ => return false,
         };
         let response = match result {
             Ok(response) => response,
             // The state of the request is not known.
             Err(ApiError::NotSent(_) | ApiError::Unknown(_) | ApiError::TooLarge(_)) => {
-                self.wait(name, looks, step);
+                self.wait(pending, step);
                 return true;
             }
         };
-        match (Refusal::of(response), looks.is_some()) {
+        match (Refusal::of(response), was_read) {
             (None, _) => match certificate::progress(response) {
                 Ok(Progress::Issued(chain)) => {
-                    let call = IdentityCall::Store { chain };
+                    let call = IdentityCall::Store { signer: self.signer(), chain };
                     let op = step.outbox.begin(Owner::Certificate, |op| Effect::Identity { op, call });
                     self.renewal = Renewal::Storing(op);
                 }
-                Ok(Progress::Pending) => self.wait(name, looks, step),
+                Ok(Progress::Pending) => {
+                    let pending = self.announce(pending, step);
+                    self.wait(pending, step);
+                }
                 Ok(Progress::Refused(why)) => {
-                    self.failed(&format!("the request {name} was {why}"), Key::New, DENIED, step);
+                    self.failed(&format!("the request {} was {why}", pending.name), Key::New, DENIED, step);
                 }
                 Err(why) => {
                     self.failed(&format!("the API server's answer is unusable: {why}"), Key::Kept, RETRIES, step)
                 }
             },
-            (Some(refusal), false) if refusal.failure == Failure::AlreadyExists => self.wait(name, None, step),
+            (Some(refusal), false) if refusal.failure == Failure::AlreadyExists => self.wait(pending, step),
             // It was not made, or was removed unapproved after a day: it is made again.
             (Some(refusal), true) if refusal.failure == Failure::NotFound => {
                 self.renewal = Renewal::default();
@@ -248,23 +364,45 @@ impl Certificate {
         true
     }
 
+    /// Once for each request, an event names the command for the approval.
+    fn announce(&self, pending: Pending, step: &mut Step<'_>) -> Pending {
+        match pending.approval {
+            Approval::Expected { since } if step.now.since(since) >= AUTOMATIC => {
+                let (kind, name) = (self.kind(), &pending.name);
+                let message = format!(
+                    "the request for the {kind} certificate of the node waits for its approval; to approve it: kubectl \
+                     certificate approve {name}"
+                );
+                step.outbox.emit_node_event(Severity::Warning, Reason::CertificateNotApproved, message);
+                Pending { approval: Approval::Announced, ..pending }
+            }
+            Approval::Expected { .. } | Approval::Announced => pending,
+        }
+    }
+
     /// Looks at the request again later.
-    fn wait(&mut self, name: String, looks: Option<Backoff>, step: &mut Step<'_>) {
-        let mut looks = looks.unwrap_or_default();
-        looks.failed(LOOKS, step.now, step.rng);
-        self.renewal = Renewal::Waiting { name, looks };
+    fn wait(&mut self, mut pending: Pending, step: &mut Step<'_>) {
+        let limits = match self.wanted {
+            Purpose::Client => LOOKS,
+            Purpose::Serving(_) => LOOKS_FOR_A_PERSON,
+        };
+        pending.looks.failed(limits, step.now, step.rng);
+        self.renewal = Renewal::Waiting(pending);
     }
 
     fn failed(&mut self, why: &str, key: Key, limits: Limits, step: &mut Step<'_>) {
         self.failures += 1;
         self.backoff.failed(limits, step.now, step.rng);
         self.renewal = Renewal::Idle { key, look: Boot(0) };
-        let until = self.not_after().and_then(Wall::whole_seconds).unwrap_or_default();
+        let kind = self.kind();
+        let what = match self.not_after().and_then(Wall::whole_seconds) {
+            Some(until) => {
+                format!("the {kind} certificate of the node, which is valid until {until}, was not renewed")
+            }
+            None => format!("the {kind} certificate of the node was not issued"),
+        };
         let minutes = self.backoff.at().since(step.now).as_secs() / 60;
-        let message = format!(
-            "the client certificate of the node, which is valid until {until}, was not renewed: {why}; the next attempt is in \
-             {minutes} min"
-        );
+        let message = format!("{what}: {why}; the next attempt is in {minutes} min");
         step.outbox.emit_node_event(Severity::Warning, Reason::CertificateNotRenewed, message);
     }
 }

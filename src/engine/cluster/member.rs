@@ -1,8 +1,8 @@
 //! The node as a member of a cluster: owns the machines of this directory, and passes each answer to its machine.
 
-use super::access::Policy;
 use super::backoff::{Backoff, CONNECTION};
 use super::certificate::Certificate;
+use super::certificates::Certificates;
 use super::data::Data;
 use super::diary::Diary;
 use super::lease::{Lease, Renewal};
@@ -26,6 +26,7 @@ use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::service_token;
 use crate::api::time::{Boot, Now};
+use crate::engine::config::ClusterConfig;
 use crate::engine::effect::{Effect, Severity, TimerKey};
 use crate::engine::op::{OpError, OpId};
 use crate::engine::outbox::Outbox;
@@ -54,7 +55,7 @@ pub struct Member {
     node: Node,
     pub own: OwnNode,
     lease: Lease,
-    pub certificate: Certificate,
+    pub certificates: Certificates,
     pub pods: Pods,
     pub data: Data,
     pub tokens: Tokens,
@@ -103,13 +104,13 @@ enum Server {
 }
 
 impl Member {
-    pub fn new(node: &str, reviews: Policy) -> Member {
+    pub fn new(node: &str, config: &ClusterConfig) -> Member {
         Member {
             server: Server::Answers,
             node: Node::default(),
             own: OwnNode::new(node),
             lease: Lease::default(),
-            certificate: Certificate::default(),
+            certificates: Certificates::new(node, config),
             pods: Pods::new(node),
             data: Data::default(),
             tokens: Tokens::default(),
@@ -117,7 +118,7 @@ impl Member {
             reports: Reports::default(),
             diary: Diary::new(node),
             labels: Labels::AsBefore,
-            reviews: Reviews::new(node, reviews),
+            reviews: Reviews::new(node, config.reviews.clone()),
             port: 0,
             health: Health::default(),
             images: Vec::new(),
@@ -152,7 +153,7 @@ impl Member {
 
     /// Reports what has ended by itself.
     pub fn expire(&mut self, step: &mut Step<'_>) {
-        self.certificate.watch_expiry(step);
+        self.certificates.iter_mut().for_each(|certificate| certificate.watch_expiry(step));
         self.tokens.expire(step.now, step.outbox);
     }
 
@@ -177,7 +178,7 @@ impl Member {
         }
         let Some(uid) = self.node.uid() else { return };
         self.lease.step(name, uid, step);
-        self.certificate.step(step);
+        self.certificates.iter_mut().for_each(|certificate| certificate.step(step));
         self.own.reflector.step(step);
         self.pods.reflector.step(step);
         self.pods.mirrors.step(statics, name, uid, step);
@@ -196,7 +197,7 @@ impl Member {
             Server::Answers => [
                 self.node.next(),
                 self.lease.next(),
-                self.certificate.next(),
+                self.certificates.iter().filter_map(Certificate::next).min(),
                 self.own.next(),
                 self.pods.reflector.next(),
                 self.data.next(),
@@ -285,7 +286,7 @@ impl Member {
                 self.observe(observed, step);
             }
         } else {
-            let _ = self.certificate.ended(op, result, step)
+            let _ = self.certificates.iter_mut().any(|certificate| certificate.ended(op, result, step))
                 || self.data.ended(op, result, step)
                 || self.tokens.ended(op, result, step)
                 || self.lists.ended(op, result, step)
@@ -408,7 +409,7 @@ impl Member {
         self.server = Server::Answers;
         self.reported = None;
         self.lease.hurry();
-        self.certificate.hurry();
+        self.certificates.iter_mut().for_each(Certificate::hurry);
         self.own.reflector.hurry();
         self.pods.reflector.hurry();
         self.pods.mirrors.hurry();

@@ -8,6 +8,7 @@ pub mod access;
 pub mod backoff;
 pub mod cache;
 pub mod certificate;
+pub mod certificates;
 pub mod data;
 pub mod diary;
 pub mod lease;

@@ -4,9 +4,7 @@
 use super::Engine;
 use crate::api::cluster::diary::{Entry, Subject};
 use crate::api::cluster::mirror;
-use crate::api::cluster::node::{
-    self, Address, Condition, NodeInfo, NodeReport, Pressure, RuntimeHandler, may_set_label,
-};
+use crate::api::cluster::node::{self, Condition, NodeInfo, NodeReport, Pressure, RuntimeHandler, may_set_label};
 use crate::api::cluster::outlook::Outlook;
 use crate::api::cluster::pod_object::Rejection;
 use crate::api::cluster::pod_status;
@@ -18,7 +16,7 @@ use crate::api::pod::Pod;
 use crate::api::runtime_features::HandlerFeatures;
 use crate::api::time::Wall;
 use crate::engine::cluster::Cluster;
-use crate::engine::cluster::certificate::Certificate;
+use crate::engine::cluster::certificates::Certificates;
 use crate::engine::cluster::member::{Health, Member};
 use crate::engine::cluster::pods::{Bound, Seen};
 use crate::engine::cluster::reflector::Step;
@@ -59,8 +57,10 @@ impl Engine {
                 self.pods_seen(seen, false);
             }
             ApiEvent::Done { op, result } => self.api_answered(op, &result),
-            ApiEvent::Certificate(validity) => {
-                self.with_member(|member, step| member.certificate.observed(validity, step.rng));
+            ApiEvent::Certificate(signer, in_use) => {
+                self.with_member(|member, step| {
+                    member.certificates.of(signer).map(|certificate| certificate.observed(in_use, step.rng))
+                });
             }
         }
         if self.with_member(|member, _| member.take_changed_labels()) == Some(true) {
@@ -107,14 +107,14 @@ impl Engine {
         Some(member.outlook(pod, self.now.boot))
     }
 
-    /// The client certificate of a node of a cluster.
-    pub fn certificate(&self) -> Option<&Certificate> {
-        self.cluster.member().map(|member| &member.certificate)
+    /// The certificates of a node of a cluster.
+    pub fn certificates(&self) -> Option<&Certificates> {
+        self.cluster.member().map(|member| &member.certificates)
     }
 
-    /// The files of the node's certificate were changed (C7).
-    pub(super) fn identity_done(&mut self, op: OpId, result: Result<Answer, OpError>) {
-        self.with_member(|member, step| member.certificate.done(op, result, step));
+    /// The files of a certificate of the node were changed (C7).
+    pub(super) fn identity_done(&mut self, op: OpId, result: &Result<Answer, OpError>) {
+        self.with_member(|member, step| member.certificates.iter_mut().any(|c| c.done(op, result, step)));
     }
 
     /// W9: pods that wait for a ConfigMap, a Secret or a token continue, and volumes get the new files.
@@ -328,11 +328,10 @@ impl Engine {
     fn node_report(&self) -> NodeReport {
         let node = &self.config.node;
         let cluster = self.config.cluster.clone().unwrap_or_default();
-        let address = |kind: &str, address: &str| Address { kind: kind.to_owned(), address: address.to_owned() };
-        let internal = cluster.addresses.iter().map(|ip| address("InternalIP", ip));
         let Health { runtime, why_not, pressures, port } =
             self.cluster.member().map(|member| member.health.clone()).unwrap_or_default();
         let pressure = |of, condition| Condition::pressure(of, pressures.contains(&condition));
+        let addresses = cluster.reported_addresses(&node.name);
         let info = NodeInfo { container_runtime_version: runtime, ..cluster.info };
         NodeReport {
             name: node.name.clone(),
@@ -342,7 +341,7 @@ impl Engine {
                 .filter(|(key, _)| may_set_label(key))
                 .map(|(k, v)| (k.clone(), v.clone()))
                 .collect(),
-            addresses: internal.chain([address("Hostname", &node.name)]).collect(),
+            addresses,
             capacity: node.capacity.clone(),
             allocatable: node.allocatable.clone(),
             conditions: vec![

@@ -124,7 +124,7 @@ impl Engine {
             shutdown: Shutdown::new(config.shutdown.clone()),
             cordon: Cordon::default(),
             cluster: match &config.cluster {
-                Some(cluster) => Cluster::Member(Box::new(Member::new(&config.node.name, cluster.reviews.clone()))),
+                Some(cluster) => Cluster::Member(Box::new(Member::new(&config.node.name, cluster))),
                 None => Cluster::Standalone,
             },
             admission: NodeAdmission::default(),
@@ -141,6 +141,9 @@ impl Engine {
         self.pleg.reads.set_limit(config.parallel_reads);
         if self.config.credential_providers != config.credential_providers {
             self.provider_cache.clear();
+        }
+        if let (Some(member), Some(cluster)) = (self.cluster.member_mut(), &config.cluster) {
+            member.certificates.configure(&config.node.name, cluster);
         }
         let old = std::mem::take(&mut self.config);
         self.config =
@@ -278,7 +281,7 @@ impl Engine {
             Some(Owner::ImageRecord) => {}
             Some(Owner::RuntimeStatus) => self.runtime_status(result),
             Some(Owner::Cluster) => self.cluster_recorded(op, result.map(|_| ())),
-            Some(Owner::Certificate) => self.identity_done(op, result),
+            Some(Owner::Certificate) => self.identity_done(op, &result),
             Some(Owner::Cordon) => self.cordon_recorded(op, result),
             Some(Owner::Cgroups) => self.admission.cpu_weight.answered(result, &mut self.outbox),
             Some(Owner::Logind) => {

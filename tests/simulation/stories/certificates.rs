@@ -5,6 +5,7 @@ use crate::story::node_with;
 use crate::world::api_server::Approval;
 use crate::world::{S, World};
 use std::time::Duration;
+use wherry::api::cluster::requests::Signer;
 
 const HOUR: u64 = 3600;
 
@@ -12,7 +13,7 @@ const HOUR: u64 = 3600;
 fn holder() -> World {
     let mut w = World::new(cluster());
     w.history = Some(Vec::new());
-    w.has_certificate(Duration::from_secs(2 * HOUR));
+    w.has_certificate(Duration::from_secs(2 * HOUR), true);
     w.start();
     w.run(5);
     assert!(w.api.node().is_some(), "{}", w.trace());
@@ -29,18 +30,18 @@ impl World {
 fn c7_the_certificate_is_renewed_after_half_of_its_lifetime() {
     let mut w = holder();
     w.run(HOUR - 30);
-    assert_eq!((w.identity.keys, w.said("CertificateRenewed")), (0, 0), "{}", w.trace());
+    assert_eq!((w.identity.client.keys, w.said("CertificateRenewed")), (0, 0), "{}", w.trace());
     w.run(500);
-    assert_eq!((w.identity.keys, w.said("CertificateRenewed")), (1, 1), "{}", w.trace());
-    assert!(w.certificate_left() > 2 * HOUR - 500);
+    assert_eq!((w.identity.client.keys, w.said("CertificateRenewed")), (1, 1), "{}", w.trace());
+    assert!(w.certificate_left(Signer::Client) > 2 * HOUR - 500);
     assert!(w.api.events().contains(&"CertificateRenewed".to_owned()));
     // Each one after the other, with a key of its own.
     for _ in 0..24 {
         w.run(HOUR);
-        assert!(w.certificate_left() > HOUR - 500, "{}", w.trace());
+        assert!(w.certificate_left(Signer::Client) > HOUR - 500, "{}", w.trace());
     }
-    assert!((22..=25).contains(&w.identity.keys), "{}", w.identity.keys);
-    assert_eq!(w.api.certificate_requests() as u64, w.identity.keys);
+    assert!((22..=25).contains(&w.identity.client.keys), "{}", w.identity.client.keys);
+    assert_eq!(w.api.certificate_requests() as u64, w.identity.client.keys);
     w.assert_well();
 }
 
@@ -48,11 +49,10 @@ fn c7_the_certificate_is_renewed_after_half_of_its_lifetime() {
 fn c7_a_certificate_of_somebody_else_is_not_renewed() {
     let mut w = World::new(cluster());
     w.history = Some(Vec::new());
-    w.has_certificate(Duration::from_secs(2 * HOUR));
-    w.identity.in_use.as_mut().unwrap().is_managed = false;
+    w.has_certificate(Duration::from_secs(2 * HOUR), false);
     w.start();
     w.run(3 * HOUR);
-    assert_eq!((w.identity.keys, w.api.certificate_requests()), (0, 0), "{}", w.trace());
+    assert_eq!((w.identity.client.keys, w.api.certificate_requests()), (0, 0), "{}", w.trace());
     assert_eq!(w.said("CertificateExpired"), 1, "{}", w.trace());
 }
 
@@ -61,11 +61,11 @@ fn c7_a_kill_at_any_effect_loses_no_request_and_makes_no_second_one() {
     for effects in 0..14 {
         let mut w = holder();
         w.run(HOUR - 10);
-        w.until("the renewal begins", 1000, |w| w.identity.keys == 1);
+        w.until("the renewal begins", 1000, |w| w.identity.client.keys == 1);
         w.kill_after(effects, 2 * S);
         w.run(300);
-        assert_eq!((w.identity.keys, w.api.certificate_requests()), (1, 1), "{effects}: {}", w.trace());
-        assert!(w.certificate_left() > 2 * HOUR - 1000, "{effects}: {}", w.trace());
+        assert_eq!((w.identity.client.keys, w.api.certificate_requests()), (1, 1), "{effects}: {}", w.trace());
+        assert!(w.certificate_left(Signer::Client) > 2 * HOUR - 1000, "{effects}: {}", w.trace());
     }
 }
 
@@ -75,7 +75,7 @@ fn c7_without_the_server_the_renewal_waits() {
     w.run(HOUR - 60);
     w.api_away(true);
     w.run(HOUR - 300);
-    assert_eq!(w.identity.keys, 0, "{}", w.trace());
+    assert_eq!(w.identity.client.keys, 0, "{}", w.trace());
     w.api_away(false);
     w.run(15);
     assert_eq!(w.said("CertificateRenewed"), 1, "{}", w.trace());
@@ -95,7 +95,7 @@ fn c7_a_lost_answer_does_not_lose_the_request() {
     // The control plane removes the request; it is made again.
     w.api.removes_certificate_requests();
     w.run(900);
-    assert_eq!((w.api.certificate_requests(), w.identity.keys), (1, 1), "{}", w.trace());
+    assert_eq!((w.api.certificate_requests(), w.identity.client.keys), (1, 1), "{}", w.trace());
     w.api.approval = Approval::Automatic;
     w.run(600);
     assert_eq!(w.said("CertificateRenewed"), 1, "{}", w.trace());
@@ -107,10 +107,10 @@ fn c7_a_denied_request_is_followed_by_another_one_later() {
     let mut w = holder();
     w.api.approval = Approval::Denied;
     w.run(HOUR + 500);
-    assert_eq!((w.identity.keys, w.said("CertificateNotRenewed")), (1, 1), "{}", w.trace());
+    assert_eq!((w.identity.client.keys, w.said("CertificateNotRenewed")), (1, 1), "{}", w.trace());
     w.api.approval = Approval::Automatic;
     w.run(1200);
-    assert_eq!((w.identity.keys, w.said("CertificateRenewed")), (2, 1), "{}", w.trace());
+    assert_eq!((w.identity.client.keys, w.said("CertificateRenewed")), (2, 1), "{}", w.trace());
 }
 
 #[test]
@@ -141,5 +141,5 @@ fn c7_an_expired_certificate_is_reported_once() {
     // (node_with starts without a certificate: nothing is due.)
     let mut w = node_with(cluster());
     w.run(3 * HOUR);
-    assert_eq!((w.identity.keys, w.said("CertificateExpired")), (0, 0));
+    assert_eq!((w.identity.client.keys, w.said("CertificateExpired")), (0, 0));
 }

@@ -36,6 +36,7 @@ mod resize;
 mod restarts;
 mod room;
 mod sandboxes;
+mod serving_certificates;
 mod shown;
 mod shutdown;
 mod strangers;

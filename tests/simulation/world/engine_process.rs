@@ -49,8 +49,8 @@ impl World {
         self.new_engine();
         let records = self.disk.records.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
         self.step(Event::Records(records));
-        if let Some(validity) = self.identity.in_use {
-            self.step(Event::Api(ApiEvent::Certificate(Some(validity))));
+        for (signer, in_use) in self.identity.read() {
+            self.step(Event::Api(ApiEvent::Certificate(signer, in_use)));
         }
         let found = self.disk.directories.iter().map(|(uid, name)| {
             let path = format!("/pods/{uid}");

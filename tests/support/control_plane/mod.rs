@@ -69,7 +69,17 @@ pub struct ControlPlane {
     components: Mutex<Vec<Component>>,
     kubectls: AtomicU32,
     is_shared: bool,
+    nodes: NodeServers,
     _service: Service,
+}
+
+/// Whether the API server verifies the certificates of the nodes' servers.
+#[derive(Clone, Copy, PartialEq)]
+pub enum NodeServers {
+    /// As in a cluster of kubeadm.
+    NotVerified,
+    /// They must be issued by the CA of the cluster.
+    Verified,
 }
 
 impl ControlPlane {
@@ -86,6 +96,10 @@ impl ControlPlane {
 
     /// Starts a control plane and waits until it is ready. When it is dropped, its processes and files are removed.
     pub fn start(name: &str) -> ControlPlane {
+        ControlPlane::start_with(name, NodeServers::NotVerified)
+    }
+
+    pub fn start_with(name: &str, nodes: NodeServers) -> ControlPlane {
         let programs = PathBuf::from(std::env::var("WHERRY_LAB_CONTROL_PLANE").unwrap_or_default());
         assert!(programs.join(API_SERVER).exists(), "there is no control plane (make test-cluster)");
         let number = COUNT.fetch_add(1, Ordering::SeqCst);
@@ -115,6 +129,7 @@ impl ControlPlane {
             components: Mutex::new(vec![etcd]),
             kubectls: AtomicU32::new(0),
             is_shared: false,
+            nodes,
             _service: service,
         };
         plane.run_api_server();
@@ -137,7 +152,7 @@ impl ControlPlane {
 
     fn run_api_server(&self) {
         let pki = |file: &str| self.authority.path(file).display().to_string();
-        let arguments = [
+        let mut arguments = vec![
             format!("--etcd-servers={}", self.storage),
             format!("--bind-address={NODE_ADDRESS}"),
             format!("--advertise-address={NODE_ADDRESS}"),
@@ -160,6 +175,9 @@ impl ControlPlane {
             format!("--audit-log-path={}", self.audit_log().display()),
             FEATURES.to_owned(),
         ];
+        if self.nodes == NodeServers::Verified {
+            arguments.push(format!("--kubelet-certificate-authority={}", pki("ca.crt")));
+        }
         self.run(API_SERVER, &arguments);
         // The server creates the roles of nodes and controllers before it is ready.
         let ready = || self.admin.run("get --raw /readyz").code == 0;

@@ -13,14 +13,15 @@ use super::waiting::WaitingRequests;
 use super::{KubeJob, KubeWork, Machine};
 use crate::adapters::server::http::{ListenerKind, Ticket};
 use crate::agent::Agent;
+use crate::api::cluster::requests::Signer;
 use crate::api::time::{Boot, Now};
 use crate::config::Config;
 use crate::engine::control::{Request, RequestId};
-use crate::engine::event::Event;
+use crate::engine::event::{ApiEvent, Event};
 use crate::event_loop::Class;
 use crate::net::http1::Head;
 use crate::net::tls::server::Acceptor;
-use prepare::{Inputs, Material, Own, prepare};
+use prepare::{Inputs, Material, OfCluster, Own, prepare};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +40,8 @@ pub(in crate::agent) struct NodeServer {
     check: Check,
     /// The last failure of a check.
     failure: Option<String>,
+    /// The serving certificate that the engine knows.
+    of_cluster: OfCluster,
     machine: Machine,
     /// Requests for which the engine decides whether the client may make them.
     undecided: BTreeMap<Ticket, Head>,
@@ -51,6 +54,8 @@ pub(in crate::agent) struct NodeServer {
 enum Check {
     Due(Boot),
     Running,
+    /// The serving certificate was replaced meanwhile, so the result does not count.
+    Outdated,
 }
 
 /// Whether the node's server exists.
@@ -93,7 +98,7 @@ impl NodeServerState {
             NodeServerState::On(server) => {
                 let check = match server.check {
                     Check::Due(at) => Some(at),
-                    Check::Running => None,
+                    Check::Running | Check::Outdated => None,
                 };
                 check.into_iter().chain(server.waiting.next_deadline()).min()
             }
@@ -135,7 +140,12 @@ impl Agent {
 
     pub(super) fn node_server_prepared(&mut self, prepared: Result<Box<Prepared>, String>, now: Now) {
         let Some(address) = self.config.node_server() else { return };
+        let of_cluster = prepared.as_ref().ok().map(|prepared| prepared.of_cluster.clone());
         match (&mut self.node_server, prepared) {
+            (NodeServerState::On(server), _) if matches!(server.check, Check::Outdated) => {
+                server.check = Check::Due(now.boot);
+                return;
+            }
             (NodeServerState::On(server), Ok(prepared)) => {
                 if server.material != prepared.material {
                     log::info!("node-server certificates=replaced");
@@ -156,13 +166,14 @@ impl Agent {
                 server.check = Check::Due(now.boot + CHECK);
             }
             (state, Ok(prepared)) => {
-                let Prepared { acceptor, material, machine, own } = *prepared;
+                let Prepared { acceptor, material, machine, own, of_cluster: _ } = *prepared;
                 let server = NodeServer {
                     acceptor,
                     material,
                     own,
                     check: Check::Due(now.boot + CHECK),
                     failure: None,
+                    of_cluster: OfCluster::Unwanted,
                     machine,
                     undecided: BTreeMap::new(),
                     waiting: WaitingRequests::default(),
@@ -177,6 +188,33 @@ impl Agent {
                 log::error!("cannot start the node's server (port); trying again error={why:?} retry={RETRY:?}");
             }
         }
+        if let Some(found) = of_cluster {
+            self.report_serving_certificate(found);
+        }
+    }
+
+    /// Tells the engine which serving certificate was found.
+    fn report_serving_certificate(&mut self, found: OfCluster) {
+        let Some(server) = self.node_server.get().filter(|server| server.of_cluster != found) else { return };
+        server.of_cluster = found.clone();
+        let in_use = match found {
+            OfCluster::Unwanted => return,
+            OfCluster::Found(in_use) => Some(in_use),
+            OfCluster::Nothing(why) => {
+                log::info!("node-server certificate=own reason={why:?}");
+                None
+            }
+        };
+        self.events.push_back(Event::Api(ApiEvent::Certificate(Signer::Serving, in_use)));
+    }
+
+    /// New connections get the new certificate as soon as a helper has read it.
+    pub(in crate::agent) fn serving_certificate_stored(&mut self, now: Now) {
+        let Some(server) = self.node_server.get() else { return };
+        server.check = match server.check {
+            Check::Due(_) => Check::Due(now.boot),
+            Check::Running | Check::Outdated => Check::Outdated,
+        };
     }
 
     /// Tells the engine when the port begins or ceases to listen.

@@ -2,8 +2,10 @@
 
 use super::super::Machine;
 use crate::adapters::api_server::Credentials;
+use crate::adapters::identity::{self, Directory, Found};
 use crate::adapters::pki::{Authority, Names};
-use crate::config::Config;
+use crate::api::cluster::certificate::InUse;
+use crate::config::{CertificateSource, Config};
 use crate::event_loop::clock;
 use crate::foreign::{self, Links};
 use crate::net::tls::server::Acceptor;
@@ -28,7 +30,7 @@ pub(super) struct Inputs {
     names: Names,
     pub kubeconfig: PathBuf,
     client_ca: Option<PathBuf>,
-    certificate: Option<(PathBuf, PathBuf)>,
+    certificate: CertificateSource,
     own: Option<Arc<Own>>,
 }
 
@@ -53,6 +55,18 @@ pub(in crate::agent) struct Prepared {
     pub(super) material: Material,
     pub(super) machine: Machine,
     pub(super) own: Option<Arc<Own>>,
+    pub(super) of_cluster: OfCluster,
+}
+
+/// The serving certificate that the cluster has issued.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum OfCluster {
+    /// The certificate comes from elsewhere.
+    Unwanted,
+    /// It can have expired.
+    Found(InUse),
+    /// There is none, for this reason.
+    Nothing(String),
 }
 
 impl Inputs {
@@ -65,7 +79,7 @@ impl Inputs {
             names: super::super::names(&config.node_name, config.address),
             kubeconfig: config.kubeconfig.clone()?,
             client_ca: settings.client_ca.clone(),
-            certificate: settings.certificate.clone().zip(settings.key.clone()),
+            certificate: settings.source(),
             own,
         })
     }
@@ -79,11 +93,30 @@ pub(super) fn prepare(inputs: &Inputs) -> Result<Prepared, String> {
         Some(path) => certificates("authentication.x509.clientCAFile", path)?,
         None => Credentials::read(&inputs.kubeconfig)?.authorities().to_vec(),
     };
+    let now = clock::now().wall;
+    let mut of_cluster = OfCluster::Unwanted;
+    let given = match &inputs.certificate {
+        CertificateSource::Files { certificate, key } => {
+            Some((certificates("tlsCertFile", certificate)?, private_key("tlsPrivateKeyFile", key)?))
+        }
+        CertificateSource::Cluster => match identity::serving(&Directory::new(&inputs.root), &inputs.node)? {
+            Found::Certificate(serving) => {
+                let is_valid = now <= serving.in_use.validity().not_after;
+                of_cluster = OfCluster::Found(serving.in_use);
+                is_valid.then_some((serving.chain, serving.key))
+            }
+            Found::Nothing(why) => {
+                of_cluster = OfCluster::Nothing(why);
+                None
+            }
+        },
+        CertificateSource::Own => None,
+    };
     let mut own = None;
-    let (chain, key) = match &inputs.certificate {
-        Some((certificate, key)) => (certificates("tlsCertFile", certificate)?, private_key("tlsPrivateKeyFile", key)?),
+    let (chain, key) = match given {
+        Some(given) => given,
         None => {
-            let now = clock::now().wall.timestamp().ok_or("the time of the clock is out of range")?;
+            let now = now.timestamp().ok_or("the time of the clock is out of range")?;
             let last = inputs.own.clone().filter(|own| own.names == inputs.names && now < own.renew);
             let current = match last {
                 Some(last) => last,
@@ -97,7 +130,7 @@ pub(super) fn prepare(inputs: &Inputs) -> Result<Prepared, String> {
     let acceptor = Acceptor::with_optional_clients(chain.clone(), key, clients.clone()).map_err(|why| {
         format!("{why}; correct the files of tlsCertFile, tlsPrivateKeyFile and authentication.x509.clientCAFile")
     })?;
-    Ok(Prepared { acceptor, material: Material { chain, clients }, machine: Machine::read(), own })
+    Ok(Prepared { acceptor, material: Material { chain, clients }, machine: Machine::read(), own, of_cluster })
 }
 
 /// The certificate that Wherry issues itself. It is replaced in time, and when the node has other addresses.
@@ -151,6 +184,9 @@ fn private_key(field: &str, path: &Path) -> Result<PrivateKeyDer<'static>, Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::cluster::certificate::{Purpose, ServingNames};
+    use crate::api::cluster::requests::Signer;
+    use crate::net::https::tests::server::Ca;
 
     #[test]
     fn the_certificate_survives_a_restart_and_follows_the_addresses_and_files() {
@@ -167,7 +203,7 @@ mod tests {
             names: names(address),
             kubeconfig: dir.path().join("none"),
             client_ca: Some(ca_file.clone()),
-            certificate: None,
+            certificate: CertificateSource::Own,
             own: None,
         };
         let first = prepare(&inputs("10.0.0.1")).unwrap().material;
@@ -200,7 +236,10 @@ mod tests {
         assert_eq!(prepare(&inputs("10.0.0.2")).unwrap().material.clients.len(), 2);
         // Files of the administrator.
         let given = (dir.path().join("root/server/server.crt"), key);
-        let with = |certificate: (PathBuf, PathBuf)| Inputs { certificate: Some(certificate), ..inputs("10.0.0.9") };
+        let with = |(certificate, key): (PathBuf, PathBuf)| {
+            let certificate = CertificateSource::Files { certificate, key };
+            Inputs { certificate, ..inputs("10.0.0.9") }
+        };
         assert!(prepare(&with(given.clone())).unwrap().material.chain == other.chain);
         let error = |inputs: &Inputs| prepare(inputs).err().unwrap();
         let text = error(&with((given.0.clone(), ca_file.clone())));
@@ -212,5 +251,48 @@ mod tests {
         fs::write(&ca_file, "").unwrap();
         let text = error(&inputs("10.0.0.1"));
         assert!(text.starts_with("authentication.x509.clientCAFile: "), "{text}");
+    }
+
+    #[test]
+    fn the_certificate_of_the_cluster_is_used_while_it_is_valid_and_wanted() {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, ca_file) = (dir.path().join("root"), dir.path().join("ca.pem"));
+        let ca = Ca::new();
+        fs::write(&ca_file, &ca.pem).unwrap();
+        fs::create_dir(&root).unwrap();
+        let prepared = |certificate: CertificateSource| {
+            let inputs = Inputs {
+                root: root.clone(),
+                node: "n1".to_owned(),
+                names: Names::new("n1", []),
+                kubeconfig: dir.path().join("none"),
+                client_ca: Some(ca_file.clone()),
+                certificate,
+                own: None,
+            };
+            prepare(&inputs).unwrap()
+        };
+        let own = prepared(CertificateSource::Own);
+        assert!(own.of_cluster == OfCluster::Unwanted);
+        // It is not there yet.
+        let before = prepared(CertificateSource::Cluster);
+        assert!(before.material == own.material);
+        assert!(
+            matches!(before.of_cluster, OfCluster::Nothing(why) if why.ends_with("cluster/serving.pem does not exist"))
+        );
+        let directory = Directory::new(&root);
+        directory.request("n1", &Purpose::Serving(ServingNames::default())).unwrap();
+        let key = fs::read_to_string(root.join("cluster/serving-next.key")).unwrap();
+        let issued = ca.serving("n1", &key, &["n1"], (2020, 2100));
+        identity::store(&directory, "n1", Signer::Serving, &issued).unwrap();
+        let with = prepared(CertificateSource::Cluster);
+        assert!(with.material.chain != own.material.chain && matches!(with.of_cluster, OfCluster::Found(_)));
+        // It is turned off.
+        assert!(prepared(CertificateSource::Own).material == own.material);
+        // The engine knows of one that has expired, but no client gets it.
+        let expired = ca.serving("n1", &key, &["n1"], (2020, 2021));
+        fs::write(root.join("cluster/serving.pem"), format!("{expired}{key}")).unwrap();
+        let after = prepared(CertificateSource::Cluster);
+        assert!(after.material == own.material && matches!(after.of_cluster, OfCluster::Found(_)));
     }
 }

@@ -69,6 +69,18 @@ impl Ca {
         self.sign(params)
     }
 
+    /// The serving certificate of a node with these names, for a key in PEM, valid from one year to another.
+    pub fn serving(&self, node: &str, key: &str, names: &[&str], years: (i32, i32)) -> String {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names).unwrap();
+        params.not_before = rcgen::date_time_ymd(years.0, 1, 1);
+        params.not_after = rcgen::date_time_ymd(years.1, 1, 1);
+        params.distinguished_name.push(DnType::CommonName, format!("system:node:{node}"));
+        params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.signed_by(&KeyPair::from_pem(key).unwrap(), &self.issuer).unwrap().pem()
+    }
+
     fn sign(&self, params: CertificateParams) -> Certified {
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
