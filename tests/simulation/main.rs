@@ -13,6 +13,7 @@ extern crate wherry_engine as wherry;
 mod bounds;
 mod chance;
 mod check;
+mod cluster;
 mod control;
 mod groups;
 mod lies;
@@ -30,15 +31,19 @@ mod text;
 mod trouble;
 mod world;
 
-// The user sets the seed in the environment.
-#[allow(clippy::disallowed_methods)]
 #[test]
 fn seeds() {
+    lives(random::Lives::Alone, 5000);
+}
+
+// The user sets the seeds in the environment.
+#[allow(clippy::disallowed_methods)]
+fn lives(of: random::Lives, number_of_seeds: u64) {
     let number = |text: &str| text.parse::<u64>().unwrap_or_else(|e| panic!("{text:?} is no number: {e}"));
     if let Ok(seed) = std::env::var("WHERRY_SEED") {
-        return random::replay(number(&seed), true);
+        return random::replay(of, number(&seed), true);
     }
-    let seeds = std::env::var("WHERRY_SEEDS").unwrap_or_else(|_| "5000".into());
+    let seeds = std::env::var("WHERRY_SEEDS").unwrap_or_else(|_| number_of_seeds.to_string());
     let (from, to) = seeds.split_once("..").unwrap_or(("0", &seeds));
-    random::play_all(number(from)..number(to));
+    random::play_all(of, number(from)..number(to));
 }
