@@ -166,10 +166,14 @@ impl Node {
                 let (_, sent) = r.patch.take()?;
                 match result.as_ref().map(|response| (response, Refusal::of(response))) {
                     Ok((response, None)) => {
+                        // An answer of another program is no Node, and shows nothing.
+                        let node = serde_json::from_slice(&response.body).ok();
+                        let Some(node) = node.filter(|node: &Value| node["kind"] == "Node") else {
+                            self.backoff.failed(RETRIES, step.now, step.rng);
+                            return Some(Progress::Failed);
+                        };
                         r.sent = sent;
-                        if let Ok(node) = serde_json::from_slice(&response.body) {
-                            r.sent.observe(&node);
-                        }
+                        r.sent.observe(&node);
                         r.heartbeat = step.now + step.rng.jitter(HEARTBEAT.mul_f64(0.8));
                         self.backoff.succeeded();
                         return Some(Progress::Reported);

@@ -189,16 +189,18 @@ impl Report {
         };
         let refusal = match result.as_ref().map(|response| (response, Refusal::of(response))) {
             Ok((response, None)) => {
-                self.backoff.succeeded();
-                if deleting {
+                if deleting && is_object(&response.body) {
                     self.state = State::Deleted;
                     return false;
                 }
-                if let Some((sent, stored)) = sent.zip(read(&response.body)) {
-                    self.reported.acknowledge(&sent, &stored.status, &stored.resource_version);
+                if let Some((sent, stored)) = sent.as_ref().zip(read(&response.body)) {
+                    self.backoff.succeeded();
+                    self.reported.acknowledge(sent, &stored.status, &stored.resource_version);
                     self.stored = Some(stored.status);
+                    return true;
                 }
-                return true;
+                // The answer is from another program.
+                None
             }
             Ok((_, refusal)) => refusal,
             Err(_) => None,
@@ -233,6 +235,12 @@ impl Report {
         self.backoff.refused(refusal.as_ref(), REQUESTS, step.now, step.rng);
         true
     }
+}
+
+/// The answer to a deletion is the pod, or a `Status`.
+fn is_object(body: &[u8]) -> bool {
+    let object: Option<Value> = serde_json::from_slice(body).ok();
+    object.is_some_and(|object| object["kind"] == "Pod" || object["kind"] == "Status")
 }
 
 /// The pod in the answer to a patch.

@@ -1,0 +1,52 @@
+//! C2, C5: the end of a pod at the API server is reported, and is final.
+
+use crate::runtime::Life;
+use crate::stories::cluster::{cluster, member};
+use crate::stories::shutdown::with_shutdown;
+use crate::story::{NEVER, ONE, node_with};
+use crate::world::{S, World};
+use std::time::Duration;
+use wherry::engine::config::EngineConfig;
+use wherry::engine::control::{Request, RequestError};
+use wherry::engine::pod::kill::TerminationSource;
+
+/// A registered node with a graceful shutdown.
+fn with_graceful_shutdown() -> World {
+    let mut w = node_with(EngineConfig { cluster: cluster().cluster, ..with_shutdown() });
+    w.run(5);
+    assert!(w.api.node().is_some(), "{}", w.trace());
+    w
+}
+
+impl World {
+    fn phase_at_server(&self, name: &str) -> &str {
+        self.api.pod(name).and_then(|pod| pod["status"]["phase"].as_str()).unwrap_or_default()
+    }
+}
+
+#[test]
+fn c3_the_answers_of_another_program_are_no_answers() {
+    // They come for a patch, or for a deletion: an empty object, or a 404 without a Status.
+    for pick in [1, 4] {
+        let mut w = member();
+        w.life("web/main", &[Life { on_term: Some((Duration::from_secs(4), 0)), ..Life::FOREVER }]);
+        w.api_pod("web", "uid-1", ONE);
+        w.run(3);
+        let requests = w.api.requests.len();
+        w.api_foreign_for(60 * S, pick);
+        w.exit_of("web/main", 1);
+        w.run(60);
+        let requests = w.api.requests.len() - requests;
+        assert!(requests < 200, "{requests} requests in a minute");
+        w.run(60);
+        let restarts = w.api.pod("web").unwrap()["status"]["containerStatuses"][0]["restartCount"].clone();
+        assert_eq!(restarts, 1, "{pick}: {}", w.trace());
+        w.api_delete_pod("web", 5);
+        w.run(1);
+        w.api_foreign_for(60 * S, pick);
+        w.run(30);
+        assert!(!w.runs("web/main") && w.api.pod("web").is_some(), "{}", w.trace());
+        w.run(90);
+        assert!(w.api.pod("web").is_none(), "{pick}: {}", w.trace());
+    }
+}
