@@ -25,6 +25,32 @@ impl World {
 }
 
 #[test]
+fn c5_a_pod_that_a_shutdown_rejects_has_failed_for_good() {
+    let mut w = with_graceful_shutdown();
+    w.power_off();
+    w.run(1);
+    w.api_pod("late", "uid-1", ONE);
+    w.run(1);
+    assert_eq!(w.phase_at_server("late"), "Failed", "{}", w.trace());
+    w.call_off();
+    w.run(30);
+    assert!(!w.runs("late/main"), "its controller has created another one: {}", w.trace());
+    w.restart_engine();
+    w.run(30);
+    assert!(!w.runs("late/main"), "{}", w.trace());
+}
+
+#[test]
+fn c5_a_rejected_pod_is_not_retried() {
+    let mut w = member();
+    w.api_pod("web", "uid-1", &format!("nodeSelector: {{pool: none}}, {ONE}"));
+    w.run(3);
+    assert_eq!(w.phase_at_server("web"), "Failed", "{}", w.trace());
+    let id = w.ask(Request::Retry { uid: "uid-1".into() });
+    assert!(matches!(w.answer(id), Some(Err(RequestError::RejectedForGood { .. }))), "{:?}", w.answer(id));
+}
+
+#[test]
 fn c3_the_answers_of_another_program_are_no_answers() {
     // They come for a patch, or for a deletion: an empty object, or a 404 without a Status.
     for pick in [1, 4] {
