@@ -186,7 +186,7 @@ impl Member {
         self.certificate.step(step);
         self.own.reflector.step(step);
         self.pods.reflector.step(step);
-        self.pods.mirrors.step(statics, name, uid, step);
+        self.pods.mirrors.step(statics, &self.reports, name, uid, step);
         self.data.step(step);
         self.tokens.step(step);
         self.lists.step(step);

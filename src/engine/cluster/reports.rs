@@ -93,6 +93,17 @@ impl Reports {
         }
     }
 
+    /// The pod has ended at the server, where its phase stays (C2), and has started again here.
+    pub fn runs_again(&self, uid: &Uid) -> bool {
+        let statuses = self.pods.get(uid).and_then(|report| report.stored.as_ref().zip(report.ours.as_ref()));
+        let Some((stored, ours)) = statuses.filter(|(stored, ours)| has_ended(stored) && ours.phase.is_some()) else {
+            return false;
+        };
+        let starts = stored.start_time.as_ref().zip(ours.start_time.as_ref());
+        // The server stores whole seconds.
+        !has_ended(ours) || starts.is_some_and(|(before, now)| before.0.as_second() != now.0.as_second())
+    }
+
     /// The deletion is being confirmed.
     pub fn is_ended(&self, uid: &Uid) -> bool {
         self.pods.get(uid).is_some_and(|r| !matches!(r.state, State::Live { .. }))
@@ -235,6 +246,10 @@ impl Report {
         self.backoff.refused(refusal.as_ref(), REQUESTS, step.now, step.rng);
         true
     }
+}
+
+fn has_ended(status: &core::PodStatus) -> bool {
+    matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
 /// The answer to a deletion is the pod, or a `Status`.

@@ -219,8 +219,7 @@ impl Engine {
         for effect in &outbox.effects {
             match effect {
                 Effect::Publish { uid, name } => {
-                    // A pod that was stopped for a shutdown runs again after it: its phase stays.
-                    let worker = workers.get(uid).filter(|w| w.is_shown() && !w.is_held_back());
+                    let worker = workers.get(uid).filter(|w| w.is_shown() && !w.keeps_its_phase());
                     if let Some(worker) = worker.filter(|worker| !worker.is_from_api_server()) {
                         member.publish_mirror(uid, complete(worker, None, config));
                     } else if let Some(worker) = worker {

@@ -41,6 +41,23 @@ fn c5_a_pod_that_a_shutdown_rejects_has_failed_for_good() {
 }
 
 #[test]
+fn c5_a_pod_that_runs_again_after_a_shutdown_never_ends_at_the_server() {
+    let mut w = with_graceful_shutdown();
+    w.life("web/main", &[Life { on_term: Some((Duration::from_secs(2), 0)), ..Life::FOREVER }]);
+    w.api_pod("web", "uid-1", ONE);
+    w.run(5);
+    w.power_off();
+    w.run(1);
+    // The pod is still ending when the shutdown is cancelled.
+    w.call_off();
+    for _ in 0..30 {
+        w.run(1);
+        assert!(!["Failed", "Succeeded"].contains(&w.phase_at_server("web")), "{}", w.trace());
+    }
+    assert!(w.runs("web/main") && w.phase_at_server("web") == "Running", "{}", w.trace());
+}
+
+#[test]
 fn c5_a_rejected_pod_is_not_retried() {
     let mut w = member();
     w.api_pod("web", "uid-1", &format!("nodeSelector: {{pool: none}}, {ONE}"));
@@ -75,4 +92,25 @@ fn c3_the_answers_of_another_program_are_no_answers() {
         w.run(90);
         assert!(w.api.pod("web").is_none(), "{pick}: {}", w.trace());
     }
+}
+
+#[test]
+fn c8_a_pod_of_a_manifest_that_runs_again_has_a_new_mirror() {
+    let mut w = member();
+    w.file("local", ONE);
+    w.run(5);
+    let uid = |w: &World| w.api.pod("local-lab").map(|mirror| mirror["metadata"]["uid"].clone());
+    let first = uid(&w);
+    let pod = w.shown_uid("local").as_str().into();
+    w.kill_uid(pod, TerminationSource::Drain, Some(1));
+    w.run(10);
+    assert_eq!((w.phase_at_server("local-lab"), uid(&w)), ("Failed", first.clone()), "{}", w.trace());
+    w.release(TerminationSource::Drain);
+    w.run(20);
+    assert!(w.runs("local/main") && uid(&w) != first, "{}", w.trace());
+    assert_eq!(w.phase_at_server("local-lab"), "Running", "{}", w.trace());
+    let second = uid(&w);
+    w.restart_engine();
+    w.run(20);
+    assert_eq!(uid(&w), second);
 }

@@ -87,6 +87,12 @@ impl Worker {
         self.demand.waits_for.insert(TerminationSource::ApiEviction);
     }
 
+    /// C5: the pod runs again after a shutdown, so that its phase at the API server stays.
+    pub fn keeps_its_phase(&self) -> bool {
+        self.demand.waits_for.contains(&TerminationSource::Shutdown)
+            || self.is_from_api_server() && self.demand.runs_again()
+    }
+
     /// W6: at least one cause of its kills is not over yet.
     pub fn is_held_back(&self) -> bool {
         !self.demand.waits_for.is_empty()
