@@ -25,6 +25,22 @@ impl World {
 }
 
 #[test]
+fn c2_an_end_that_a_killed_run_did_not_report_is_reported() {
+    let mut w = member();
+    w.life("job/main", &[Life::exits(0, Duration::from_secs(10))]);
+    w.api_pod("job", "uid-1", NEVER);
+    w.run(5);
+    w.api_away(true);
+    w.run(60);
+    w.kill_engine();
+    w.api_away(false);
+    w.start();
+    w.run(10);
+    assert_eq!(w.phase_at_server("job"), "Succeeded", "{}", w.trace());
+    w.assert_well();
+}
+
+#[test]
 fn c5_a_pod_that_a_shutdown_rejects_has_failed_for_good() {
     let mut w = with_graceful_shutdown();
     w.power_off();
