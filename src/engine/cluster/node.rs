@@ -168,15 +168,13 @@ impl Node {
                     Ok((response, None)) => {
                         // An answer of another program is no Node, and shows nothing.
                         let node = serde_json::from_slice(&response.body).ok();
-                        let Some(node) = node.filter(|node: &Value| node["kind"] == "Node") else {
-                            self.backoff.failed(RETRIES, step.now, step.rng);
-                            return Some(Progress::Failed);
-                        };
-                        r.sent = sent;
-                        r.sent.observe(&node);
-                        r.heartbeat = step.now + step.rng.jitter(HEARTBEAT.mul_f64(0.8));
-                        self.backoff.succeeded();
-                        return Some(Progress::Reported);
+                        if let Some(node) = node.filter(|node: &Value| node["kind"] == "Node") {
+                            r.sent = sent;
+                            r.sent.observe(&node);
+                            r.heartbeat = step.now + step.rng.jitter(HEARTBEAT.mul_f64(0.8));
+                            self.backoff.succeeded();
+                            return Some(Progress::Reported);
+                        }
                     }
                     Ok((_, Some(refusal))) if refusal.failure == Failure::NotFound => {
                         self.state = State::Unread;
@@ -185,6 +183,8 @@ impl Node {
                     Ok((_, Some(refusal))) => refused(&refusal, step),
                     Err(_) => {}
                 }
+                // The change is reported after the back-off, and not only with the next heartbeat.
+                r.heartbeat = step.now;
                 self.backoff.failed(RETRIES, step.now, step.rng);
                 Some(Progress::Failed)
             }
