@@ -41,6 +41,30 @@ fn c2_an_end_that_a_killed_run_did_not_report_is_reported() {
 }
 
 #[test]
+fn c2_a_pod_that_has_ended_at_the_server_does_not_run_again() {
+    let mut w = member();
+    w.api_pod("web", "uid-1", ONE);
+    w.run(5);
+    let record = w.disk.records["pods/uid-1"].clone();
+    w.kill_uid("uid-1".into(), TerminationSource::Eviction, Some(1));
+    w.run(10);
+    assert_eq!((w.phase_at_server("web"), w.runs("web/main")), ("Failed", false), "{}", w.trace());
+    // A power failure loses the record of the end.
+    w.kill_engine();
+    w.disk.records.insert("pods/uid-1".into(), record);
+    w.start();
+    w.run(60);
+    assert!(!w.runs("web/main"), "{}", w.trace());
+    w.restart_engine();
+    w.run(60);
+    assert_eq!((w.phase_at_server("web"), w.runs("web/main")), ("Failed", false), "{}", w.trace());
+    assert_eq!(w.api.pod("web").unwrap()["status"]["reason"], "Evicted");
+    w.api_delete_pod("web", 1);
+    w.run(5);
+    assert!(w.api.pod("web").is_none(), "{}", w.trace());
+}
+
+#[test]
 fn c5_a_pod_that_a_shutdown_rejects_has_failed_for_good() {
     let mut w = with_graceful_shutdown();
     w.power_off();
