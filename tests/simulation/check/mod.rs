@@ -97,6 +97,8 @@ pub struct Checks {
     pub bounds: Bounds,
     /// The runtime may report implausible times, from which back-offs count.
     pub false_times: bool,
+    /// Pods that have lost a record at some time.
+    pub lost_records: BTreeSet<Uid>,
     /// The UIDs of all pods that the API server has had.
     pub of_server: BTreeSet<String>,
 }
@@ -230,6 +232,7 @@ impl Checks {
     pub fn record_lost(&mut self, key: &str) {
         if let Some(uid) = key.strip_prefix("pods/") {
             self.unrecorded.insert(Uid::from(uid));
+            self.lost_records.insert(Uid::from(uid));
             self.counts.remove(&Uid::from(uid));
         }
     }
