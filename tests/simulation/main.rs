@@ -1,8 +1,8 @@
 //! Runs the whole engine against a model of the world with a virtual clock: stories, which name the rule that they test, and
 //! random lives. It has no external dependencies.
 //!
-//! `WHERRY_SEED=n cargo test --test simulation seeds` replays one life with its history. `WHERRY_SEEDS=n` plays more lives, and
-//! `WHERRY_SEEDS=m..n` plays a range. A failing life is shrunk.
+//! `WHERRY_SEED=n cargo test --test simulation -- --exact seeds` replays one life with its history, `--exact member_seeds` one of a
+//! member of a cluster. `WHERRY_SEEDS=n` plays more lives, and `WHERRY_SEEDS=m..n` plays a range. A failing life is shrunk.
 
 // The bans in clippy.toml are for the engine.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
@@ -34,6 +34,11 @@ mod world;
 #[test]
 fn seeds() {
     lives(random::Lives::Alone, 5000);
+}
+
+#[test]
+fn member_seeds() {
+    lives(random::Lives::Member, 150);
 }
 
 // The user sets the seeds in the environment.
