@@ -4,6 +4,7 @@ use crate::runtime::Life;
 use crate::stories::cluster::{cluster, member};
 use crate::stories::shutdown::with_shutdown;
 use crate::story::{NEVER, ONE, node_with};
+use crate::world::api_server::PODS;
 use crate::world::{S, World};
 use std::time::Duration;
 use wherry::engine::config::EngineConfig;
@@ -62,6 +63,25 @@ fn c2_a_pod_that_has_ended_at_the_server_does_not_run_again() {
     w.api_delete_pod("web", 1);
     w.run(5);
     assert!(w.api.pod("web").is_none(), "{}", w.trace());
+}
+
+#[test]
+fn c2_a_pod_that_waits_for_its_predecessor_does_not_fail_at_a_restart_without_the_server() {
+    let mut w = member();
+    w.life("web/main", &[Life::deaf(), Life::FOREVER]);
+    w.api_pod("web", "uid-1", ONE);
+    w.run(5);
+    w.api_remove(PODS, "web");
+    w.api_pod("web", "uid-2", ONE);
+    w.run(2);
+    assert!(w.disk.records.contains_key("pods/uid-1") && w.disk.records.contains_key("pods/uid-2"), "{}", w.trace());
+    w.api_away(true);
+    w.restart_engine();
+    w.run(10);
+    w.api_away(false);
+    w.run(90);
+    assert!(w.runs("web/main") && w.phase_at_server("web") == "Running", "{}", w.trace());
+    w.assert_well();
 }
 
 #[test]
