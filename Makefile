@@ -85,7 +85,7 @@ test-vm-package: ## a virtual machine: the deb is installed, upgraded, damaged, 
 test-vm: test-vm-shutdown test-vm-package ## both, and the runtime tests in a virtual machine with systemd and pure cgroup v2 (slow)
 	@tests/vm/runtime.sh $(ARGS)
 
-simulate: ## only the simulation; ARGS=filter, SEEDS=n lives, or m..n
+simulate: ## only the simulation; ARGS=filter, SEEDS=n lives of each kind, or m..n
 	$(CARGO) $(if $(SEEDS),--config 'env.WHERRY_SEEDS="$(SEEDS)"') test --test simulation -- $(ARGS)
 
 test-mutations: ## many deliberate faults in the engine; the simulation must notice each one; ARGS=name

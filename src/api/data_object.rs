@@ -5,7 +5,7 @@ use crate::api::pod::Source;
 use crate::api::problem::Problem;
 use crate::api::registry_credentials::Keyring;
 use k8s_openapi::api::core::v1 as core;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
@@ -39,10 +39,17 @@ impl fmt::Display for DataKind {
 }
 
 /// Identifies a ConfigMap or a Secret.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DataKey {
     pub kind: DataKind,
     pub name: FullName,
+}
+
+/// As a text, because it is the key of maps in a dump.
+impl Serialize for DataKey {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 impl fmt::Display for DataKey {

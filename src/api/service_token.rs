@@ -3,7 +3,7 @@
 use crate::api::names::Uid;
 use crate::api::pod::Pod;
 use k8s_openapi::api::core::v1 as core;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use std::rc::Rc;
 const LIFETIME: i64 = 3600;
 
 /// Identifies a token: two sources of a pod with the same audience and lifetime share it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TokenKey {
     /// Of the pod.
     pub uid: Uid,
@@ -20,6 +20,15 @@ pub struct TokenKey {
     pub audience: Option<Box<str>>,
     /// The requested lifetime.
     pub seconds: u64,
+}
+
+/// As a text, because it is the key of a map in a dump.
+impl Serialize for TokenKey {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let TokenKey { uid, audience, seconds } = self;
+        let audience = audience.as_deref().unwrap_or_default();
+        serializer.collect_str(&format_args!("{uid} {seconds} s {audience}"))
+    }
 }
 
 impl TokenKey {

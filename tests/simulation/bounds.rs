@@ -5,6 +5,7 @@
 //! Each method returns a description of the violation; `check` knows the rule.
 
 use crate::runtime::{Container, Runtime, version_of};
+use crate::world::api_server::ApiServer;
 use crate::world::{MS, S};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -262,14 +263,18 @@ impl Bounds {
         let ready_ones = scene.runtime.ours().filter(|s| s.uid == c.uid && s.ready).count();
         let wanted = scene.files.values().filter(|p| p.uid == c.uid || p.name == c.pod_name);
         let wanted: Vec<&Rc<Pod>> = wanted.collect();
+        let of_file = || {
+            matches!(wanted.as_slice(), [one] if one.uid == c.uid && one.digest == c.pod.digest)
+                && scene.engine.pod(&c.uid).is_some_and(|v| v.desired)
+        };
         !c.dead
             && !c.unknown
             && c.owner.as_ref() == Some(&scene.runtime.owner)
             && (same, ready_ones) == (1, 1)
-            && matches!(wanted.as_slice(), [one] if one.uid == c.uid && one.digest == c.pod.digest)
             && !self.victims.contains(&c.uid)
             && !scene.shutdown
-            && scene.engine.pod(&c.uid).is_some_and(|v| v.desired)
+            // C3: the answer of the engine does not count here, because it may have believed a false list.
+            && (scene.api.is_some_and(|api| api.wants(c.uid.as_str())) || of_file())
     }
 }
 
@@ -278,6 +283,8 @@ pub struct Scene<'a> {
     pub runtime: &'a Runtime,
     pub engine: &'a Engine,
     pub files: &'a BTreeMap<String, Rc<Pod>>,
+    /// Of the cluster of the node.
+    pub api: Option<&'a ApiServer>,
     /// The node is being shut down.
     pub shutdown: bool,
 }

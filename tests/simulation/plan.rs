@@ -1,6 +1,7 @@
 //! A node's life as a list of decisions: `Plan::of` creates it from a seed, `random` plays it, and `shrink` plays parts of it.
 
 use crate::chance::below;
+use crate::cluster::actions::Change;
 use crate::logind::{TROUBLES, Trouble};
 use crate::random::Pool;
 use crate::world::{MS, S};
@@ -119,6 +120,8 @@ pub enum Action {
     Logind {
         trouble: Option<Trouble>,
     },
+    /// For a member of a cluster.
+    Cluster(Change),
 }
 
 /// A change of the device plugin of the pool.
@@ -179,6 +182,8 @@ pub struct Plan {
     /// Graceful shutdown is on; systemd keeps descriptors.
     pub shutdown: bool,
     pub store: bool,
+    /// The node is a member of a cluster.
+    pub member: bool,
     /// This pod has more faults than others.
     pub unlucky: Option<&'static str>,
     pub turns: Vec<Turn>,
@@ -231,10 +236,35 @@ impl Plan {
             devices,
             shutdown,
             store,
+            member: false,
             unlucky,
             turns,
             only: None,
         }
+    }
+
+    /// The same life as a member of a cluster: with actions of the cluster between the others.
+    pub fn of_member(seed: u64, pool: &Pool) -> Plan {
+        let mut plan = Plan::of(seed, pool);
+        let mut dice = Rng::new(seed.wrapping_mul(0x2545_F491_4F6C_DD1D) ^ 0x636C_7573);
+        let d = &mut dice;
+        let mut turns = Vec::new();
+        // Half of the lives have nothing but the cluster, which finds more in it.
+        let only_cluster = below(d, 2) == 0;
+        for turn in plan.turns {
+            if below(d, 3) > 0 {
+                let wait = [below(d, 50), below(d, 3000), below(d, 15_000)][below(d, 3) as usize];
+                let action = Action::Cluster(Change::of(d, pool));
+                turns.push(Turn { action, user: None, class: None, devices: None, wait });
+            }
+            let is_of_manifests = matches!(turn.action, Action::Files(_) | Action::Twin { .. });
+            if !only_cluster || !is_of_manifests {
+                turns.push(turn);
+            }
+        }
+        plan.turns = turns;
+        plan.member = true;
+        plan
     }
 }
 
@@ -318,12 +348,13 @@ impl fmt::Display for Plan {
             devices,
             shutdown,
             store,
+            member,
             unlucky,
             ..
         } = self;
         writeln!(
             f,
-            "seed {seed}: faults in 1000 calls {faults}, lies {lies}, parallel starts {parallel_starts}, reads {parallel_reads}, \
+            "seed {seed}: member of a cluster {member}, faults in 1000 calls {faults}, lies {lies}, parallel starts {parallel_starts}, reads {parallel_reads}, \
              pidfds {pidfds}, scarce {scarce}, classes {classes}, devices {devices}, shutdown {shutdown} (descriptors kept {store}), unlucky {unlucky:?}"
         )?;
         for turn in &self.turns {

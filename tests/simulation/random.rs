@@ -24,7 +24,7 @@ use wherry::api::names::Uid;
 use wherry::api::pod::Pod;
 use wherry::api::shutdown::Groups;
 use wherry::api::time::Wall;
-use wherry::engine::config::Policy;
+use wherry::engine::config::{ClusterConfig, Policy};
 use wherry::engine::effect::{RuntimeCall, TimerKey};
 use wherry::engine::event::Event;
 use wherry::engine::log_rotation;
@@ -41,6 +41,8 @@ pub struct Pool {
     pub more: Vec<Rc<Pod>>,
     /// Pods that hang in RunPodSandbox meanwhile.
     pub hang: Vec<Rc<Pod>>,
+    /// The specs of pods of a cluster.
+    pub bound: Vec<String>,
 }
 
 impl Pool {
@@ -117,7 +119,18 @@ impl Pool {
         });
         let limits = format!("{{name: side, resources: {{limits: {{{DEVICE}: 1}}}},");
         let with_devices = specs.iter().map(|spec| spec.replace("{name: side,", &limits));
+        let mounts = "volumeMounts: [{name: t, mountPath: /t}, {name: s, mountPath: /s}]";
+        let token = "{name: t, projected: {sources: [{serviceAccountToken: {path: token, expirationSeconds: 3607}}]}}";
+        let settings = "{name: s, configMap: {name: settings}}";
+        let supplied = format!(
+            "terminationGracePeriodSeconds: 3, containers: [{{name: main, {image}, {requests}, {mounts}}}], volumes: [{token}, {settings}]"
+        );
+        let variable = "env: [{name: A, valueFrom: {configMapKeyRef: {name: settings, key: A, optional: true}}}]";
+        let optional =
+            format!("restartPolicy: OnFailure, containers: [{{name: main, {image}, {requests}, {variable}}}]");
+        let unsupported = format!("{one}, volumes: [{{name: c, persistentVolumeClaim: {{claimName: a}}}}]");
         Pool {
+            bound: specs[..10].iter().cloned().chain([supplied, optional, unsupported]).collect(),
             files: files(&specs),
             with_devices: files(&with_devices.collect::<Vec<_>>()),
             classed: files(&classed.collect::<Vec<_>>()),
@@ -208,6 +221,9 @@ pub fn play(pool: &Pool, plan: &Plan, print: bool, plant: fn(&mut Checks)) -> Pl
     let pressure = plan.seed % 4 == 1;
     if pressure {
         c.eviction = memory_policy(plan.seed);
+    }
+    if plan.member {
+        c.cluster = Some(ClusterConfig { addresses: vec!["10.0.0.7".into()], ..ClusterConfig::default() });
     }
     let mut w = World::new(c);
     w.scarce = plan.scarce.then_some(FIT as usize);
@@ -319,7 +335,10 @@ fn live(w: &mut World, pool: &Pool, plan: &Plan) -> Result<(), Violation> {
             Plan { devices: true, .. } => &pool.with_devices,
             _ => &pool.files,
         };
-        act(w, files, &turn.action);
+        match &turn.action {
+            Action::Cluster(change) => w.change_cluster(pool, change),
+            action => act(w, files, action),
+        }
         if let Some(seed) = turn.user {
             w.user_acts(&mut Rng::new(seed));
         }
@@ -457,6 +476,7 @@ fn act(w: &mut World, pool: &[(String, Vec<Rc<Pod>>)], action: &Action) {
         }
         Action::Logind { trouble: Some(trouble) } => w.logind_trouble(trouble),
         Action::Logind { trouble: None } => w.logind.well(),
+        Action::Cluster(_) => {}
     }
 }
 
@@ -466,8 +486,34 @@ fn ours(w: &World) -> Vec<String> {
     w.runtime.containers.values().filter(ours).map(|c| c.id.clone()).collect()
 }
 
+/// The kinds of random lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lives {
+    /// Of a node without a control plane.
+    Alone,
+    /// Of a node of a cluster.
+    Member,
+}
+
+impl Lives {
+    fn plan(self, seed: u64, pool: &Pool) -> Plan {
+        match self {
+            Lives::Alone => Plan::of(seed, pool),
+            Lives::Member => Plan::of_member(seed, pool),
+        }
+    }
+
+    /// The name of the test that plays them.
+    fn test(self) -> &'static str {
+        match self {
+            Lives::Alone => "seeds",
+            Lives::Member => "member_seeds",
+        }
+    }
+}
+
 /// Plays a range of seeds. The first failing one is printed in full.
-pub fn play_all(seeds: std::ops::Range<u64>) {
+pub fn play_all(lives: Lives, seeds: std::ops::Range<u64>) {
     let next = AtomicU64::new(seeds.start);
     let failed = Mutex::new(None::<u64>);
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -481,7 +527,7 @@ pub fn play_all(seeds: std::ops::Range<u64>) {
                     if seed >= seeds.end || stop {
                         return;
                     }
-                    let result = play(&pool, &Plan::of(seed, &pool), false, |_| {}).result;
+                    let result = play(&pool, &lives.plan(seed, &pool), false, |_| {}).result;
                     if let Err(why) = result
                         && let Ok(mut f) = failed.lock()
                     {
@@ -495,7 +541,7 @@ pub fn play_all(seeds: std::ops::Range<u64>) {
         }
     });
     if let Ok(Some(seed)) = failed.into_inner() {
-        replay(seed, false);
+        replay(lives, seed, false);
     }
 }
 
@@ -512,9 +558,9 @@ pub fn smallest(pool: &Pool, plan: &Plan, plant: fn(&mut Checks)) -> Plan {
 ///
 /// # Panics
 /// If it fails.
-pub fn replay(seed: u64, in_full: bool) {
+pub fn replay(lives: Lives, seed: u64, in_full: bool) {
     let pool = Pool::new();
-    let plan = Plan::of(seed, &pool);
+    let plan = lives.plan(seed, &pool);
     let mut whole = play(&pool, &plan, true, |_| {});
     let history = whole.world.history.take().unwrap_or_default();
     if in_full {
@@ -524,9 +570,10 @@ pub fn replay(seed: u64, in_full: bool) {
     println!("{}", shortest(&pool, &plan, |_| {}));
     panic!(
         "seed {seed}: {why} ({} actions, {} lines of history; the shortest such life is above)\n\
-         replay: WHERRY_SEED={seed} cargo test --test simulation seeds",
+         replay: WHERRY_SEED={seed} cargo test --test simulation -- --exact {}",
         plan.turns.len(),
-        history.len()
+        history.len(),
+        lives.test()
     );
 }
 

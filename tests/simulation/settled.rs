@@ -2,6 +2,7 @@
 //! and after the removal of all manifests nothing is left.
 
 use crate::check::Violation;
+use crate::cluster::settled as cluster;
 use crate::plan::KILLERS;
 use crate::random::Pool;
 use crate::runtime::Container;
@@ -10,6 +11,7 @@ use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
 use wherry::api::names::Uid;
 use wherry::api::pod::{RestartPolicy, is_sidecar};
+use wherry::engine::cluster::member;
 use wherry::engine::control::Request;
 use wherry::engine::effect::TimerKey;
 use wherry::engine::node::PodView;
@@ -17,9 +19,9 @@ use wherry::engine::node::PodView;
 /// The number of hanging pods per slot for parallel starts.
 const HANG: usize = 3;
 
-type Judged = Result<(), Violation>;
+pub type Judged = Result<(), Violation>;
 
-fn unless(well: bool, rule: &'static str, what: impl FnOnce() -> String) -> Judged {
+pub fn unless(well: bool, rule: &'static str, what: impl FnOnce() -> String) -> Judged {
     if well { Ok(()) } else { Err(Violation { rule, what: what() }) }
 }
 
@@ -30,6 +32,9 @@ pub fn settle(w: &mut World, pool: &Pool) -> Judged {
     w.collects_no_images();
     w.host.memory = 0;
     w.host.memory_of.clear();
+    if w.config.cluster.is_some() {
+        w.set_settings(Some(7));
+    }
     // Deadlines are 40 s, and the clock may have been set. Pods with a deadline end by then.
     w.run(20);
     KILLERS.into_iter().for_each(|by| w.release(by));
@@ -46,7 +51,9 @@ pub fn settle(w: &mut World, pool: &Pool) -> Judged {
     rests(w)?;
     armed(w)?;
     as_desired(w)?;
+    cluster::agrees(w)?;
     nothing_else(w)?;
+    cluster::survives_an_absence(w)?;
     goes_on(w, pool)?;
     ends_clean(w)
 }
@@ -62,6 +69,7 @@ fn armed(w: &World) -> Judged {
 fn rests(w: &mut World) -> Judged {
     let (published, steps, calls, probed) =
         (w.observed.published, w.observed.steps, w.observed.changing_calls, w.handlers.probed);
+    let requests = w.api.requests.len();
     w.run(20);
     w.checks.so_far()?;
     unless(w.observed.published == published, "rest: nothing is shown again", || {
@@ -70,9 +78,10 @@ fn rests(w: &mut World) -> Judged {
     unless(w.observed.changing_calls == calls, "rest: nothing is changed", || {
         format!("{} calls", w.observed.changing_calls - calls)
     })?;
-    // Allowed are two lists a second, their answers, and the work of each minute.
+    cluster::rests(w, requests)?;
+    // Allowed are two lists a second, their answers, the work of each minute, and requests with their timers and answers.
     let steps = w.observed.steps - steps;
-    let allowed = 20 * 2 + 40 + 2 * (w.handlers.probed - probed);
+    let allowed = 20 * 2 + 40 + 2 * (w.handlers.probed - probed) + 4 * (w.api.requests.len() - requests) as u64;
     unless(steps <= allowed, "rest: few steps", || format!("{steps} steps in 20 s"))
 }
 
@@ -83,7 +92,11 @@ fn as_desired(w: &World) -> Judged {
     unless(unknown.is_none(), "P3", || format!("the state of {:?} is unknown still", unknown.map(|c| &c.id)))?;
     for view in w.engine.pods() {
         unless(view.desired, "end: only what is desired is there", || format!("{} is", view.pod.uid))?;
-        runs_as_it_should(w, &view)?;
+        if view.pod.is_from_api_server() && view.status.phase.as_deref() != Some("Running") {
+            cluster::has_a_reason(w, &view)?;
+        } else {
+            runs_as_it_should(w, &view)?;
+        }
     }
     // Each file's pod exists, or waits behind another pod with its name or UID.
     for p in w.manifests.in_force(&w.files).values() {
@@ -191,8 +204,10 @@ fn nothing_else(w: &World) -> Judged {
     let alone = foreign.all(|ready| ready) && containers.all(|runs| runs);
     unless(alone, "W21: what others own is left alone", || "somebody else's sandbox was stopped".into())?;
     for key in w.disk.records.keys() {
-        let known =
-            key == "shutdown/last" || key == "images/unused" || wanted.iter().any(|uid| *key == format!("pods/{uid}"));
+        let known = key == "shutdown/last"
+            || key == "images/unused"
+            || wanted.iter().any(|uid| *key == format!("pods/{uid}"))
+            || w.config.cluster.is_some() && member::is_key(key);
         unless(known, "leak: records", || format!("{key} is left"))?;
     }
     // A pod keeps an empty cgroup that a cancelled call created late, until the pod starts or is forgotten. That is so if it
@@ -220,7 +235,7 @@ fn nothing_else(w: &World) -> Judged {
     unless(w.pending_ops() <= 1, "leak: operations", || format!("{} are in flight", w.pending_ops()))?;
     let known = w.operations_in_flight();
     // Probes may be in flight.
-    unless(known as u64 <= 1 + w.handlers.probing.len() as u64, "leak: operations", || {
+    unless(known <= 1 + w.handlers.probing.len() + w.api.watches(), "leak: operations", || {
         format!("{known} are waited for")
     })?;
     let lost = w.lost_log();
@@ -233,7 +248,8 @@ fn nothing_else(w: &World) -> Judged {
             // The next read of logind's delay.
             TimerKey::Logind => w.logind.wanted,
             TimerKey::Reread(_) | TimerKey::Shutdown => false,
-            TimerKey::Leftovers | TimerKey::Admission | TimerKey::Cluster | TimerKey::Slots => false,
+            TimerKey::Cluster => w.config.cluster.is_some(),
+            TimerKey::Leftovers | TimerKey::Admission | TimerKey::Slots => false,
         };
         unless(fine, "leak: timers", || format!("{key:?} is armed"))?;
     }
@@ -270,11 +286,13 @@ fn goes_on(w: &mut World, pool: &Pool) -> Judged {
 /// All manifests are removed.
 fn ends_clean(w: &mut World) -> Judged {
     w.note(|| "--- all manifests go".into());
+    w.delete_all_pods();
     w.set_files(BTreeMap::new());
     w.run(60);
     w.checks.so_far()?;
     let pods = w.engine.pods().len();
     unless(pods == 0, "end: nothing hangs", || format!("{pods} pods are left 60 s after their manifests went"))?;
+    cluster::is_empty(w)?;
     nothing_else(w)?;
     let summary = w.engine.summary(w.time().boot);
     let none = summary.working.is_empty() && summary.rejected == 0;

@@ -4,7 +4,7 @@ use crate::runtime::Runtime;
 use k8s_openapi::api::core::v1::{ContainerState, PodStatus};
 use wherry::api::objects::{AcceptedPod, PodDocument};
 use wherry::engine::effect::{FilesCall, RuntimeCall, StreamTarget};
-use wherry::engine::event::{Answer, Event};
+use wherry::engine::event::{Answer, ApiEvent, Event};
 
 pub fn short(event: &Event) -> String {
     match event {
@@ -35,6 +35,8 @@ pub fn short(event: &Event) -> String {
             Answer::Container(c) => format!("Done {op} container {} {:?}", c.id, c.state),
             other => format!("Done {op} {other:?}"),
         },
+        Event::Api(ApiEvent::Item { op, json }) => format!("Item of {op} {}", String::from_utf8_lossy(json)),
+        Event::Api(ApiEvent::Line { op, json }) => format!("Line of {op} {}", String::from_utf8_lossy(json)),
         other => format!("{other:?}"),
     }
 }

@@ -81,7 +81,9 @@ impl Fields {
     /// Gives ours the values of the server that a node does not change.
     fn adopt(&mut self, server: &Fields) {
         let mut keep = vec!["startTime"];
-        if server.is_terminal() && server.plain.get("phase") != self.plain.get("phase") {
+        // If the record of the end was lost, only the server has the reason.
+        let has_no_reason = !self.plain.contains_key("reason");
+        if server.is_terminal() && (has_no_reason || server.plain.get("phase") != self.plain.get("phase")) {
             for name in ["message", "phase", "reason"] {
                 self.plain.remove(name);
             }

@@ -11,7 +11,7 @@ const MAX_MESSAGE: usize = 500;
 /// Why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// 404, for an object or a whole path.
+    /// 404: the server has no such object. (A 404 for a whole path, or of another program, is `Other`.)
     NotFound,
     /// 409, when an object is created.
     AlreadyExists,
@@ -126,7 +126,7 @@ fn failure(code: u16, reason: &str, retry_after: Option<Duration>) -> Failure {
         (400 | 422, _) => Failure::Invalid,
         (401, _) => Failure::Unauthorized,
         (403, _) => Failure::Forbidden,
-        (404, _) => Failure::NotFound,
+        (404, "NotFound") => Failure::NotFound,
         (429, _) => Failure::TooManyRequests { retry_after },
         (408 | 500..=599, _) => Failure::Unavailable { retry_after },
         _ => Failure::Other,
@@ -166,6 +166,7 @@ mod tests {
             (400, "BadRequest", Failure::Invalid),
             (500, "InternalError", Failure::Unavailable { retry_after }),
             (504, "Timeout", Failure::Unavailable { retry_after }),
+            (404, "", Failure::Other),
             (415, "UnsupportedMediaType", Failure::Other),
         ] {
             let refusal = Refusal::of(&status(code, reason)).unwrap();

@@ -181,7 +181,7 @@ impl Member {
         self.certificates.iter_mut().for_each(|certificate| certificate.step(step));
         self.own.reflector.step(step);
         self.pods.reflector.step(step);
-        self.pods.mirrors.step(statics, name, uid, step);
+        self.pods.mirrors.step(statics, &self.reports, name, uid, step);
         self.data.step(step);
         self.tokens.step(step);
         self.lists.step(step);

@@ -3,6 +3,7 @@
 
 use super::backoff::{Backoff, Limits};
 use super::reflector::{Step, begin};
+use super::reports::Reports;
 use crate::api::cluster::mirror;
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::requests;
@@ -88,13 +89,14 @@ impl Mirrors {
         self.tasks.values_mut().for_each(|task| task.backoff.hurry());
     }
 
-    /// Begins the requests that are due. `pods`: the pods of manifests that are shown here.
-    pub fn step(&mut self, pods: &[Rc<Pod>], node: &str, node_uid: &str, step: &mut Step<'_>) {
+    /// Begins the requests that are due. `pods`: the pods of manifests that are shown here. `reports`: those of the mirrors.
+    pub fn step(&mut self, pods: &[Rc<Pod>], reports: &Reports, node: &str, node_uid: &str, step: &mut Step<'_>) {
         let Some(found) = &self.found else { return };
         let mut open: Vec<FullName> = Vec::new();
         for (uid, mirror) in found {
             let matches = |pod: &&Rc<Pod>| pod.uid == mirror.of && pod.digest == mirror.digest;
-            if mirror.deletion.is_none() && pods.iter().any(|pod| matches(&pod)) {
+            let is_over = mirror.deletion.is_some() || reports.runs_again(uid);
+            if !is_over && pods.iter().any(|pod| matches(&pod)) {
                 continue;
             }
             open.push(mirror.name.clone());

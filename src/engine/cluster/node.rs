@@ -164,13 +164,15 @@ impl Node {
                 let (_, sent) = r.patch.take()?;
                 match result.as_ref().map(|response| (response, Refusal::of(response))) {
                     Ok((response, None)) => {
-                        r.sent = sent;
-                        if let Ok(node) = serde_json::from_slice(&response.body) {
+                        // An answer of another program is no Node, and shows nothing.
+                        let node = serde_json::from_slice(&response.body).ok();
+                        if let Some(node) = node.filter(|node: &Value| node["kind"] == "Node") {
+                            r.sent = sent;
                             r.sent.observe(&node);
+                            r.heartbeat = step.now + step.rng.jitter(step.traffic.heartbeat().mul_f64(0.8));
+                            self.backoff.succeeded();
+                            return Some(Progress::Reported);
                         }
-                        r.heartbeat = step.now + step.rng.jitter(step.traffic.heartbeat().mul_f64(0.8));
-                        self.backoff.succeeded();
-                        return Some(Progress::Reported);
                     }
                     Ok((_, Some(refusal))) if refusal.failure == Failure::NotFound => {
                         self.state = State::Unread;
@@ -179,6 +181,8 @@ impl Node {
                     Ok((_, Some(refusal))) => refused(&refusal, step),
                     Err(_) => {}
                 }
+                // The change is reported after the back-off, and not only with the next heartbeat.
+                r.heartbeat = step.now;
                 self.backoff.failed(RETRIES, step.now, step.rng);
                 Some(Progress::Failed)
             }

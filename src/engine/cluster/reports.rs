@@ -93,6 +93,17 @@ impl Reports {
         }
     }
 
+    /// The pod has ended at the server, where its phase stays (C2), and has started again here.
+    pub fn runs_again(&self, uid: &Uid) -> bool {
+        let statuses = self.pods.get(uid).and_then(|report| report.stored.as_ref().zip(report.ours.as_ref()));
+        let Some((stored, ours)) = statuses.filter(|(stored, ours)| has_ended(stored) && ours.phase.is_some()) else {
+            return false;
+        };
+        let starts = stored.start_time.as_ref().zip(ours.start_time.as_ref());
+        // The server stores whole seconds.
+        !has_ended(ours) || starts.is_some_and(|(before, now)| before.0.as_second() != now.0.as_second())
+    }
+
     /// The deletion is being confirmed.
     pub fn is_ended(&self, uid: &Uid) -> bool {
         self.pods.get(uid).is_some_and(|r| !matches!(r.state, State::Live { .. }))
@@ -189,16 +200,18 @@ impl Report {
         };
         let refusal = match result.as_ref().map(|response| (response, Refusal::of(response))) {
             Ok((response, None)) => {
-                self.backoff.succeeded();
-                if deleting {
+                if deleting && is_object(&response.body) {
                     self.state = State::Deleted;
                     return false;
                 }
-                if let Some((sent, stored)) = sent.zip(read(&response.body)) {
-                    self.reported.acknowledge(&sent, &stored.status, &stored.resource_version);
+                if let Some((sent, stored)) = sent.as_ref().zip(read(&response.body)) {
+                    self.backoff.succeeded();
+                    self.reported.acknowledge(sent, &stored.status, &stored.resource_version);
                     self.stored = Some(stored.status);
+                    return true;
                 }
-                return true;
+                // The answer is from another program.
+                None
             }
             Ok((_, refusal)) => refusal,
             Err(_) => None,
@@ -233,6 +246,16 @@ impl Report {
         self.backoff.refused(refusal.as_ref(), REQUESTS, step.now, step.rng);
         true
     }
+}
+
+fn has_ended(status: &core::PodStatus) -> bool {
+    matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
+}
+
+/// The answer to a deletion is the pod, or a `Status`.
+fn is_object(body: &[u8]) -> bool {
+    let object: Option<Value> = serde_json::from_slice(body).ok();
+    object.is_some_and(|object| object["kind"] == "Pod" || object["kind"] == "Status")
 }
 
 /// The pod in the answer to a patch.

@@ -39,6 +39,10 @@ pub enum RequestError {
         reason: Option<String>,
         drained: bool,
     },
+    /// A retry of a rejected pod of the API server: its controller has perhaps created another one (C5).
+    RejectedForGood {
+        pod: FullName,
+    },
     /// A retry of a pod that is rejected only while the node shuts down (A3).
     RejectedByShutdown {
         pod: FullName,
@@ -150,6 +154,7 @@ impl RequestError {
             RequestError::InvalidEphemeral { .. } => 422,
             RequestError::NotRejected { .. }
             | RequestError::NotStarted { .. }
+            | RequestError::RejectedForGood { .. }
             | RequestError::RejectedByShutdown { .. }
             | RequestError::NoContainers { .. }
             | RequestError::NotRunning { .. }
@@ -200,6 +205,10 @@ impl fmt::Display for RequestError {
                 }
                 f.write_str(if *drained { "; `wherry undrain` lets it run again" } else { "" })
             }
+            RequestError::RejectedForGood { pod } => write!(
+                f,
+                "pod {pod} of the API server has failed for good; delete it, so that its controller creates another pod"
+            ),
             RequestError::RejectedByShutdown { pod } => write!(
                 f,
                 "pod {pod} is rejected because the node is shutting down; Wherry retries it when the shutdown is over"

@@ -50,11 +50,14 @@ pub fn choose<'m, 'a>(manifests: impl Iterator<Item = &'m Rc<Pod>>, known: impl 
     let mut chosen: BTreeMap<Uid, Rc<Pod>> = BTreeMap::new();
     let mut conflicts = Vec::new();
     for pod in order {
-        let (common, other) = match (names.get(&pod.name), chosen.get(&pod.uid)) {
+        // Two pods of the API server with one name follow each other (W8): before the first list, the node does not know that the
+        // first one is gone.
+        let is_other = |other: &&&Rc<Pod>| !(other.is_from_api_server() && pod.is_from_api_server());
+        let (common, other) = match (names.get(&pod.name).filter(is_other), chosen.get(&pod.uid)) {
             (Some(other), _) => (Common::Name(pod.name.clone()), *other),
             (None, Some(other)) => (Common::Uid { uid: pod.uid.clone(), other: other.name.clone() }, other),
             (None, None) => {
-                names.insert(&pod.name, pod);
+                names.entry(&pod.name).or_insert(pod);
                 chosen.insert(pod.uid.clone(), pod.clone());
                 continue;
             }

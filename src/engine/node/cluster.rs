@@ -85,6 +85,7 @@ impl Engine {
         if !seen.is_empty() || listed {
             self.with_member(|member, step| member.follow(step.outbox));
             self.reject_unsupported();
+            self.end_as_at_server();
             self.follow_in_place();
             self.compare();
         }
@@ -226,8 +227,7 @@ impl Engine {
         for effect in &outbox.effects {
             match effect {
                 Effect::Publish { uid, name } => {
-                    // A pod that was stopped for a shutdown runs again after it: its phase stays.
-                    let worker = workers.get(uid).filter(|w| w.is_shown() && !w.is_held_back());
+                    let worker = workers.get(uid).filter(|w| w.is_shown() && !w.keeps_its_phase());
                     if let Some(worker) = worker.filter(|worker| !worker.is_from_api_server()) {
                         member.publish_mirror(uid, complete(worker, None, config));
                     } else if let Some(worker) = worker {
@@ -254,6 +254,18 @@ impl Engine {
         let rejected: Vec<_> = rejected.map(|(uid, name, why)| (uid.clone(), name.clone(), status_of(why))).collect();
         for (uid, name, status) in rejected {
             member.publish(&uid, &name, status);
+        }
+    }
+
+    /// Pods that have ended at the server, and not here: the record of their end was lost, or another program has ended them.
+    fn end_as_at_server(&mut self) {
+        let Some(member) = self.cluster.member() else { return };
+        let ended = |worker: &Worker| matches!(worker.status.phase.as_deref(), Some("Succeeded" | "Failed"));
+        let here = |uid: &&Uid| self.workers.get(*uid).is_some_and(|worker| !ended(worker) || worker.is_held_back());
+        let ended_there = member.pods.iter().filter(|(_, bound)| bound.ended).map(|(uid, _)| uid);
+        for uid in ended_there.filter(here).cloned().collect::<Vec<_>>() {
+            self.with_worker(&uid, |worker, entry, ctx| worker.end_as_at_server(entry, ctx));
+            self.dirty.insert(uid);
         }
     }
 

@@ -96,7 +96,12 @@ impl Engine {
             if !self.workers.contains_key(&uid) {
                 self.admission.victims.restore(&record, self.now);
                 self.devices.restore(&uid, &record.devices);
-                self.insert_worker(&uid, Entry::default(), Worker::revive(record, self.now, &self.config.boot_id));
+                let worker = Worker::revive(record, self.now, &self.config.boot_id);
+                if worker.is_from_api_server() && worker.has_ended_for_good() {
+                    // C2: perhaps the last run did not report it.
+                    self.outbox.push(Effect::Publish { uid: uid.clone(), name: name.clone() });
+                }
+                self.insert_worker(&uid, Entry::default(), worker);
                 self.queue_for_name(&uid, name);
             }
         }

@@ -193,6 +193,9 @@ impl Engine {
         let Some(view) = self.pod(uid) else { return Err(RequestError::UnknownPod(uid.clone())) };
         let pod = view.pod.name.clone();
         match view.admission {
+            Admission::Rejected(_) if view.pod.is_from_api_server() => {
+                return Err(RequestError::RejectedForGood { pod });
+            }
             Admission::Rejected(cause) if *cause == Cause::node_shutdown() => {
                 return Err(RequestError::RejectedByShutdown { pod });
             }

@@ -97,6 +97,10 @@ pub struct Checks {
     pub bounds: Bounds,
     /// The runtime may report implausible times, from which back-offs count.
     pub false_times: bool,
+    /// Pods that have lost a record at some time.
+    pub lost_records: BTreeSet<Uid>,
+    /// The UIDs of all pods that the API server has had.
+    pub of_server: BTreeSet<String>,
 }
 
 impl Checks {
@@ -115,7 +119,9 @@ impl Checks {
 
     /// Called before the desired pods change.
     pub fn desired(&mut self, engine: &Engine, new: &BTreeMap<String, Rc<Pod>>, now: u64, runtime: &Runtime) {
-        self.waits_for.retain(|uid, _| new.values().any(|p| p.uid == *uid));
+        let of_server = std::mem::take(&mut self.of_server);
+        let of_manifests = |uid: &Uid| !of_server.contains(uid.as_str());
+        self.waits_for.retain(|uid, _| !of_manifests(uid) || new.values().any(|p| p.uid == *uid));
         self.held.retain(|uid| new.values().any(|p| p.uid == *uid));
         let read =
             engine.checks(Default::default()).iter().any(|check| check.name == "manifests" && check.result.is_ok());
@@ -127,7 +133,8 @@ impl Checks {
                 |p: &&Rc<Pod>| !known(p) && !self.tried.contains(&p.uid) && runtime.of(&p.uid).next().is_none();
             self.held.extend(new.values().filter(is_new).filter(|p| !p.has_own_uid()).map(|p| p.uid.clone()));
         }
-        for (pod, desired) in engine.pods().iter().map(|v| (v.pod, v.desired)) {
+        for (pod, desired) in engine.pods().iter().map(|v| (v.pod, v.desired)).filter(|(pod, _)| of_manifests(&pod.uid))
+        {
             let stays = new.values().any(|p| p.uid == pod.uid && p.digest == pod.digest);
             self.outdated.remove(&pod.uid);
             // W8: an edited pod continues to run until its record is written.
@@ -152,7 +159,8 @@ impl Checks {
         }
         // An engine that has just started may know the pod only from its records.
         let gone = runtime.ours().map(|s| &s.uid).filter(|uid| !new.values().any(|p| p.uid == **uid));
-        gone.for_each(|uid| self.bounds.ends(uid, runtime));
+        gone.filter(|uid| of_manifests(uid)).for_each(|uid| self.bounds.ends(uid, runtime));
+        self.of_server = of_server;
     }
 
     /// Called after a step: notes the edited pods whose termination is requested by now.
@@ -169,6 +177,11 @@ impl Checks {
             }
             runs_on
         });
+    }
+
+    /// The termination of the pod with these sandboxes is requested.
+    pub fn note_end(&mut self, uid: &Uid, sandboxes: BTreeSet<String>) {
+        self.end_requested.entry(uid.clone()).or_default().extend(sandboxes);
     }
 
     /// Called before a pod is killed.
@@ -219,6 +232,7 @@ impl Checks {
     pub fn record_lost(&mut self, key: &str) {
         if let Some(uid) = key.strip_prefix("pods/") {
             self.unrecorded.insert(Uid::from(uid));
+            self.lost_records.insert(Uid::from(uid));
             self.counts.remove(&Uid::from(uid));
         }
     }
@@ -283,7 +297,10 @@ impl Checks {
             let key = format!("pods/{uid}");
             records.get(&key).and_then(|value| record::read(&key, value).ok()).map(|r| r.pod.name.clone())
         };
-        let goes_on = |uid: &Uid| files.values().any(|p| p.uid == *uid || name(uid).is_some_and(|name| name == p.name));
+        let goes_on = |uid: &Uid| {
+            self.of_server.contains(uid.as_str())
+                || files.values().any(|p| p.uid == *uid || name(uid).is_some_and(|name| name == p.name))
+        };
         self.end_requested.retain(|uid, _| recorded(uid) || !goes_on(uid));
     }
 

@@ -93,6 +93,15 @@ fn c1_the_status_follows_the_runtime_at_once() {
 }
 
 #[test]
+fn c1_a_status_that_was_refused_is_reported_again() {
+    let mut w = member();
+    w.api_refuses_for(5 * S, 0);
+    w.runtime_down();
+    w.run(15);
+    assert_eq!(w.api_node_ready(), "False", "{}", w.trace());
+}
+
+#[test]
 fn c1_a_node_that_was_deleted_is_created_again() {
     let mut w = running("web");
     // The lease has just been renewed: only the watch shows it soon.

@@ -151,3 +151,16 @@ fn c4_a_pod_has_the_runtime_class_of_the_cluster() {
     w.run(20);
     assert!(!w.disk.records.contains_key("lists/runtimeclasses"), "{:?}", w.disk.records.keys());
 }
+
+#[test]
+fn c4_the_dump_shows_the_objects_and_the_tokens() {
+    let mut w = with_token();
+    let spec = "containers: [{name: main, image: 'busybox:1.35', envFrom: [{configMapRef: {name: settings, optional: true}}]}]";
+    w.api_pod("db", "uid-2", spec);
+    w.run(5);
+    let dump = w.engine.dump();
+    let text = dump.to_string();
+    assert!(dump.is_object(), "{dump}");
+    assert!(text.contains("ConfigMap default/settings") && text.contains("uid-1 3607 s"), "{text}");
+    assert!(!text.contains("token-1"), "a token is secret");
+}

@@ -382,3 +382,22 @@ fn w29_without_a_durable_record_the_answer_is_an_error() {
     assert_eq!(w.names(id), ["d"]);
     w.assert_well();
 }
+
+#[test]
+fn w29_an_added_container_stays_when_the_object_at_the_api_server_changes() {
+    for ms in [0, 1, 2, 3, 5, 50] {
+        let mut w = crate::stories::cluster::running("web");
+        w.debug("d", "");
+        w.run_ms(ms);
+        let mut pod = w.api.pod("web").cloned().expect("a pod");
+        pod["metadata"]["labels"] = json!({ "a": "x" });
+        w.api_set("/api/v1/namespaces/default/pods", pod.clone());
+        w.run(5);
+        assert!(w.runs("web/d"), "{ms}: {}", w.trace());
+        pod["spec"]["ephemeralContainers"] = json!([{ "name": "e", "image": "busybox:1.35" }]);
+        w.api_set("/api/v1/namespaces/default/pods", pod);
+        w.run(5);
+        assert!(w.runs("web/d") && w.runs("web/e"), "{ms}: {}", w.trace());
+        w.assert_well();
+    }
+}

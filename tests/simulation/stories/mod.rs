@@ -7,6 +7,7 @@ mod certificates;
 mod classes;
 mod cluster;
 mod cluster_diary;
+mod cluster_ends;
 mod cluster_mirrors;
 mod cluster_supplies;
 mod cordon;

@@ -1,15 +1,21 @@
 //! The API server of a cluster: objects with versions, lists, watches, patches, and its faults. It knows only the requests of a node.
 
+use super::api_faults::{ApiFaults, Fate};
 use super::{MS, World};
 use k8s_openapi::ByteString;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 use wherry::api::cluster::request::{ApiError, ApiRequest, ApiResponse, Method, Reading};
 use wherry::engine::event::{ApiEvent, Event};
 use wherry::engine::op::OpId;
 
 /// The time of an answer (ns).
-const LATENCY: u64 = 2 * MS;
+pub(super) const LATENCY: u64 = 2 * MS;
+/// The collection of all pods of the simulation.
+pub const PODS: &str = "/api/v1/namespaces/default/pods";
+/// The annotation of a mirror.
+pub const MIRROR: &str = "kubernetes.io/config.mirror";
 
 #[derive(Default)]
 pub struct ApiServer {
@@ -44,6 +50,9 @@ pub struct ApiServer {
     pub no_reviews: Option<u16>,
     /// The connection breaks during the next reviews.
     pub breaking: u32,
+    pub(super) faults: ApiFaults,
+    /// The number of pods that were bound by random actions. Each has the UID `pod-N`.
+    bound: u32,
 }
 
 /// The treatment of requests for certificates.
@@ -65,6 +74,8 @@ struct Watch {
     collection: String,
     selector: String,
     from: u64,
+    /// The time of its last line (ns).
+    due: u64,
 }
 
 /// The kind and the version of the objects of a collection.
@@ -91,6 +102,14 @@ fn matches(object: &Value, selector: &str) -> bool {
         Some(("spec.nodeName", node)) => object["spec"]["nodeName"] == node,
         Some((_, name)) => object["metadata"]["name"] == name,
     }
+}
+
+pub fn is_mirror(pod: &Value) -> bool {
+    !pod["metadata"]["annotations"][MIRROR].is_null()
+}
+
+pub fn is_terminal(phase: &Value) -> bool {
+    matches!(phase.as_str(), Some("Succeeded" | "Failed"))
 }
 
 fn decoded(text: &str) -> String {
@@ -156,7 +175,43 @@ impl ApiServer {
     }
 
     pub fn pod(&self, name: &str) -> Option<&Value> {
-        self.object("/api/v1/namespaces/default/pods", name)
+        self.object(PODS, name)
+    }
+
+    fn pods(&self) -> impl Iterator<Item = &Value> {
+        let from = (PODS.to_owned(), String::new());
+        self.objects.range(from..).take_while(|((of, _), _)| of == PODS).map(|(_, pod)| pod)
+    }
+
+    /// The pods that are bound to the node.
+    pub fn bound(&self) -> impl Iterator<Item = &Value> {
+        self.pods().filter(|pod| !is_mirror(pod))
+    }
+
+    pub fn mirrors(&self) -> impl Iterator<Item = &Value> {
+        self.pods().filter(|pod| is_mirror(pod))
+    }
+
+    /// The pod with this UID has to run.
+    pub fn wants(&self, uid: &str) -> bool {
+        let pod = self.bound().find(|pod| pod["metadata"]["uid"] == uid);
+        pod.is_some_and(|pod| pod["metadata"]["deletionTimestamp"].is_null() && !is_terminal(&pod["status"]["phase"]))
+    }
+
+    /// The UID of the next random pod.
+    pub fn new_uid(&mut self) -> String {
+        self.bound += 1;
+        format!("pod-{}", self.bound)
+    }
+
+    /// The number of open watches.
+    pub fn watches(&self) -> usize {
+        self.watches.len()
+    }
+
+    /// Ends all watches. Returns them with the times of their last lines (ns).
+    pub(super) fn take_watches(&mut self) -> Vec<(OpId, u64)> {
+        std::mem::take(&mut self.watches).into_iter().map(|(op, watch)| (op, watch.due)).collect()
     }
 
     pub fn node(&self) -> Option<&Value> {
@@ -238,9 +293,9 @@ impl ApiServer {
             (Method::Get, Reading::Lines) => {
                 let from: u64 = query.get("resourceVersion").and_then(|v| v.parse().ok()).unwrap_or(0);
                 if from < self.oldest {
-                    return Some((410, Value::Null));
+                    return Some((410, json!("Expired")));
                 }
-                self.watches.insert(op, Watch { collection: path.to_owned(), selector, from });
+                self.watches.insert(op, Watch { collection: path.to_owned(), selector, from, due: 0 });
                 None
             }
             (Method::Post, _) if path == CSRS && self.approval == Approval::Forbidden => {
@@ -260,7 +315,9 @@ impl ApiServer {
             (method, _) => {
                 let path = path.strip_suffix("/status").unwrap_or(path);
                 let (collection, name) = path.rsplit_once('/').unwrap_or_default();
-                let Some(mut object) = self.object(collection, name).cloned() else { return Some((404, Value::Null)) };
+                let Some(mut object) = self.object(collection, name).cloned() else {
+                    return Some((404, json!("NotFound")));
+                };
                 let uid = body.pointer("/metadata/uid").or(body.pointer("/preconditions/uid"));
                 if uid.is_some_and(|uid| *uid != object["metadata"]["uid"]) {
                     return Some((409, json!("Conflict")));
@@ -332,6 +389,7 @@ impl World {
         pod["metadata"]["uid"] = json!(uid);
         pod["spec"]["nodeName"] = json!("lab");
         pod["status"] = json!({ "phase": "Pending" });
+        self.checks.of_server.insert(uid.to_owned());
         self.api_set("/api/v1/namespaces/default/pods", pod);
     }
 
@@ -348,10 +406,7 @@ impl World {
         self.note(|| format!("--- the API server is {}", if away { "away" } else { "back" }));
         self.api.away = away;
         if away {
-            for op in std::mem::take(&mut self.api.watches).into_keys() {
-                let result = Err(ApiError::Unknown("connection lost".into()));
-                self.event_in(MS, Event::Api(ApiEvent::Done { op, result }));
-            }
+            self.break_connection();
         }
     }
 
@@ -369,13 +424,14 @@ impl World {
         self.api.watches.clear();
     }
 
-    pub(super) fn api_request(&mut self, op: OpId, request: &ApiRequest) {
+    pub(super) fn api_request(&mut self, op: OpId, request: &ApiRequest, timeout: Option<Duration>) {
         self.note(|| format!("  < {op} {request:?}"));
-        if self.api.away {
+        if self.api_is_away() {
             let result = Err(ApiError::NotSent("https://10.0.0.1:6443: connection refused".into()));
             return self.event_in(MS, Event::Api(ApiEvent::Done { op, result }));
         }
         self.api.requests.push((self.clock.now, format!("{} {}", request.method.as_str(), request.path)));
+        self.check_request(request);
         if request.path.ends_with("reviews") && self.api.breaking > 0 {
             self.api.breaking -= 1;
             let result = Err(ApiError::Unknown("connection reset".into()));
@@ -384,14 +440,41 @@ impl World {
         let is_data = ["/configmaps", "/secrets", "/token"].iter().any(|part| request.path.contains(part));
         if is_data && self.api.unrelated > 0 {
             self.api.unrelated -= 1;
-            return self.api_answer(op, 403, &json!({ "kind": "Status", "code": 403, "reason": "Forbidden" }));
+            let body = json!({ "kind": "Status", "code": 403, "reason": "Forbidden" });
+            return self.api_answer(op, 403, &body, LATENCY);
         }
         let is_pods = request.reading == Reading::Items && request.path.starts_with("/api/v1/pods");
         if let Some(text) = self.api.foreign.clone().filter(|_| is_pods) {
             let result = Ok(ApiResponse { status: 200, retry_after: None, body: text.into_bytes() });
             return self.event_in(LATENCY, Event::Api(ApiEvent::Done { op, result }));
         }
-        let Some((status, body)) = self.api.respond(op, request) else { return self.tell_watches() };
+        let fate = self.api_fate(op, request, timeout);
+        if matches!(fate, Fate::Over) {
+            return;
+        }
+        let before = self.patched_pod(request);
+        let response = self.api.respond(op, request);
+        if let (Some(before), Some((200, now))) = (before, &response) {
+            self.check_status(&before, now);
+        }
+        self.tell_watches();
+        match (fate, response) {
+            (Fate::Answered(after), Some((status, body))) => self.api_respond(op, request, status, body, after),
+            (Fate::Lost(after), Some(_)) => {
+                let result = Err(ApiError::Unknown("connection lost".into()));
+                self.event_in(after, Event::Api(ApiEvent::Done { op, result }));
+            }
+            (_, None) | (Fate::Over, _) => {}
+        }
+    }
+
+    /// The pod before a patch of its status.
+    fn patched_pod(&self, request: &ApiRequest) -> Option<Value> {
+        let name = request.path.strip_prefix(PODS)?.strip_prefix('/')?.strip_suffix("/status")?;
+        self.api.pod(name).cloned()
+    }
+
+    fn api_respond(&mut self, op: OpId, request: &ApiRequest, status: u16, body: Value, after: u64) {
         if request.reading == Reading::Items && status == 200 {
             for item in body["items"].as_array().into_iter().flatten() {
                 let mut item = item.clone();
@@ -400,32 +483,32 @@ impl World {
                     item.as_object_mut().map(|item| item.remove(field));
                 }
                 let json = item.to_string().into_bytes();
-                self.event_in(LATENCY, Event::Api(ApiEvent::Item { op, json }));
+                self.event_in(after, Event::Api(ApiEvent::Item { op, json }));
             }
             let (kind, version) = kind_of(request.path.split('?').next().unwrap_or_default());
             let metadata = json!({ "resourceVersion": self.api.version.max(1).to_string() });
             let rest = json!({ "kind": format!("{kind}List"), "apiVersion": version, "metadata": metadata });
-            return self.api_answer(op, 200, &rest);
+            return self.api_answer(op, 200, &rest, after);
         }
         let body = match status {
             200 | 201 => body,
             _ => json!({ "kind": "Status", "code": status, "reason": body }),
         };
-        self.api_answer(op, status, &body);
+        self.api_answer(op, status, &body, after);
     }
 
-    fn api_answer(&mut self, op: OpId, status: u16, body: &Value) {
+    fn api_answer(&mut self, op: OpId, status: u16, body: &Value, after: u64) {
         let result = Ok(ApiResponse { status, retry_after: None, body: body.to_string().into_bytes() });
-        self.event_in(LATENCY, Event::Api(ApiEvent::Done { op, result }));
-        self.tell_watches();
+        self.event_in(after, Event::Api(ApiEvent::Done { op, result }));
     }
 
     /// Sends each watch the changes that it has not seen.
     fn tell_watches(&mut self) {
         let mut lines = Vec::new();
         for (op, watch) in &mut self.api.watches {
-            for (version, kind, collection, object) in &self.api.changes {
-                if *version > watch.from && belongs(collection, &watch.collection) && matches(object, &watch.selector) {
+            let seen = self.api.changes.partition_point(|(version, ..)| *version <= watch.from);
+            for (_, kind, collection, object) in &self.api.changes[seen..] {
+                if belongs(collection, &watch.collection) && matches(object, &watch.selector) {
                     let mut object = object.clone();
                     let (kind_of_object, version) = kind_of(collection);
                     object["kind"] = json!(kind_of_object);
@@ -436,7 +519,15 @@ impl World {
             watch.from = self.api.version;
         }
         for (op, line) in lines {
-            self.event_in(LATENCY, Event::Api(ApiEvent::Line { op, json: line.to_string().into_bytes() }));
+            let (after, twice) = self.line_delay();
+            let Some(watch) = self.api.watches.get_mut(&op) else { continue };
+            // The lines of a watch keep their order.
+            watch.due = watch.due.max(self.clock.now + after);
+            let after = watch.due - self.clock.now;
+            let json = line.to_string().into_bytes();
+            for _ in 0..1 + usize::from(twice) {
+                self.event_in(after, Event::Api(ApiEvent::Line { op, json: json.clone() }));
+            }
         }
     }
 }

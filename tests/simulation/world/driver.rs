@@ -62,6 +62,7 @@ impl World {
         }
         if !self.process.unread {
             self.checks.replaced(&self.engine, self.clock.now, &self.runtime);
+            self.checks.leaving(&self.engine, &self.api, self.clock.now, &self.runtime);
         }
         self.count(effects.len() as u64);
         self.carry_out(effects);
@@ -99,7 +100,7 @@ impl World {
             Effect::Runtime { op, call, timeout } => self.runtime_call(op, call, timeout),
             Effect::Cancel { op } if self.api_cancel(op) => {}
             Effect::Cancel { op } => self.cancel(op),
-            Effect::Api { op, request, .. } => self.api_request(op, &request),
+            Effect::Api { op, request, timeout } => self.api_request(op, &request, timeout),
             Effect::Identity { op, call } => self.change_identity(op, &call),
             Effect::Files { op, call } => self.files_call(op, call),
             Effect::Cgroup { op, call } => self.cgroup_call(op, &call),

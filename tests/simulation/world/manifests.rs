@@ -139,6 +139,9 @@ impl World {
     /// D6: a container gets the current values of its Secrets, and none is created without them.
     pub(super) fn check_environment(&mut self, call: &RuntimeCall) {
         let RuntimeCall::CreateContainer(create) = call else { return };
+        if create.pod.is_from_api_server() {
+            return;
+        }
         let spec = create.pod.container(&create.container);
         for variable in spec.into_iter().flat_map(|c| c.env.iter().flatten()) {
             let Some(of) = variable.value_from.as_ref().and_then(|from| from.secret_key_ref.as_ref()) else { continue };

@@ -2,6 +2,7 @@
 //! connection to the runtime and its faults, the processes of containers, the disk, cgroups, network results, volumes, hooks and
 //! probes, manifests, power, the API server of a cluster. `World` composes them. `driver` carries the engine's effects to the models and their answers to the engine.
 
+mod api_faults;
 pub mod api_server;
 mod cgroups;
 mod clock;
@@ -212,6 +213,7 @@ impl World {
         if !self.process.alive {
             self.start();
         }
+        self.api_is_well();
         self.bus(true);
         self.logind.well();
         self.call_off();

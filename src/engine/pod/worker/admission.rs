@@ -98,9 +98,9 @@ impl Worker {
         }
     }
 
-    /// S4: the rejection ends with the shutdown.
+    /// S4: the rejection ends with the shutdown. That of a pod of the API server is final (C5).
     pub fn is_rejected_for_now(&self) -> bool {
-        self.rejection() == Some(&Cause::node_shutdown())
+        self.rejection() == Some(&Cause::node_shutdown()) && !self.is_from_api_server()
     }
 
     /// Returns the pod to Waiting if no operation is in flight. Nothing of it runs, and nothing may start.

@@ -39,7 +39,7 @@ impl Worker {
         let (ours, theirs) = (&pod.object.metadata, &wanted.object.metadata);
         ours.labels != theirs.labels
             || ours.annotations != theirs.annotations
-            || self.takes_ephemeral() && pod.ephemeral_specs() != wanted.ephemeral_specs()
+            || self.takes_ephemeral() && added(pod, wanted).next().is_some()
     }
 
     pub fn follow_in_place(&mut self, wanted: &Pod, ctx: &mut Context<'_>) {
@@ -47,12 +47,15 @@ impl Worker {
         let mut followed = (**pod).clone();
         followed.object.metadata.labels.clone_from(&wanted.object.metadata.labels);
         followed.object.metadata.annotations.clone_from(&wanted.object.metadata.annotations);
-        let is_new = self.takes_ephemeral() && followed.ephemeral_specs() != wanted.ephemeral_specs();
+        // Those that a user of this machine has added stay, in their places.
+        let new: Vec<_> = added(pod, wanted).cloned().collect();
+        let list = [pod.ephemeral_specs(), &new].concat();
+        let is_new = self.takes_ephemeral() && !new.is_empty();
         self.pod = Some(Rc::new(followed));
         // Files of the downward API.
         self.volumes.outdated();
         if is_new {
-            return self.set_ephemeral(wanted.ephemeral_specs().to_vec(), ctx);
+            return self.set_ephemeral(list, ctx);
         }
         self.record.rewrite();
         self.put_record(ctx);
@@ -92,4 +95,9 @@ impl Worker {
             format!("unable to find target container {target}: it is not running"),
         ))
     }
+}
+
+/// The ephemeral containers that the pod does not have yet. None is ever removed.
+fn added<'w>(pod: &'w Pod, wanted: &'w Pod) -> impl Iterator<Item = &'w core::EphemeralContainer> {
+    wanted.ephemeral_specs().iter().filter(|new| pod.ephemeral(&new.name).is_none())
 }

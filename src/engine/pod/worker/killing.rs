@@ -87,6 +87,23 @@ impl Worker {
         self.demand.waits_for.insert(TerminationSource::ApiEviction);
     }
 
+    /// C2: the pod has ended at the API server, and a controller has perhaps created another one: it does not run here any more.
+    pub fn end_as_at_server(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
+        self.demand.successor = None;
+        if !std::mem::take(&mut self.demand.waits_for).is_empty() {
+            self.put_marks(ctx);
+        }
+        if matches!(self.state, State::Waiting | State::Sync(_)) {
+            self.kill(self.grace_period(), None, entry, ctx);
+        }
+    }
+
+    /// C5: the pod runs again after a shutdown, so that its phase at the API server stays.
+    pub fn keeps_its_phase(&self) -> bool {
+        self.demand.waits_for.contains(&TerminationSource::Shutdown)
+            || self.is_from_api_server() && self.demand.runs_again()
+    }
+
     /// W6: at least one cause of its kills is not over yet.
     pub fn is_held_back(&self) -> bool {
         !self.demand.waits_for.is_empty()

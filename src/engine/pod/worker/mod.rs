@@ -373,6 +373,11 @@ impl Worker {
         self.demand.desired || !self.is_finished()
     }
 
+    /// W7: the pod is never started again, and keeps its status.
+    pub fn has_ended_for_good(&self) -> bool {
+        self.end.is_terminal()
+    }
+
     pub fn is_forgotten(&self) -> bool {
         matches!(self.state, State::Forgotten(_))
     }

@@ -1,0 +1,176 @@
+//! C2, C5: the end of a pod at the API server is reported, and is final.
+
+use crate::runtime::Life;
+use crate::stories::cluster::{cluster, member};
+use crate::stories::shutdown::with_shutdown;
+use crate::story::{NEVER, ONE, node_with};
+use crate::world::api_server::PODS;
+use crate::world::{S, World};
+use std::time::Duration;
+use wherry::engine::config::EngineConfig;
+use wherry::engine::control::{Request, RequestError};
+use wherry::engine::pod::kill::TerminationSource;
+
+/// A registered node with a graceful shutdown.
+fn with_graceful_shutdown() -> World {
+    let mut w = node_with(EngineConfig { cluster: cluster().cluster, ..with_shutdown() });
+    w.run(5);
+    assert!(w.api.node().is_some(), "{}", w.trace());
+    w
+}
+
+impl World {
+    fn phase_at_server(&self, name: &str) -> &str {
+        self.api.pod(name).and_then(|pod| pod["status"]["phase"].as_str()).unwrap_or_default()
+    }
+}
+
+#[test]
+fn c2_an_end_that_a_killed_run_did_not_report_is_reported() {
+    let mut w = member();
+    w.life("job/main", &[Life::exits(0, Duration::from_secs(10))]);
+    w.api_pod("job", "uid-1", NEVER);
+    w.run(5);
+    w.api_away(true);
+    w.run(60);
+    w.kill_engine();
+    w.api_away(false);
+    w.start();
+    w.run(10);
+    assert_eq!(w.phase_at_server("job"), "Succeeded", "{}", w.trace());
+    w.assert_well();
+}
+
+#[test]
+fn c2_a_pod_that_has_ended_at_the_server_does_not_run_again() {
+    let mut w = member();
+    w.api_pod("web", "uid-1", ONE);
+    w.run(5);
+    let record = w.disk.records["pods/uid-1"].clone();
+    w.kill_uid("uid-1".into(), TerminationSource::Eviction, Some(1));
+    w.run(10);
+    assert_eq!((w.phase_at_server("web"), w.runs("web/main")), ("Failed", false), "{}", w.trace());
+    // A power failure loses the record of the end.
+    w.kill_engine();
+    w.disk.records.insert("pods/uid-1".into(), record);
+    w.start();
+    w.run(60);
+    assert!(!w.runs("web/main"), "{}", w.trace());
+    w.restart_engine();
+    w.run(60);
+    assert_eq!((w.phase_at_server("web"), w.runs("web/main")), ("Failed", false), "{}", w.trace());
+    assert_eq!(w.api.pod("web").unwrap()["status"]["reason"], "Evicted");
+    w.api_delete_pod("web", 1);
+    w.run(5);
+    assert!(w.api.pod("web").is_none(), "{}", w.trace());
+}
+
+#[test]
+fn c2_a_pod_that_waits_for_its_predecessor_does_not_fail_at_a_restart_without_the_server() {
+    let mut w = member();
+    w.life("web/main", &[Life::deaf(), Life::FOREVER]);
+    w.api_pod("web", "uid-1", ONE);
+    w.run(5);
+    w.api_remove(PODS, "web");
+    w.api_pod("web", "uid-2", ONE);
+    w.run(2);
+    assert!(w.disk.records.contains_key("pods/uid-1") && w.disk.records.contains_key("pods/uid-2"), "{}", w.trace());
+    w.api_away(true);
+    w.restart_engine();
+    w.run(10);
+    w.api_away(false);
+    w.run(90);
+    assert!(w.runs("web/main") && w.phase_at_server("web") == "Running", "{}", w.trace());
+    w.assert_well();
+}
+
+#[test]
+fn c5_a_pod_that_a_shutdown_rejects_has_failed_for_good() {
+    let mut w = with_graceful_shutdown();
+    w.power_off();
+    w.run(1);
+    w.api_pod("late", "uid-1", ONE);
+    w.run(1);
+    assert_eq!(w.phase_at_server("late"), "Failed", "{}", w.trace());
+    w.call_off();
+    w.run(30);
+    assert!(!w.runs("late/main"), "its controller has created another one: {}", w.trace());
+    w.restart_engine();
+    w.run(30);
+    assert!(!w.runs("late/main"), "{}", w.trace());
+}
+
+#[test]
+fn c5_a_pod_that_runs_again_after_a_shutdown_never_ends_at_the_server() {
+    let mut w = with_graceful_shutdown();
+    w.life("web/main", &[Life { on_term: Some((Duration::from_secs(2), 0)), ..Life::FOREVER }]);
+    w.api_pod("web", "uid-1", ONE);
+    w.run(5);
+    w.power_off();
+    w.run(1);
+    // The pod is still ending when the shutdown is cancelled.
+    w.call_off();
+    for _ in 0..30 {
+        w.run(1);
+        assert!(!["Failed", "Succeeded"].contains(&w.phase_at_server("web")), "{}", w.trace());
+    }
+    assert!(w.runs("web/main") && w.phase_at_server("web") == "Running", "{}", w.trace());
+}
+
+#[test]
+fn c5_a_rejected_pod_is_not_retried() {
+    let mut w = member();
+    w.api_pod("web", "uid-1", &format!("nodeSelector: {{pool: none}}, {ONE}"));
+    w.run(3);
+    assert_eq!(w.phase_at_server("web"), "Failed", "{}", w.trace());
+    let id = w.ask(Request::Retry { uid: "uid-1".into() });
+    assert!(matches!(w.answer(id), Some(Err(RequestError::RejectedForGood { .. }))), "{:?}", w.answer(id));
+}
+
+#[test]
+fn c3_the_answers_of_another_program_are_no_answers() {
+    // They come for a patch, or for a deletion: an empty object, or a 404 without a Status.
+    for pick in [1, 4] {
+        let mut w = member();
+        w.life("web/main", &[Life { on_term: Some((Duration::from_secs(4), 0)), ..Life::FOREVER }]);
+        w.api_pod("web", "uid-1", ONE);
+        w.run(3);
+        let requests = w.api.requests.len();
+        w.api_foreign_for(60 * S, pick);
+        w.exit_of("web/main", 1);
+        w.run(60);
+        let requests = w.api.requests.len() - requests;
+        assert!(requests < 200, "{requests} requests in a minute");
+        w.run(60);
+        let restarts = w.api.pod("web").unwrap()["status"]["containerStatuses"][0]["restartCount"].clone();
+        assert_eq!(restarts, 1, "{pick}: {}", w.trace());
+        w.api_delete_pod("web", 5);
+        w.run(1);
+        w.api_foreign_for(60 * S, pick);
+        w.run(30);
+        assert!(!w.runs("web/main") && w.api.pod("web").is_some(), "{}", w.trace());
+        w.run(90);
+        assert!(w.api.pod("web").is_none(), "{pick}: {}", w.trace());
+    }
+}
+
+#[test]
+fn c8_a_pod_of_a_manifest_that_runs_again_has_a_new_mirror() {
+    let mut w = member();
+    w.file("local", ONE);
+    w.run(5);
+    let uid = |w: &World| w.api.pod("local-lab").map(|mirror| mirror["metadata"]["uid"].clone());
+    let first = uid(&w);
+    let pod = w.shown_uid("local").as_str().into();
+    w.kill_uid(pod, TerminationSource::Drain, Some(1));
+    w.run(10);
+    assert_eq!((w.phase_at_server("local-lab"), uid(&w)), ("Failed", first.clone()), "{}", w.trace());
+    w.release(TerminationSource::Drain);
+    w.run(20);
+    assert!(w.runs("local/main") && uid(&w) != first, "{}", w.trace());
+    assert_eq!(w.phase_at_server("local-lab"), "Running", "{}", w.trace());
+    let second = uid(&w);
+    w.restart_engine();
+    w.run(20);
+    assert_eq!(uid(&w), second);
+}

@@ -1,0 +1,146 @@
+//! The faults of the API server and of the connection to it: it is away, another program answers, requests are refused, slow or
+//! lost, watches end, and their lines come late or twice.
+
+use super::api_server::LATENCY;
+use super::{MS, S, World};
+use crate::chance::below;
+use serde_json::json;
+use std::time::Duration;
+use wherry::api::cluster::request::{ApiError, ApiRequest, ApiResponse, Reading};
+use wherry::engine::event::{ApiEvent, Event};
+use wherry::engine::op::OpId;
+
+/// Answers of other programs.
+const FOREIGN: [(u16, &str); 6] = [
+    (200, ""),
+    (200, "{}"),
+    (200, "<html>login</html>"),
+    (200, r#"{"kind":"PodList","apiVersion":"v1","metadata":{}}"#),
+    (404, "default backend - 404"),
+    (503, "<html>Service Unavailable</html>"),
+];
+const REFUSALS: [u16; 6] = [500, 503, 429, 403, 401, 504];
+
+#[derive(Default)]
+pub struct ApiFaults {
+    /// The server cannot be reached until then (ns).
+    away_until: u64,
+    foreign_until: u64,
+    foreign: Option<(u16, &'static str)>,
+    refuses_until: u64,
+    refusal: u16,
+}
+
+/// What becomes of a request.
+pub(super) enum Fate {
+    /// It is carried out, and answered after this time (ns).
+    Answered(u64),
+    /// It is carried out. The answer is lost after this time (ns).
+    Lost(u64),
+    /// It has been answered.
+    Over,
+}
+
+impl World {
+    /// No more faults from here on.
+    pub(super) fn api_is_well(&mut self) {
+        self.api.faults = ApiFaults::default();
+    }
+
+    /// The server cannot be reached for this time (ns).
+    pub fn api_away_for(&mut self, ns: u64) {
+        self.api.faults.away_until = self.clock.now + ns;
+        self.break_connection();
+    }
+
+    pub fn api_foreign_for(&mut self, ns: u64, pick: u64) {
+        self.api.faults.foreign = Some(FOREIGN[(pick % FOREIGN.len() as u64) as usize]);
+        self.api.faults.foreign_until = self.clock.now + ns;
+        self.break_connection();
+    }
+
+    pub fn api_refuses_for(&mut self, ns: u64, pick: u64) {
+        self.api.faults.refusal = REFUSALS[(pick % REFUSALS.len() as u64) as usize];
+        self.api.faults.refuses_until = self.clock.now + ns;
+    }
+
+    pub(super) fn api_is_away(&self) -> bool {
+        self.api.away || self.clock.now < self.api.faults.away_until
+    }
+
+    /// Decides what becomes of a request, and answers the ones that fail.
+    pub(super) fn api_fate(&mut self, op: OpId, request: &ApiRequest, timeout: Option<Duration>) -> Fate {
+        let (now, faults) = (self.clock.now, &self.api.faults);
+        if let Some((status, text)) = faults.foreign.filter(|_| now < faults.foreign_until) {
+            self.api_answers(op, status, text.into(), None);
+            return Fate::Over;
+        }
+        if now < faults.refuses_until {
+            self.refuse(op, faults.refusal, None);
+            return Fate::Over;
+        }
+        let of = format!("{} {}", request.method.as_str(), request.path.split('?').next().unwrap_or_default());
+        let Some(chaos) = &mut self.chaos else { return Fate::Answered(LATENCY) };
+        let rate = chaos.faults / 2;
+        if let Some(mut dice) = chaos.mishap("the API server refuses", &of, rate) {
+            let retry = (below(&mut dice, 3) == 0).then(|| Duration::from_secs(1 + below(&mut dice, 3)));
+            let status = REFUSALS[below(&mut dice, REFUSALS.len() as u64) as usize];
+            self.refuse(op, status, retry);
+            return Fate::Over;
+        }
+        let limit = timeout.map_or(u64::MAX, |t| t.as_nanos() as u64);
+        if let Some(mut dice) = chaos.mishap("lost before the API server:", &of, rate) {
+            let after = (below(&mut dice, 20_000) * MS).min(limit);
+            let result = Err(ApiError::Unknown("connection lost".into()));
+            self.event_in(after, Event::Api(ApiEvent::Done { op, result }));
+            return Fate::Over;
+        }
+        if request.reading == Reading::Lines {
+            return Fate::Answered(LATENCY);
+        }
+        if let Some(mut dice) = chaos.mishap("the answer is lost:", &of, rate) {
+            return Fate::Lost((below(&mut dice, 20_000) * MS).min(limit));
+        }
+        if let Some(mut dice) = chaos.mishap("the API server is slow:", &of, 2 * rate) {
+            let after = [below(&mut dice, 500), below(&mut dice, 40_000)][below(&mut dice, 2) as usize] * MS;
+            return if after < limit { Fate::Answered(after) } else { Fate::Lost(limit) };
+        }
+        Fate::Answered(LATENCY)
+    }
+
+    /// The time (ns) after which a line of a watch arrives, and whether it arrives twice.
+    pub(super) fn line_delay(&mut self) -> (u64, bool) {
+        let Some(chaos) = &mut self.chaos else { return (LATENCY, false) };
+        let rate = chaos.faults;
+        let late = chaos.mishap("a watch is late", "", rate).map(|mut dice| below(&mut dice, 5 * S));
+        (late.unwrap_or(LATENCY), chaos.mishap("a line comes twice", "", rate).is_some())
+    }
+
+    fn refuse(&mut self, op: OpId, status: u16, retry_after: Option<Duration>) {
+        let body = json!({ "kind": "Status", "code": status, "reason": "" }).to_string();
+        self.api_answers(op, status, body, retry_after);
+    }
+
+    fn api_answers(&mut self, op: OpId, status: u16, body: String, retry_after: Option<Duration>) {
+        let result = Ok(ApiResponse { status, retry_after, body: body.into_bytes() });
+        self.event_in(LATENCY, Event::Api(ApiEvent::Done { op, result }));
+    }
+
+    /// The watches end with an error.
+    pub(super) fn break_connection(&mut self) {
+        self.close_watches(true);
+    }
+
+    pub fn close_watches(&mut self, broken: bool) {
+        let now = self.clock.now;
+        for (op, due) in self.api.take_watches() {
+            let result = match broken {
+                true => Err(ApiError::Unknown("connection lost".into())),
+                false => Ok(ApiResponse { status: 200, retry_after: None, body: Vec::new() }),
+            };
+            // After the lines that are on their way.
+            let after = due.saturating_sub(now) + MS;
+            self.event_in(after, Event::Api(ApiEvent::Done { op, result }));
+        }
+    }
+}
