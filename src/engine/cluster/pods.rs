@@ -75,11 +75,10 @@ impl Pods {
         }
     }
 
-    /// A pod of the records.
-    pub fn recorded(&mut self, pod: &Rc<Pod>) {
+    /// A pod of the records. `deletion`: the grace period of its deletion.
+    pub fn recorded(&mut self, pod: &Rc<Pod>, deletion: Option<Duration>) {
         let (name, uid, pod) = (pod.name.clone(), pod.uid.clone(), Ok(pod.clone()));
-        let bound =
-            Bound { name, pod, deletion: None, ended: false, recorded: true, generation: None, closed_gate: None };
+        let bound = Bound { name, pod, deletion, ended: false, recorded: true, generation: None, closed_gate: None };
         self.known.insert(uid, bound);
     }
 

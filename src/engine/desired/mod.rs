@@ -172,13 +172,13 @@ impl Desired {
         self.manifests_known
     }
 
-    /// The pods of the records, until the sources have been read.
-    pub fn recorded_pods(&self) -> impl Iterator<Item = &Rc<Pod>> {
+    /// The records of pods, until the sources have been read.
+    pub fn records(&self) -> impl Iterator<Item = &Record> {
         let recorded = match &self.sources {
             Sources::Unread { recorded, .. } => Some(recorded),
             Sources::Read => None,
         };
-        recorded.into_iter().flat_map(|recorded| recorded.values().map(|record| &record.pod))
+        recorded.into_iter().flat_map(BTreeMap::values)
     }
 
     /// Returns the pods that are desired now, and reports each new conflict. `of_api`: the pods of the API server. `of_worker`:

@@ -149,8 +149,8 @@ impl Engine {
             }
             return;
         };
-        for pod in desired.recorded_pods().filter(|pod| pod.is_from_api_server()) {
-            member.pods.recorded(pod);
+        for record in desired.records().filter(|record| record.pod.is_from_api_server()) {
+            member.pods.recorded(&record.pod, record.deletion());
         }
         for (key, text) in objects {
             member.record_found(key, text, *now, outbox);

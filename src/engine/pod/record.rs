@@ -78,6 +78,12 @@ impl Record {
 }
 
 impl Record {
+    /// The grace period with which the pod stops because it was not desired any more: for a pod of an API server, its deletion.
+    pub fn deletion(&self) -> Option<Duration> {
+        let termination = self.termination.as_ref().filter(|_| self.again)?;
+        Some(termination.grace_deadline.since(termination.began))
+    }
+
     /// The pod had started, and nothing ended it.
     pub fn goes_on(&self) -> bool {
         !self.waiting && !self.again && self.rejected.is_none() && self.termination.is_none() && self.terminal.is_none()

@@ -163,6 +163,31 @@ fn c2_a_kill_of_wherry_loses_no_deletion() {
 }
 
 #[test]
+fn c2_a_deletion_counts_after_a_kill_of_wherry_without_the_server() {
+    let mut w = member();
+    w.life("web/main", &[Life::deaf()]);
+    w.api_pod("web", "uid-1", ONE);
+    w.run(3);
+    w.api_delete_pod("web", 20);
+    w.run(2);
+    w.api_away(true);
+    w.restart_engine();
+    w.run(20);
+    for _ in 0..60 {
+        assert!(!w.runs("web/main"), "{}", w.trace());
+        w.run(1);
+    }
+    w.restart_engine();
+    w.run(10);
+    assert!(!w.runs("web/main"), "{}", w.trace());
+    w.api_away(false);
+    w.run(20);
+    assert!(w.api.pod("web").is_none(), "{}", w.trace());
+    assert_eq!(w.api.count("DELETE /api/v1/namespaces/default/pods/web"), 1);
+    w.assert_clean();
+}
+
+#[test]
 fn c2_a_job_that_has_completed_stays_completed() {
     let mut w = member();
     w.life("job/main", &[Life::exits(0, std::time::Duration::from_secs(1))]);
