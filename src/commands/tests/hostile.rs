@@ -2,6 +2,7 @@
 //! files, in which every text is hostile.
 
 use super::{Content, Cursor, Running};
+use crate::adapters::records::Records;
 use crate::adapters::server::http::{self, Body, Request, Response, Route};
 use crate::adapters::server::status::{ManifestStatus, NodeStatus, RuntimeStatus};
 use crate::api::printable;
@@ -9,6 +10,7 @@ use crate::api::shutdown::view::{PlanGroup, PlanPod, PlanView};
 use crate::commands::output::{Guard, TOLD, end, to_stderr};
 use crate::commands::screen::SEQUENCES;
 use crate::commands::{Cli, Command, DebugArgs, attach, debug_pod, definition, exec, logs, show};
+use crate::engine::effect::RecordChange;
 use clap::Parser as _;
 use serde_json::{Value, json};
 use std::io::Write as _;
@@ -203,6 +205,12 @@ fn command_lines(command: &str) -> &'static [&'static str] {
             "join --config @/config.yaml --config-dir @/node --kubeconfig @/list.yaml",
             "check --join --config @/config.yaml --config-dir @/node --kubeconfig @/list.yaml",
         ],
+        "keep" => &[
+            "keep --config-dir @/node --root-dir @/node --manifests @/manifests --hostname a kept --dry-run",
+            "keep --config-dir @/node --root-dir @/node --manifests @/manifests --hostname a refused",
+            "keep --config-dir @/node --root-dir @/node --manifests @/manifests --hostname a local",
+            "keep --config-dir @/node --root-dir @/node --manifests @/manifests --hostname a nobody\x1b[2J",
+        ],
         "leave" => &["leave --config-dir @/node --root-dir @/node", "leave --config @/config.yaml --config-dir @/node"],
         "kubeconfig" => &[
             "kubeconfig --root-dir @/node --hostname a --for nobody\x1b[2J",
@@ -265,6 +273,23 @@ fn files(dir: &Path) {
     std::fs::write(clients.join("FAKE\nFAKE \x1b[2J\u{202e}.json"), damaged).unwrap();
 }
 
+/// Writes the records of the pods for `wherry keep`.
+fn records(root: &Path) {
+    let record = |uid: &str, name: &str, path: &str| {
+        let pod = json!({
+            "metadata": {"name": name, "namespace": "default", "uid": uid, "annotations": {"note": HOSTILE}},
+            "spec": {
+                "containers": [{"name": "main", "image": "i", "env": [{"name": "A", "value": HOSTILE}]}],
+                "runtimeClassName": "evil", "imagePullSecrets": [{"name": HOSTILE}],
+            },
+        });
+        let value = json!({"version": 1, "path": path, "document": 0, "digest": "d", "startTime": 1, "pod": pod});
+        RecordChange::Put { key: format!("pods/{uid}"), value: value.to_string() }
+    };
+    let changes = [record("kept", "web", "api"), record("refused", HOSTILE, "api"), record("local", HOSTILE, HOSTILE)];
+    assert!(Records::open(root).unwrap().make(&changes).iter().all(Result::is_ok));
+}
+
 fn assert_harmless(what: &str, text: &str) {
     let plain = SEQUENCES.iter().fold(text.to_owned(), |text, own| text.replace(own, ""));
     let found = plain.chars().find(|c| !printable::is_plain(*c) && *c != '\n');
@@ -278,6 +303,7 @@ fn no_command_lets_hostile_text_through() {
     let node = Running::start_with(|| Hostile);
     let dir = tempfile::tempdir().unwrap();
     files(dir.path());
+    records(&dir.path().join("node"));
     let mut commands = Vec::new();
     leaves(&definition(), &mut commands);
     let mut shown = 0;

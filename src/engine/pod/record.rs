@@ -40,6 +40,8 @@ pub struct Record {
     pub rejected: Option<Cause>,
     /// W6: the pod starts again after its end if it is still desired.
     pub again: bool,
+    /// No source desired the pod when the record was written.
+    pub undesired: bool,
     /// W6: the causes that must end before the pod starts again.
     pub waits_for: BTreeSet<TerminationSource>,
     pub preempted: Option<Preempted>,
@@ -78,9 +80,9 @@ impl Record {
 }
 
 impl Record {
-    /// The grace period with which the pod stops because it was not desired any more: for a pod of an API server, its deletion.
+    /// For a pod of an API server: the grace period of its deletion.
     pub fn deletion(&self) -> Option<Duration> {
-        let termination = self.termination.as_ref().filter(|_| self.again)?;
+        let termination = self.termination.as_ref().filter(|_| self.undesired)?;
         Some(termination.grace_deadline.since(termination.began))
     }
 
@@ -139,7 +141,9 @@ pub fn write(record: &Record) -> String {
     });
     // A pod that does not wait is bound.
     let bound = record.bound && record.waiting;
-    for (name, is_so) in [("waiting", record.waiting), ("bound", bound), ("again", record.again)] {
+    for (name, is_so) in
+        [("waiting", record.waiting), ("bound", bound), ("again", record.again), ("undesired", record.undesired)]
+    {
         if is_so {
             value[name] = json!(true);
         }
@@ -218,7 +222,7 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
         by: None,
     });
     let is_so = |name| value.get(name).and_then(Value::as_bool) == Some(true);
-    let (waiting, again) = (is_so("waiting"), is_so("again"));
+    let (waiting, again, undesired) = (is_so("waiting"), is_so("again"), is_so("undesired"));
     let bound = !waiting || is_so("bound");
     let waits_for = value.get("waitsFor").and_then(Value::as_array).into_iter().flatten();
     let unknown = |k: &Value| Invalid { field: "waitsFor", why: k.to_string() };
@@ -263,6 +267,7 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
         bound,
         rejected,
         again,
+        undesired,
         waits_for,
         preempted,
         evicted,
@@ -300,6 +305,7 @@ mod tests {
             bound: true,
             rejected: None,
             again: false,
+            undesired: false,
             waits_for: BTreeSet::new(),
             preempted: None,
             evicted: None,
@@ -332,6 +338,7 @@ mod tests {
             waiting: true,
             rejected: Some(Cause { reason: Reason::out_of("cpu"), message: "too much".into(), by: None }),
             again: true,
+            undesired: true,
             pre_stopped: ["c1".into()].into(),
             waits_for: [TerminationSource::Drain, TerminationSource::Preemption].into(),
             preempted: Some(Preempted { at: Wall(6), signal: "cpu".into() }),

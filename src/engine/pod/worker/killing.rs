@@ -283,6 +283,7 @@ impl Worker {
             bound: self.bound,
             rejected: self.rejection().filter(|_| !self.is_rejected_for_now()).cloned(),
             again: self.demand.replaced,
+            undesired: !self.demand.desired,
             waits_for: self.demand.waits_for.clone(),
             preempted: self.preempted.clone(),
             evicted: self.evicted.clone(),
