@@ -110,3 +110,18 @@ fn c8_a_mirror_follows_the_version_of_a_pod_with_a_fixed_uid() {
     let second = digest(&w).expect("a mirror");
     assert!(second != first && mirror(&w).unwrap()["status"]["phase"] == "Running", "{}", w.trace());
 }
+
+#[test]
+fn c8_a_mirror_follows_a_change_that_ends_nothing() {
+    let mut w = member();
+    let spec = |cpu: &str| {
+        format!("containers: [{{name: main, image: 'busybox:1.35', resources: {{requests: {{cpu: {cpu}}}}}}}]")
+    };
+    let requested = |w: &World| mirror(w).map(|m| m["spec"]["containers"][0]["resources"]["requests"]["cpu"].clone());
+    w.file_with_uid("local", "fixed", &spec("100m"));
+    w.run(5);
+    assert_eq!(requested(&w), Some("100m".into()), "{}", w.trace());
+    w.file_with_uid("local", "fixed", &spec("200m"));
+    w.run(60);
+    assert_eq!((requested(&w), w.times("StartContainer", 0).len()), (Some("200m".into()), 1), "{}", w.trace());
+}
