@@ -428,14 +428,12 @@ impl Engine {
         self.outbox.push(Effect::Timer { key: TimerKey::Pod(uid.clone()), at: None });
         self.outbox.push(Effect::Publish { uid: uid.clone(), name: worker.name.clone() });
         // W6: a create for this UID that arrived meanwhile starts the pod again.
-        if let Some(pod) = worker.demand.successor {
+        if let Some(pod) = worker.demand.successor.clone() {
             self.outbox.push(Effect::Measure(Measure::RestartedPod));
             let uid = pod.uid.clone();
             self.add_worker(pod, Some(worker.place));
-            // E5: the number of evictions counts across restarts of the pod.
             if let Some(next) = self.workers.get_mut(&uid) {
-                next.bound |= worker.bound;
-                next.evicted = worker.evicted;
+                next.inherit(&worker);
             }
         }
         self.admission.room_changed();

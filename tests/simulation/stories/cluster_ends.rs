@@ -119,8 +119,7 @@ fn c5_a_pod_that_runs_again_after_a_shutdown_never_ends_at_the_server() {
 
 #[test]
 fn c5_a_pod_runs_after_a_shutdown_without_the_server_although_the_start_is_killed() {
-    // (Later, between its end and its new start, the pod has no record for a moment.)
-    for effects in 0..25 {
+    for effects in 0..60 {
         let mut w = with_graceful_shutdown();
         w.api_pod("web", "uid-1", ONE);
         w.run(5);

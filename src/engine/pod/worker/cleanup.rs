@@ -162,7 +162,7 @@ impl Worker {
         }
     }
 
-    /// The runtime has nothing of the pod any more: removes its directories, then its record.
+    /// The runtime has nothing of the pod any more: removes its directories, then its record, unless the pod starts again.
     fn remove_the_rest(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
         let State::Finished(finished) = &self.state else { return };
         let (directory, only_files) = (finished.directory, finished.only_files);
@@ -177,7 +177,9 @@ impl Worker {
             self.set_directory(Directory::KeptAsMarker { until: ctx.now.boot + LATE });
             return self.remove_the_rest(entry, ctx);
         }
-        if !self.record.exists() {
+        // W25: without the API server, only the record brings the pod back after a kill. The successor inherits it.
+        let is_inherited = self.is_from_api_server() && self.demand.next().is_some();
+        if is_inherited || !self.record.exists() {
             self.state = State::Forgotten(Forgotten { directory });
             return;
         }

@@ -170,6 +170,16 @@ impl Worker {
         worker
     }
 
+    /// The pod is the successor of `previous` under its UID.
+    pub fn inherit(&mut self, previous: &Worker) {
+        if !self.record.exists() {
+            self.record = previous.record.inherited();
+        }
+        self.bound |= previous.bound;
+        // E5: the number of evictions counts across restarts of the pod.
+        self.evicted.clone_from(&previous.evicted);
+    }
+
     /// A worker for a pod of a previous run (W25). It continues the termination if one was in progress (W4, W7).
     pub fn revive(record: record::Record, now: Now, boot_id: &str) -> Worker {
         let age = record.age(now.boot, boot_id);

@@ -9,7 +9,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 enum State {
     None,
-    /// The record says that the pod waits, which is no longer true.
+    /// The record says that the pod waits, which is no longer true, or it is that of the previous pod under this UID.
     Stale,
     Writing,
     Durable,
@@ -42,6 +42,11 @@ impl PodRecord {
     /// A record of a previous run.
     pub fn read(again: bool) -> PodRecord {
         PodRecord { state: State::Durable, devices: Devices::Recorded, again }
+    }
+
+    /// The record of the pod that had the UID before. The first write replaces it.
+    pub fn inherited(self) -> PodRecord {
+        PodRecord { state: if self.exists() { State::Stale } else { State::None }, ..PodRecord::none() }
     }
 
     /// There is a record, or one is being written.
