@@ -40,8 +40,6 @@ pub struct Record {
     pub rejected: Option<Cause>,
     /// W6: the pod starts again after its end if it is still desired.
     pub again: bool,
-    /// No source desired the pod when the record was written.
-    pub undesired: bool,
     /// W6: the causes that must end before the pod starts again.
     pub waits_for: BTreeSet<TerminationSource>,
     pub preempted: Option<Preempted>,
@@ -82,7 +80,7 @@ impl Record {
 impl Record {
     /// For a pod of an API server: the grace period of its deletion.
     pub fn deletion(&self) -> Option<Duration> {
-        let termination = self.termination.as_ref().filter(|_| self.undesired)?;
+        let termination = self.termination.as_ref().filter(|t| t.undesired)?;
         Some(termination.grace_deadline.since(termination.began))
     }
 
@@ -115,6 +113,8 @@ pub struct Termination {
     /// The end of the grace period.
     pub grace_deadline: Wall,
     pub cause: Option<Cause>,
+    /// No source desires the pod any more.
+    pub undesired: bool,
 }
 
 pub fn key(uid: &Uid) -> String {
@@ -141,9 +141,7 @@ pub fn write(record: &Record) -> String {
     });
     // A pod that does not wait is bound.
     let bound = record.bound && record.waiting;
-    for (name, is_so) in
-        [("waiting", record.waiting), ("bound", bound), ("again", record.again), ("undesired", record.undesired)]
-    {
+    for (name, is_so) in [("waiting", record.waiting), ("bound", bound), ("again", record.again)] {
         if is_so {
             value[name] = json!(true);
         }
@@ -180,6 +178,9 @@ pub fn write(record: &Record) -> String {
     }
     if let Some(t) = &record.termination {
         value["termination"] = json!({ "began": t.began.0, "cut": t.grace_deadline.0 });
+        if t.undesired {
+            value["termination"]["undesired"] = json!(true);
+        }
         if let Some(cause) = &t.cause {
             value["termination"]["reason"] = json!(cause.reason);
             value["termination"]["message"] = json!(cause.message);
@@ -208,7 +209,8 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
         let by = t.get("by").and_then(|by| TerminationSource::deserialize(by).ok());
         let message = || text_of(t, "message");
         let cause = (!reason.is_empty()).then(|| Cause { reason: Reason::from_text(&reason), message: message(), by });
-        Termination { began: time("began"), grace_deadline: time("cut"), cause }
+        let undesired = t.get("undesired").and_then(Value::as_bool) == Some(true);
+        Termination { began: time("began"), grace_deadline: time("cut"), cause, undesired }
     });
     let kept = value.get("kept").map(|k| Kept {
         boot_id: text_of(k, "bootId"),
@@ -222,7 +224,7 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
         by: None,
     });
     let is_so = |name| value.get(name).and_then(Value::as_bool) == Some(true);
-    let (waiting, again, undesired) = (is_so("waiting"), is_so("again"), is_so("undesired"));
+    let (waiting, again) = (is_so("waiting"), is_so("again"));
     let bound = !waiting || is_so("bound");
     let waits_for = value.get("waitsFor").and_then(Value::as_array).into_iter().flatten();
     let unknown = |k: &Value| Invalid { field: "waitsFor", why: k.to_string() };
@@ -267,7 +269,6 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
         bound,
         rejected,
         again,
-        undesired,
         waits_for,
         preempted,
         evicted,
@@ -305,7 +306,6 @@ mod tests {
             bound: true,
             rejected: None,
             again: false,
-            undesired: false,
             waits_for: BTreeSet::new(),
             preempted: None,
             evicted: None,
@@ -338,12 +338,16 @@ mod tests {
             waiting: true,
             rejected: Some(Cause { reason: Reason::out_of("cpu"), message: "too much".into(), by: None }),
             again: true,
-            undesired: true,
             pre_stopped: ["c1".into()].into(),
             waits_for: [TerminationSource::Drain, TerminationSource::Preemption].into(),
             preempted: Some(Preempted { at: Wall(6), signal: "cpu".into() }),
             evicted: Some(Evicted { at: Wall(7), times: 3 }),
-            termination: Some(Termination { began: Wall(6), grace_deadline: Wall(9), cause: Some(cause) }),
+            termination: Some(Termination {
+                began: Wall(6),
+                grace_deadline: Wall(9),
+                cause: Some(cause),
+                undesired: true,
+            }),
             resizing: Some([("c1".into(), before)].into()),
             devices: [("m".into(), [("v.io/cam".into(), granted)].into())].into(),
             terminal: Some(core::PodStatus { phase: Some("Failed".into()), ..Default::default() }),

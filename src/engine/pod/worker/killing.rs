@@ -134,7 +134,7 @@ impl Worker {
         // The last status of an ended pod may not be known yet. With this entry the next run terminates the pod again.
         let over = || {
             let (began, grace_deadline) = (ctx.now.wall, ctx.now.wall + self.grace_period());
-            Termination { began, grace_deadline, cause: self.cause.clone() }
+            self.termination_of(began, grace_deadline)
         };
         let termination = self.termination(ctx).or_else(|| (self.is_over() && !self.end.is_terminal()).then(over));
         (termination, terminal)
@@ -242,7 +242,11 @@ impl Worker {
         let State::Terminating(t) = &self.state else { return None };
         let ago = i64::try_from(ctx.now.boot.since(t.began).as_nanos()).unwrap_or(0);
         let began = Wall(ctx.now.wall.0.saturating_sub(ago));
-        Some(Termination { began, grace_deadline: began + t.grace_deadline.since(t.began), cause: self.cause.clone() })
+        Some(self.termination_of(began, began + t.grace_deadline.since(t.began)))
+    }
+
+    fn termination_of(&self, began: Wall, grace_deadline: Wall) -> Termination {
+        Termination { began, grace_deadline, cause: self.cause.clone(), undesired: !self.demand.desired }
     }
 
     /// Writes the pod's record unless a current one exists.
@@ -283,7 +287,6 @@ impl Worker {
             bound: self.bound,
             rejected: self.rejection().filter(|_| !self.is_rejected_for_now()).cloned(),
             again: self.demand.replaced,
-            undesired: !self.demand.desired,
             waits_for: self.demand.waits_for.clone(),
             preempted: self.preempted.clone(),
             evicted: self.evicted.clone(),
