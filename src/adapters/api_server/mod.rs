@@ -147,8 +147,8 @@ impl ApiServer {
 
     /// The bytes that were sent and received, with those of TLS and without those of TCP.
     pub fn traffic(&self) -> (u64, u64) {
-        let traffic = self.client.traffic();
-        (traffic.sent(), traffic.received())
+        let count = self.client.byte_count();
+        (count.sent(), count.received())
     }
 
     /// The addresses of the host of `Arrived::Resolve`. If there are none, those of the last look-up remain.

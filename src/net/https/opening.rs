@@ -7,7 +7,7 @@ use crate::api::time::Boot;
 use crate::net::http2::link::{Health, Link};
 use crate::net::http2::socket::Socket;
 use crate::net::stream::{Stream, connected};
-use crate::net::tls::session::{Session, Traffic};
+use crate::net::tls::session::{ByteCount, Session};
 use crate::net::tls::verified::Refusal;
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
@@ -32,7 +32,7 @@ pub(super) struct Opening {
     rest: VecDeque<SocketAddr>,
     failed: Vec<(SocketAddr, String)>,
     times: Times,
-    traffic: Arc<Traffic>,
+    byte_count: Arc<ByteCount>,
 }
 
 enum Stage {
@@ -63,7 +63,7 @@ impl Opening {
         peer: Peer,
         addresses: &[SocketAddr],
         times: Times,
-        traffic: Arc<Traffic>,
+        byte_count: Arc<ByteCount>,
         registry: &Registry,
         now: Boot,
     ) -> Option<Opening> {
@@ -80,7 +80,7 @@ impl Opening {
             rest,
             failed: Vec::new(),
             times,
-            traffic,
+            byte_count,
         })
     }
 
@@ -154,7 +154,7 @@ impl Opening {
         set_tcp_user_timeout(&stream, USER_TIMEOUT)?;
         self.until = now + self.times.greeting;
         let mut session = self.peer.tls.connect(stream)?;
-        session.count(self.traffic.clone());
+        session.count(self.byte_count.clone());
         Ok(session)
     }
 

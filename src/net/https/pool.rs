@@ -10,7 +10,7 @@ use super::peer::{Addresses, Host, Peer};
 use super::{CallError, CallId, Event, Request, Times};
 use crate::api::time::Boot;
 use crate::net::http2::link::Health;
-use crate::net::tls::session::Traffic;
+use crate::net::tls::session::ByteCount;
 use mio::{Registry, Token};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -33,7 +33,7 @@ pub struct Client {
     ended: Vec<Event>,
     /// Something was requested since the last drive.
     requested: bool,
-    traffic: Arc<Traffic>,
+    byte_count: Arc<ByteCount>,
 }
 
 enum Slot {
@@ -63,13 +63,13 @@ impl Client {
             told: None,
             ended: Vec::new(),
             requested: false,
-            traffic: Arc::default(),
+            byte_count: Arc::default(),
         }
     }
 
     /// The bytes of all connections so far.
-    pub fn traffic(&self) -> &Traffic {
-        &self.traffic
+    pub fn byte_count(&self) -> &ByteCount {
+        &self.byte_count
     }
 
     /// Starts a call. It is sent by one of the next drives.
@@ -239,8 +239,15 @@ impl Client {
         match &mut self.addresses {
             Addresses::Known(addresses) => {
                 let (Some(token), Some(slot)) = (self.tokens.get(at), self.slots.get_mut(at)) else { return false };
-                let opening =
-                    Opening::new(*token, self.peer.clone(), addresses, self.times, self.traffic.clone(), registry, now);
+                let opening = Opening::new(
+                    *token,
+                    self.peer.clone(),
+                    addresses,
+                    self.times,
+                    self.byte_count.clone(),
+                    registry,
+                    now,
+                );
                 *slot = opening.map_or(Slot::Empty, |opening| Slot::Opening(Box::new(opening)));
                 true
             }

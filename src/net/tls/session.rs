@@ -15,12 +15,12 @@ const READ: usize = 32 * 1024;
 
 /// The number of bytes that connections have sent and received, with those of TLS.
 #[derive(Debug, Default)]
-pub struct Traffic {
+pub struct ByteCount {
     sent: AtomicU64,
     received: AtomicU64,
 }
 
-impl Traffic {
+impl ByteCount {
     pub fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
@@ -34,7 +34,7 @@ pub struct Session {
     connection: Connection,
     socket: TcpStream,
     received: Received,
-    traffic: Arc<Traffic>,
+    byte_count: Arc<ByteCount>,
 }
 
 /// Bytes that were read from the socket and not yet passed to rustls. Empty, it holds no memory.
@@ -46,7 +46,12 @@ struct Received {
 
 impl Received {
     /// Passes on the next portion, after a read from `socket` if nothing is left. Returns false at the end of the input.
-    fn pass(&mut self, connection: &mut Connection, socket: &mut TcpStream, traffic: &Traffic) -> io::Result<bool> {
+    fn pass(
+        &mut self,
+        connection: &mut Connection,
+        socket: &mut TcpStream,
+        byte_count: &ByteCount,
+    ) -> io::Result<bool> {
         if self.passed == self.bytes.len() {
             self.passed = 0;
             self.bytes.resize(READ, 0);
@@ -57,7 +62,7 @@ impl Received {
                     self.bytes = Vec::new();
                     return connection.read_tls(&mut io::empty()).map(|_| false);
                 }
-                Ok(n) => drop(traffic.received.fetch_add(n as u64, Ordering::Relaxed)),
+                Ok(n) => drop(byte_count.received.fetch_add(n as u64, Ordering::Relaxed)),
                 Err(e) => {
                     self.bytes = Vec::new();
                     return Err(e);
@@ -73,12 +78,12 @@ impl Session {
     /// The handshake takes place in the first reads and writes, or in `handshake`.
     pub(super) fn new(mut connection: Connection, socket: TcpStream) -> Session {
         connection.set_buffer_limit(Some(BUFFER_LIMIT));
-        Session { connection, socket, received: Received::default(), traffic: Arc::default() }
+        Session { connection, socket, received: Received::default(), byte_count: Arc::default() }
     }
 
     /// Counts the bytes of the connection from now on.
-    pub fn count(&mut self, traffic: Arc<Traffic>) {
-        self.traffic = traffic;
+    pub fn count(&mut self, byte_count: Arc<ByteCount>) {
+        self.byte_count = byte_count;
     }
 
     /// Continues the handshake. Returns false if it waits for the peer.
@@ -136,7 +141,7 @@ impl Session {
 
     /// Reads one portion of TLS records from the socket. Returns false at the end of the input.
     fn receive(&mut self) -> io::Result<bool> {
-        if !self.received.pass(&mut self.connection, &mut self.socket, &self.traffic)? {
+        if !self.received.pass(&mut self.connection, &mut self.socket, &self.byte_count)? {
             return Ok(false);
         }
         if let Err(e) = self.connection.process_new_packets() {
@@ -192,7 +197,7 @@ impl Write for Session {
         while self.connection.wants_write() {
             match self.connection.write_tls(&mut self.socket)? {
                 0 => return Err(ErrorKind::WriteZero.into()),
-                n => drop(self.traffic.sent.fetch_add(n as u64, Ordering::Relaxed)),
+                n => drop(self.byte_count.sent.fetch_add(n as u64, Ordering::Relaxed)),
             }
         }
         Ok(())
