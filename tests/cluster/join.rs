@@ -1,12 +1,12 @@
 //! `wherry join` and `wherry leave`, as kubeadm prepares a cluster for nodes.
 
-use crate::support::agent::Agent;
+use crate::support::agent::{Agent, is_running, uid};
 use crate::support::control_plane::ControlPlane;
 use crate::support::control_plane::bootstrap::{APPROVED, WAITING};
 use crate::support::lab::Runtime;
 use crate::support::yaml::TRAP;
-use crate::wherry::{all_run, deployment, is_ready};
-use crate::{ok, ok_with, wait_for_pods};
+use crate::wherry::{all_run, deployment, is_ready, name};
+use crate::{ok, ok_with, pods, wait_for_pods};
 use serde_json::json;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -167,12 +167,26 @@ fn a_machine_joins_with_a_token_runs_pods_and_leaves() {
     let refused = leave(&[]);
     assert!(refused.code == Some(1) && refused.err.contains("kubectl drain newcomer"), "{refused:?}");
     assert!(drop_in(&agent).exists());
+    let web = name(&pods(plane, namespace)[0]);
+    let mut keep = agent.command_of("keep");
+    keep.arg(&web);
+    let kept = printed(keep);
+    assert!(kept.code == Some(0) && kept.out.lines().count() == 2, "{kept:?}");
     let left = leave(&["--force"]);
     assert!(left.code == Some(0) && left.out.contains("kubectl delete node newcomer"), "{left:?}");
     assert_nothing_left(&agent);
     assert!(leave(&[]).out.contains("is not a node of a cluster"));
     agent.terminate();
     agent.run();
+    // The kept pod starts again as a pod of its manifest.
+    let of_file = |a: &Agent| {
+        a.pod(&web)
+            .filter(|pod| pod["metadata"]["annotations"]["kubernetes.io/config.source"] == "file" && is_running(pod))
+    };
+    let shown = agent.wait_for("the kept pod runs", of_file);
+    let sandboxes = agent.cri().sandboxes(namespace);
+    assert_eq!(sandboxes.iter().map(|s| s.metadata.uid.as_str()).collect::<Vec<_>>(), [uid(&shown)]);
+    fs::remove_file(agent.manifests().join(format!("kubectl_{namespace}_pod_{web}.yaml"))).expect("the manifest");
     agent.wait("the pods of the cluster are gone", |a| a.cri().sandboxes(namespace).is_empty());
     assert_eq!(container(&agent.wait_running("local")), container(&local), "the local pod was not restarted");
     agent.wait("the objects of the cluster are gone", |a| objects(a) == 0);

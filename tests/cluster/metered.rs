@@ -49,6 +49,9 @@ fn a_node_at_rest_with_ten_pods_stays_below_six_megabytes_a_day() {
         }
         start.get().2.elapsed() > Duration::from_secs(60)
     });
+    let lease = plane.get(&format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{node}"));
+    let lease = lease.expect("the lease");
+    assert!(lease["spec"]["renewTime"].is_string() && lease["metadata"]["managedFields"].is_null(), "{lease:#}");
     let (_, before, since) = start.get();
     let a_day = (bytes(&agent) - before) * 86_400.0 / since.elapsed().as_secs_f64();
     eprintln!("{a_day:.0} bytes a day");
