@@ -110,6 +110,15 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn d4_two_pods_of_a_cluster_with_one_name_follow_each_other() {
+        let of_cluster =
+            |uid: &str| Rc::new(Pod { source: Source::api(), uid: uid.into(), ..(*pod("web", "", 1)).clone() });
+        let both = [of_cluster("a"), of_cluster("b")];
+        let choice = choose(both.iter(), |_| Known::No);
+        assert_eq!((choice.chosen.len(), choice.conflicts.len()), (2, 0));
+    }
+
+    #[test]
     fn d4_a_manifest_waits_for_the_pod_of_a_cluster_with_its_name() {
         let of_cluster = Rc::new(Pod { source: Source::api(), ..(*pod("web", "", 1)).clone() });
         let mine = pod("web", "/m/b.yaml", 2);
