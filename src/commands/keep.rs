@@ -202,7 +202,7 @@ fn path(kind: Kind, namespace: Option<&str>, name: &str) -> ObjectPath {
     ObjectPath { resource: Resource::of(kind), namespace, name: Some(name.to_owned()), subresource: None }
 }
 
-/// Tells the user what the manifests lack, and how the pod of the manifest starts.
+/// Prints the parts of the pod that the manifest lacks, and the remedy if the pod of the manifest has to start.
 fn explain(pod: &Pod, kept: &keep::Kept) {
     if !kept.tokens.is_empty() {
         let volumes = kept.tokens.join(", ");

@@ -46,7 +46,7 @@ impl Traffic {
         self == Traffic::Ordinary || !one_object
     }
 
-    /// Whether the server keeps a list of the fields that the node has set in its lease, which is most of each answer.
+    /// Whether the lease keeps its managed fields, the list of the fields that the node has set. Each answer contains them.
     pub fn has_managed_fields(self) -> bool {
         self == Traffic::Ordinary
     }

@@ -1,4 +1,4 @@
-//! The end of the life of a member: the API server shows what the node shows, also after another absence, and nothing is left of
+//! The end of the life of a member: the API server and the node show the same, also after another absence, and nothing is left of
 //! deleted pods.
 
 use crate::runtime::Container;
@@ -132,7 +132,7 @@ pub fn rests(w: &World, before: usize) -> Judged {
     unless(well, "C: few requests at rest", || format!("{requests:?}"))
 }
 
-/// The server is away once more: nothing stops, and afterwards it learns what has happened.
+/// The server is away once more: nothing stops, and afterwards it learns the changes of the absence.
 pub fn survives_an_absence(w: &mut World) -> Judged {
     if w.config.cluster.is_none() {
         return Ok(());

@@ -31,7 +31,7 @@ pub struct ApiFaults {
     refusal: u16,
 }
 
-/// What becomes of a request.
+/// The treatment of a request.
 pub(super) enum Fate {
     /// It is carried out, and answered after this time (ns).
     Answered(u64),
@@ -68,7 +68,7 @@ impl World {
         self.api.away || self.clock.now < self.api.faults.away_until
     }
 
-    /// Decides what becomes of a request, and answers the ones that fail.
+    /// Decides about a request, and answers the ones that fail.
     pub(super) fn api_fate(&mut self, op: OpId, request: &ApiRequest, timeout: Option<Duration>) -> Fate {
         let (now, faults) = (self.clock.now, &self.api.faults);
         if let Some((status, text)) = faults.foreign.filter(|_| now < faults.foreign_until) {
