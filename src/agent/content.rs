@@ -456,6 +456,7 @@ impl View<'_> {
             self.engine.checks(self.now.boot).into_iter().filter_map(|c| c.result.err()).collect();
         let not_ready = self.engine.not_ready(self.now.boot);
         waiting.extend(views::unready(&pods, |uid| self.recorder.warning(uid)));
+        waiting.extend(self.engine.sealing_problem());
         let (node, requested) = self.engine.node();
         let of = |state| s.containers.get(state).copied().unwrap_or(0) as u64;
         let terminating: usize = s.working.iter().filter(|((l, _), _)| *l == "terminating").map(|(_, n)| n).sum();

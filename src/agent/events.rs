@@ -211,7 +211,8 @@ impl Agent {
     fn apply(&mut self, mut new: Config, node: NodeFacts) {
         logging::set_verbosity(new.verbosity);
         self.metrics.set_node_size(&node);
-        let settings = start::engine_config(&new, node, &self.process.root.id, self.process.started.wall);
+        let settings =
+            start::engine_config(&new, node, &self.process.root.id, self.process.started.wall, &self.process.seal_key);
         self.events.push_back(Event::Configure(Box::new(settings)));
         // (Each new sandbox reads the host's DNS settings again.)
         let host_dns = self.runtime.client.config_mut().host_dns.clone();
@@ -250,6 +251,7 @@ impl Agent {
         new.kubeconfig.clone_from(&self.config.kubeconfig);
         new.node_server.clone_from(&self.config.node_server);
         new.registration.clone_from(&self.config.registration);
+        new.seal_secrets = self.config.seal_secrets;
         self.config = new;
     }
 }

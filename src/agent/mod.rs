@@ -26,6 +26,7 @@ mod logind;
 mod logs;
 mod paths;
 pub mod purge;
+pub mod seal_key;
 pub mod service;
 mod start;
 pub mod system_check;
@@ -47,6 +48,7 @@ use crate::adapters::records::Root;
 use crate::adapters::server::Server;
 use crate::api::facts::RuntimeFact;
 use crate::api::reason::Reason;
+use crate::api::sealing::KeyState;
 use crate::api::time::{Boot, Now};
 use crate::config::Config;
 use crate::engine::effect::{Effect, Severity, TimerKey};
@@ -117,6 +119,8 @@ struct Process {
     root: Root,
     /// Descriptors inherited from the parent process. Wherry does not use them.
     inherited: BTreeSet<i32>,
+    /// At the start.
+    seal_key: KeyState,
 }
 
 /// Sources of events other than the adapters.

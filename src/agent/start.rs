@@ -9,7 +9,7 @@ use super::logind::{self, HeldLock};
 use super::service::Service;
 use super::{
     API_SERVER, Agent, DEVICES, HELPERS, MANIFESTS, MOUNTS, RUNTIME, SERVER, SIGNALS, SLICES, descriptors, logging,
-    system_check,
+    seal_key, system_check,
 };
 use super::{Process, Reporting, Runtime, Sources};
 use crate::adapters::cgroups::{self, Cgroups, PodCgroups};
@@ -26,6 +26,7 @@ use crate::adapters::pidfds::Pidfds;
 use crate::adapters::pod_files::PodFiles;
 use crate::adapters::records::Records;
 use crate::adapters::records::Root;
+use crate::adapters::records::seal::Key;
 use crate::adapters::server::{Listeners, Server};
 use crate::adapters::systemd::{self, Notification};
 use crate::api::cgroups::CgroupNames;
@@ -33,10 +34,12 @@ use crate::api::layout::Layout;
 use crate::api::limits::{self, PodRules};
 use crate::api::node_facts::{self, NodeFacts};
 use crate::api::resources::Resources;
+use crate::api::sealing::KeyState;
 use crate::api::time::Wall;
 use crate::config::problem::Problem;
 use crate::config::{CertificateSource, Config};
 use crate::engine::cluster::member;
+use crate::engine::cluster::sealing;
 use crate::engine::cluster::traffic::Traffic;
 use crate::engine::config::{ClusterConfig, EngineConfig, ServingIssuer};
 use crate::engine::cordon;
@@ -53,6 +56,7 @@ use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Memory assumed if the capacity cannot be read, in bytes. Small on purpose.
@@ -71,7 +75,9 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
         problems.join("; ")
     })?;
-    let (root, records) = keeping_place(&config.root_dir)?;
+    let credentials = ServiceCredentials::of_environment();
+    let (key, key_state) = seal_key::of(&credentials);
+    let (root, records) = keeping_place(&config.root_dir, key.as_ref())?;
     let event_loop = EventLoop::new().map_err(|e| e.to_string())?;
     let registry = event_loop.registry();
     let signals = Signals::new(registry, SIGNALS).map_err(|e| format!("failed to watch signals: {e}"))?;
@@ -82,7 +88,6 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let settings = Settings::new(&config.manifests, &config.root_dir, &config.node_name, config.file_check_frequency);
     // An upgrade may have replaced the file of the executable.
     let open_secrets = if config.refuse_open_secrets { OpenSecrets::Refuse } else { OpenSecrets::Warn };
-    let credentials = ServiceCredentials::of_environment();
     let settings = Settings { reader: Some("/proc/self/exe".into()), open_secrets, credentials, ..settings };
     let manifests = Manifests::open(settings, registry, MANIFESTS, MOUNTS);
     // The listener for kubectl is added when its certificate is there.
@@ -91,7 +96,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let metrics = Metrics::new(&config.node_name);
     metrics.set_node_size(&node);
     let cgroups = PodCgroups::new(cgroup_settings(&config, &node), SLICES);
-    let engine = Engine::new(engine_config(&config, node, &root.id, started.wall));
+    let engine = Engine::new(engine_config(&config, node, &root.id, started.wall, &key_state));
     let files = pod_files(&config, &cgroups);
     let found = Event::Directories(files.found());
     let kinds = [record::KIND, shutdown::record::KIND, seen::KIND, cordon::KIND].into_iter().chain(member::KINDS);
@@ -109,7 +114,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         config.runtime_socket.display()
     );
     Ok(Agent {
-        process: Process { started, root, inherited },
+        process: Process { started, root, inherited, seal_key: key_state },
         sources: Sources { signals, timers: Timers::new(), helpers, jobs: BTreeMap::new() },
         runtime: Runtime { client, container_events, buffer: Vec::new(), reported: None, checked: false },
         reporting: Reporting {
@@ -145,10 +150,10 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
 /// Opens and locks the root directory and its records. A file system can be full or read-only for a while (`/var` at a
 /// boot after a crash). Wherry waits for it, because it can start nothing without records; running pods are not
 /// affected. The signal handlers are not installed yet, so SIGTERM ends the process.
-fn keeping_place(path: &Path) -> Result<(Root, Records), String> {
+fn keeping_place(path: &Path, key: Option<&Arc<Key>>) -> Result<(Root, Records), String> {
     let mut told_at = None;
     loop {
-        let why = match Root::open(path).and_then(|root| Ok((root, Records::open(path)?))) {
+        let why = match Root::open(path).and_then(|root| Ok((root, Records::open(path, key.cloned())?))) {
             Ok(both) => {
                 if told_at.is_some() {
                     log::info!("the root directory is usable now root={}", path.display());
@@ -207,7 +212,13 @@ pub(super) fn transport(path: &Path, registry: &Registry, token: Token) -> Resul
 }
 
 /// The engine's part of the configuration.
-pub(super) fn engine_config(config: &Config, node: NodeFacts, owner: &str, started: Wall) -> EngineConfig {
+pub(super) fn engine_config(
+    config: &Config,
+    node: NodeFacts,
+    owner: &str,
+    started: Wall,
+    key: &KeyState,
+) -> EngineConfig {
     let defaults = EngineConfig::default();
     EngineConfig {
         owner: owner.to_string(),
@@ -228,12 +239,12 @@ pub(super) fn engine_config(config: &Config, node: NodeFacts, owner: &str, start
         credential_providers: config.credential_providers.clone(),
         // Nodes should not act at the same moment. A hash of the owner's id is random enough.
         seed: owner.bytes().fold(0, |seed: u64, b| seed.wrapping_mul(31).wrapping_add(u64::from(b))),
-        cluster: config.kubeconfig.as_ref().map(|_| cluster_config(config)),
+        cluster: config.kubeconfig.as_ref().map(|_| cluster_config(config, key)),
         ..defaults
     }
 }
 
-fn cluster_config(config: &Config) -> ClusterConfig {
+fn cluster_config(config: &Config, key: &KeyState) -> ClusterConfig {
     let (addresses, info) = (crate::net::addresses::addresses(), Machine::read().info(String::new()));
     let registration = &config.registration;
     ClusterConfig {
@@ -241,6 +252,7 @@ fn cluster_config(config: &Config) -> ClusterConfig {
         info,
         traffic: if config.metered_connection { Traffic::Metered } else { Traffic::Ordinary },
         reviews: config.node_server.policy(),
+        sealing: sealing::Settings { policy: config.seal_secrets, key: key.clone() },
         taints: registration.taints(),
         provider_id: registration.provider_id.clone(),
         serving: match config.node_server.source() {

@@ -5,7 +5,7 @@
 //! `PATIENCE`. A service that hangs is reported like a missing one.
 
 use super::effects::{Job, Work};
-use super::{Agent, logind, start};
+use super::{Agent, logind, seal_key, start};
 use crate::adapters::bus::logind::{BusEvent, Logind, dropin};
 use crate::adapters::cri::runtime_check::{RuntimeCheck, RuntimeReport};
 use crate::adapters::host::checks::{self, Directory, Purpose, Roots, Wanted, cni};
@@ -52,6 +52,12 @@ pub fn inspect(config: &Config) -> Vec<Finding> {
         found.retain(|f| f.check != finding.check);
         found.push(finding);
     }
+    let running_seal = foreign::start({
+        let config = config.clone();
+        move || seal_key::check(&config)
+    });
+    // (A directory that hangs is reported by the checks above.)
+    found.extend(running_seal.answer(PATIENCE).ok().flatten());
     // (`ask` has its own time limit, unless the sockets themselves are on a file system that hangs.)
     let answers = running.answer(PATIENCE + Duration::from_secs(1)).unwrap_or_else(|why| Answers {
         runtime: Err(why.to_string()),

@@ -6,7 +6,7 @@ use crate::api::problem::Problem;
 use crate::api::registry_credentials::Keyring;
 use k8s_openapi::api::core::v1 as core;
 use serde::{Serialize, Serializer};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::rc::Rc;
 
@@ -167,6 +167,8 @@ pub(crate) fn of_secret(secret: &core::Secret) -> BTreeMap<Box<str>, DataValue> 
 #[derive(Clone, Debug, Default)]
 pub struct DataObjects {
     by_key: BTreeMap<DataKey, Rc<DataObject>>,
+    /// Their copies on the disk are sealed and cannot be opened (C15), so it is not known whether they exist.
+    locked: BTreeSet<DataKey>,
 }
 
 impl DataObjects {
@@ -205,12 +207,22 @@ impl DataObjects {
 
     /// Adds the object, or replaces the one under its key.
     pub fn replace(&mut self, object: Rc<DataObject>) {
+        self.locked.remove(&object.key);
         self.by_key.insert(object.key.clone(), object);
     }
 
     /// False: there is no such object.
     pub fn remove(&mut self, key: &DataKey) -> bool {
-        self.by_key.remove(key).is_some()
+        self.locked.remove(key) | self.by_key.remove(key).is_some()
+    }
+
+    /// The copy of the object on the disk cannot be opened. It counts as an object in `remove`.
+    pub fn lock(&mut self, key: DataKey) {
+        self.locked.insert(key);
+    }
+
+    pub fn is_locked(&self, key: &DataKey) -> bool {
+        self.locked.contains(key)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &DataObject> {

@@ -38,6 +38,8 @@ pub struct ClusterValues<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Missing {
     Object(DataKey),
+    /// C15: also for an optional object, because it may exist.
+    Locked(DataKey),
     Key {
         key: String,
         object: DataKey,
@@ -64,6 +66,12 @@ impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Missing::Object(key) => write!(f, "{} {:?} not found", key.kind.resource(), key.name.name),
+            Missing::Locked(key) => write!(
+                f,
+                "the copy of {} {:?} on the disk is sealed, and the service has no key for it; waiting for the API server",
+                key.kind.resource(),
+                key.name.name
+            ),
             Missing::Key { key, object } => write!(f, "couldn't find key {key} in {object}"),
             Missing::Binary { key, object } => {
                 write!(f, "the value of key {key} in {object} is not UTF-8 text; mount it as a volume")
@@ -146,6 +154,9 @@ fn all_of(from: &core::EnvFromSource, facts: Facts<'_>) -> Result<Vec<Variable>,
     let Some(((kind, name), optional)) = source(from) else { return Ok(Vec::new()) };
     let key = key_of(facts.pod, kind, name);
     let Some(object) = facts.objects.get(&key) else {
+        if facts.objects.is_locked(&key) {
+            return Err(Missing::Locked(key));
+        }
         return if optional { Ok(Vec::new()) } else { Err(Missing::Object(key)) };
     };
     let prefix = from.prefix.as_deref().unwrap_or_default();
@@ -171,6 +182,7 @@ fn value_of(
     let Some(((kind, name), key, optional)) = selector(from) else { return Ok(None) };
     let object = key_of(facts.pod, kind, name);
     let missing = match facts.objects.get(&object) {
+        None if facts.objects.is_locked(&object) => return Err(Missing::Locked(object)),
         None => Missing::Object(object),
         Some(found) => match found.values.get(key) {
             Some(DataValue::Text(text)) => return Ok(Some(text.to_string())),

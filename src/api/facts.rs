@@ -96,6 +96,8 @@ pub struct ContainerFact {
     pub image: String,
     /// The runtime's image reference (status.imageID).
     pub image_ref: String,
+    /// `annotation::CONTAINER_HASH`: the image in the spec for which the container was created (`hash::container`).
+    pub spec_hash: Option<u32>,
     /// `annotation::BACKOFF_LEVEL`, 0 if absent.
     pub backoff_level: u32,
     /// `annotation::GRACE_PERIOD` in seconds.

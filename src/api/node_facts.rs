@@ -2,6 +2,7 @@
 
 use crate::api::quantity::Quantity;
 use crate::api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources};
+use crate::api::taints::NoExecute;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -20,6 +21,8 @@ pub struct NodeFacts {
     pub allowed_unsafe_sysctls: Vec<String>,
     /// The kernel enforces AppArmor profiles.
     pub apparmor: bool,
+    /// Taints of the node's object at the API server.
+    pub taints: Vec<NoExecute>,
 }
 
 /// The resources of the machine as the kernel reports them.
@@ -195,7 +198,15 @@ pub fn facts(machine: &Machine, sizing: &Sizing) -> Result<NodeFacts, Vec<(&'sta
     }
     let allowed_unsafe_sysctls = sizing.allowed_unsafe_sysctls.clone();
     let apparmor = machine.apparmor;
-    Ok(NodeFacts { name: sizing.name.clone(), labels, capacity, allocatable, allowed_unsafe_sysctls, apparmor })
+    Ok(NodeFacts {
+        name: sizing.name.clone(),
+        labels,
+        capacity,
+        allocatable,
+        allowed_unsafe_sysctls,
+        apparmor,
+        taints: Vec::new(),
+    })
 }
 
 fn too_much(resource: &str, amount: u64, capacity: u64, reserved: &[(&'static str, &Resources)]) -> String {

@@ -39,13 +39,13 @@ reasons! {
     // Events of a pod about its DNS settings.
     DNSConfigForming MissingClusterDNS
     // Events of the node.
-    ApiServerConnected ApiServerDisconnected ApiServerError BadManifest BadRecord CertificateExpired CertificateIssued CertificateNotApproved CertificateNotRenewed CertificateRenewed Conflict DevicePlugin EvictionThresholdMet FailedCgroup FailedStore FreeDiskSpaceFailed ImageGCFailed InvalidDiskCapacity LeftoverDirectory LogindConnected LogindDisconnected MirrorRefused NetworkNotReady
+    ApiServerConnected ApiServerDisconnected ApiServerError BadManifest BadRecord CertificateExpired CertificateIssued CertificateNotApproved CertificateNotRenewed CertificateRenewed Conflict DevicePlugin EvictionThresholdMet FailedCgroup FailedSeal FailedStore FailedUnseal FreeDiskSpaceFailed ImageGCFailed InvalidDiskCapacity LeftoverDirectory LogindConnected LogindDisconnected MirrorRefused NetworkNotReady
     NodeHasDiskPressure NodeHasInsufficientMemory NodeHasInsufficientPID NodeHasNoDiskPressure NodeHasSufficientMemory NodeHasSufficientPID NodeNotSchedulable NodeSchedulable
-    NodeRegistered RuntimeConnected RuntimeDisconnected RuntimeNotReady RuntimeReady ShutdownArmed ShutdownNotArmed Starting TokenExpired
+    NodeNameConflict NodeRegistered RuntimeConnected RuntimeDisconnected RuntimeNotReady RuntimeReady ShutdownArmed ShutdownNotArmed Starting TokenExpired
     // Why a pod ends or is killed.
     DeadlineExceeded Drained Evicted NodeShutdown Preempting Terminated
     // Why a pod waits or is rejected. All extended resources share one metric label.
-    AppArmor InvalidPod NodeAffinity NodeName NodePorts OutOfExtendedResources PodFeatureUnsupported PodOSNotSupported SysctlForbidden UIDInUse Unschedulable WaitingForRoom
+    AppArmor InvalidPod NodeAffinity NodeName NodePorts OutOfExtendedResources PodFeatureUnsupported PodOSNotSupported SysctlForbidden TaintToleration UIDInUse Unschedulable WaitingForRoom
     // Why a container waits.
     ContainerCreating CrashLoopBackOff CreateContainerConfigError CreateContainerError ErrImageNeverPull ErrImagePull
     ImageInspectError ImagePullBackOff InvalidImageName PodInitializing PostStartHookError RegistryUnavailable RunContainerError

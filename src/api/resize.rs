@@ -38,6 +38,21 @@ pub fn changes_amounts(current: &Pod, new: &Pod) -> bool {
     pairs(current, new).any(|(a, b)| a.resources != b.resources)
 }
 
+/// The pod with the amounts of `new`, if the running pod can get them and does not have them.
+pub fn with_amounts(current: &Pod, new: &Pod) -> Option<Pod> {
+    if !changes_amounts(current, new) {
+        return None;
+    }
+    let mut resized = current.clone();
+    let spec = resized.object.spec.as_mut()?;
+    let sidecars = spec.init_containers.iter_mut().flatten().filter(|c| is_sidecar(c));
+    let wanted = pairs(current, new).map(|(_, wanted)| wanted);
+    for (container, wanted) in sidecars.chain(&mut spec.containers).zip(wanted) {
+        container.resources.clone_from(&wanted.resources);
+    }
+    is_in_place(current, &resized).then_some(resized)
+}
+
 /// The amounts of a running pod can be changed to those of `new`.
 fn is_resize(current: &Pod, new: &Pod) -> bool {
     let (old, wanted) = (current.spec(), new.spec());

@@ -1,10 +1,11 @@
 //! The tokens of service accounts in the volumes of a pod. Only an API server issues them.
 
+use crate::api::cluster::token;
 use crate::api::names::Uid;
 use crate::api::pod::Pod;
 use k8s_openapi::api::core::v1 as core;
 use serde::{Serialize, Serializer};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::rc::Rc;
 
@@ -62,32 +63,61 @@ pub fn owner(pod: &Pod) -> Option<u32> {
 
 /// The tokens in use.
 #[derive(Clone, Default)]
-pub struct Tokens(BTreeMap<TokenKey, Result<Rc<str>, String>>);
+pub struct Tokens {
+    by_key: BTreeMap<TokenKey, Result<Rc<str>, String>>,
+    /// The records that cannot be opened (C15).
+    locked: BTreeSet<String>,
+}
 
 impl Tokens {
     /// # Errors
     /// The API server has not issued it. The text is for the pod's events.
     pub fn get(&self, key: &TokenKey) -> Result<&str, String> {
-        match self.0.get(key) {
+        match self.by_key.get(key) {
             Some(Ok(token)) => Ok(token),
             Some(Err(why)) => Err(why.clone()),
+            None if self.locked.contains(&token::key(key)) => {
+                Err("its copy on the disk is sealed, and the service has no key for it; waiting for the API server"
+                    .to_owned())
+            }
             None => Err("the API server has not issued it yet".to_owned()),
         }
     }
 
+    /// The API server has neither issued nor refused it, and no copy of it is on the disk.
+    pub fn awaits(&self, key: &TokenKey) -> bool {
+        !self.by_key.contains_key(key) && !self.locked.contains(&token::key(key))
+    }
+
     pub fn set(&mut self, key: &TokenKey, value: Result<Rc<str>, String>) {
-        self.0.insert(key.clone(), value);
+        self.by_key.insert(key.clone(), value);
     }
 
     pub fn remove(&mut self, key: &TokenKey) {
-        self.0.remove(key);
+        self.by_key.remove(key);
+    }
+
+    /// The record of a token cannot be opened.
+    pub fn lock(&mut self, record: &str) {
+        self.locked.insert(record.to_owned());
+    }
+
+    /// Takes the records that cannot be opened and belong to none of these tokens.
+    pub fn take_unused_locked<'k>(&mut self, used: impl Iterator<Item = &'k TokenKey>) -> BTreeSet<String> {
+        if self.locked.is_empty() {
+            return BTreeSet::new();
+        }
+        let used: BTreeSet<String> = used.map(token::key).collect();
+        let (locked, unused) = std::mem::take(&mut self.locked).into_iter().partition(|record| used.contains(record));
+        self.locked = locked;
+        unused
     }
 }
 
 /// Without the tokens.
 impl fmt::Debug for Tokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} tokens", self.0.len())
+        write!(f, "{} tokens", self.by_key.len())
     }
 }
 

@@ -2,6 +2,7 @@
 //! contains them. An annotation of the Secret names the credentials.
 
 use crate::api::problem::{At, Fault, Faults};
+use crate::api::sealing;
 use crate::api::uid;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -52,6 +53,11 @@ pub(crate) fn add(secret: &mut Secret, credentials: Credentials<'_>) -> Result<S
         }
         if has(key) {
             faults.duplicate(at, key);
+            continue;
+        }
+        // No pod gets the key of the sealed records.
+        if name == sealing::CREDENTIAL {
+            faults.invalid(at, format!("{key}={name}"), "is the key of the service itself, not a value for pods");
             continue;
         }
         let value = match credentials {
@@ -121,6 +127,7 @@ mod tests {
             ("a=../b", "Invalid value: \"a=../b\": must be KEY=CREDENTIAL"),
             ("a=b,", "Invalid value: \"=\": must be KEY=CREDENTIAL"),
             ("own=b", "Duplicate value: \"own\""),
+            ("a=wherry.key", "Invalid value: \"a=wherry.key\": is the key of the service itself"),
             ("a=b, a=c", "Duplicate value: \"a\""),
             (
                 "a=missing",

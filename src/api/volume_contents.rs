@@ -1,7 +1,7 @@
 //! Resolves the volumes of a pod: the files of ConfigMaps, Secrets and the downward API, as a kubelet builds them.
 
 use crate::api::data_object::{DataKey, DataKind, DataObject};
-use crate::api::environment::{self, Facts};
+use crate::api::environment::{self, Facts, Missing};
 use crate::api::names::FullName;
 use crate::api::pod::Pod;
 use crate::api::pod_resources;
@@ -182,8 +182,10 @@ fn of_object(
     facts: Facts<'_>,
 ) -> Result<Vec<VolumeFile>, String> {
     let optional = optional == Some(true);
-    match facts.objects.get(&key(facts.pod, kind, name)) {
+    let key = key(facts.pod, kind, name);
+    match facts.objects.get(&key) {
         Some(object) => files(object, optional, modes),
+        None if facts.objects.is_locked(&key) => Err(Missing::Locked(key).to_string()),
         None if optional => Ok(Vec::new()),
         None => Err(format!("{} {name:?} not found", kind.resource())),
     }

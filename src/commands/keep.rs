@@ -2,9 +2,12 @@
 //!
 //! Reads the records of the agent and needs neither the agent nor the API server. The pod's own manifest is the last file, so that
 //! an interrupted command can be repeated.
+//!
+//! Sealed records (C15) need the key, a credential of the process. Their Secrets become plain text only with `--plain-secrets`.
 
-use crate::adapters::manifests::{self, edit::Edit};
+use crate::adapters::manifests::{self, ServiceCredentials, edit::Edit};
 use crate::adapters::records::Records;
+use crate::agent::seal_key;
 use crate::api::cluster::reduced::{self, Handler};
 use crate::api::cluster::{data_record, keep};
 use crate::api::data_object::{DataKey, DataKind};
@@ -16,6 +19,7 @@ use crate::api::names::FullName;
 use crate::api::pod::Pod;
 use crate::api::problem::Problem;
 use crate::api::runtime_class;
+use crate::api::sealing::{CREDENTIAL, CREDENTIAL_FILE, Content, KeyState, StoredRecord};
 use crate::commands::output::{Failure, document as print_document, print_message, shown};
 use crate::commands::select::{PodArgs, Target};
 use crate::config::{self, Flags};
@@ -35,9 +39,12 @@ const CLASSES: &str = "lists/runtimeclasses";
 pub struct Arguments {
     #[command(flatten)]
     pod: PodArgs,
-    /// Print the manifests and write no file
+    /// Print the manifests, with the values of Secrets, and write no file
     #[arg(long)]
     dry_run: bool,
+    /// Write Secrets whose copies are sealed on the disk as plain text into manifests
+    #[arg(long)]
+    plain_secrets: bool,
     #[command(flatten)]
     config: Flags,
 }
@@ -48,7 +55,8 @@ pub struct Arguments {
 /// There is no such pod of the cluster, it has a manifest already, or a manifest cannot be made or written.
 pub fn run(out: &mut dyn Write, arguments: &Arguments) -> Result<u8, Failure> {
     let config = config::load(&arguments.config).config;
-    let records = Records::look(&config.root_dir, &[record::KIND, data_record::KIND, reduced::KIND])
+    let (key, key_state) = seal_key::of(&ServiceCredentials::of_environment());
+    let records = Records::look(&config.root_dir, &[record::KIND, data_record::KIND, reduced::KIND], key.as_deref())
         .map_err(|why| Failure::message(format!("{why}; run the command as root")))?;
     let pod = find(&records, &arguments.pod.target()?)?;
     let there = defined(&config.manifests)?;
@@ -59,7 +67,8 @@ pub fn run(out: &mut dyn Write, arguments: &Arguments) -> Result<u8, Failure> {
     let seen = Timestamp::now().to_string();
     let kept =
         keep::pod(&pod, Context::new(&config.node_name, &seen)).map_err(|problems| unsupported(&pod, &problems))?;
-    let new = Objects { there, records: &records }.of(kept.clone());
+    let may_be_plain = arguments.dry_run || arguments.plain_secrets;
+    let new = Objects { there, records: &records, pod: &pod, key_state, may_be_plain }.of(kept.clone())?;
     for Object { path, value } in new {
         if arguments.dry_run {
             writeln!(out, "---")?;
@@ -84,11 +93,11 @@ pub fn run(out: &mut dyn Write, arguments: &Arguments) -> Result<u8, Failure> {
 }
 
 /// The recorded pod that the user names.
-fn find(records: &[(String, String)], target: &Target) -> Result<Rc<Pod>, Failure> {
+fn find(records: &[StoredRecord], target: &Target) -> Result<Rc<Pod>, Failure> {
     let pods: Vec<Record> = records
         .iter()
-        .filter(|(key, _)| record::is_pod(key))
-        .filter_map(|(key, text)| record::read(key, text).ok())
+        .filter(|record| record::is_pod(&record.key))
+        .filter_map(|record| record::read(&record.key, record.value()?).ok())
         .filter(|record| record.terminal.is_none())
         .collect();
     let items = pods.iter().map(|record| {
@@ -139,17 +148,22 @@ struct Object {
 /// The sources of the manifests.
 struct Objects<'a> {
     there: BTreeMap<Key, PathBuf>,
-    records: &'a [(String, String)],
+    records: &'a [StoredRecord],
+    pod: &'a Pod,
+    key_state: KeyState,
+    /// A sealed Secret may become a plain manifest.
+    may_be_plain: bool,
 }
 
 impl Objects<'_> {
     /// The new manifests, that of the pod at the end.
-    fn of(&self, kept: keep::Kept) -> Vec<Object> {
+    fn of(&self, kept: keep::Kept) -> Result<Vec<Object>, Failure> {
         let keep::Kept { object, pod, overhead, .. } = kept;
         let mut keys: Vec<DataKey> = pod.data_objects().collect();
         keys.sort();
         keys.dedup();
-        let mut new: Vec<Object> = keys.into_iter().filter_map(|key| self.data(key)).collect();
+        let new = keys.into_iter().filter_map(|key| self.data(key).transpose());
+        let mut new = new.collect::<Result<Vec<Object>, Failure>>()?;
         if let Some(name) = runtime_class::named(pod.spec())
             && let Some(value) = self.runtime_class(name, overhead)
         {
@@ -157,27 +171,52 @@ impl Objects<'_> {
         }
         let FullName { namespace, name } = &pod.name;
         new.push(Object { path: path(Kind::Pod, Some(namespace), name), value: object });
-        new
+        Ok(new)
     }
 
     /// A ConfigMap or a Secret, unless it has a manifest or is not known here.
-    fn data(&self, key: DataKey) -> Option<Object> {
+    fn data(&self, key: DataKey) -> Result<Option<Object>, Failure> {
         let record_key = data_record::key(&key);
         if let Some(file) = self.there.get(&Key::Data(key.clone())) {
             print_message(&format!("{key} of {} is used, not that of the cluster", file.display()));
-            return None;
+            return Ok(None);
         }
-        let text = self.record(&record_key);
+        let record = self.records.iter().find(|record| record.key == record_key);
+        match record.map(|record| &record.content) {
+            Some(Content::Locked) => return Err(self.locked(&key)),
+            Some(Content::Sealed(_)) if !self.may_be_plain => {
+                return Err(Failure::message(format!(
+                    "{key} is sealed on this machine, and its manifest would be plain text: repeat the command with --plain-secrets, or \
+                     first write a manifest of {key} whose values are credentials of the service (man wherry-manifests, \
+                     wherry.io/credentials)"
+                )));
+            }
+            _ => {}
+        }
+        let text = record.and_then(StoredRecord::value);
         let Some(fetched) = text.and_then(|text| data_record::read(&record_key, text).ok()) else {
             print_message(&format!("{key} does not exist in the cluster, or is not on this machine"));
-            return None;
+            return Ok(None);
         };
         let kind = match key.kind {
             DataKind::ConfigMap => Kind::ConfigMap,
             DataKind::Secret => Kind::Secret,
         };
         let path = path(kind, Some(&key.name.namespace), &key.name.name);
-        Some(Object { path, value: keep::data(fetched.value()) })
+        Ok(Some(Object { path, value: keep::data(fetched.value()) }))
+    }
+
+    fn locked(&self, key: &DataKey) -> Failure {
+        let FullName { namespace, name } = &self.pod.name;
+        let state = match &self.key_state {
+            KeyState::Missing => format!("this command has no credential {CREDENTIAL}"),
+            KeyState::Unusable(why) => format!("its credential {CREDENTIAL} cannot be used: {why}"),
+            KeyState::Usable => format!("its credential {CREDENTIAL} is another key"),
+        };
+        Failure::message(format!(
+            "{key} is sealed on this machine, and {state}; run as root: systemd-run --pipe --wait --collect -p \
+             LoadCredentialEncrypted={CREDENTIAL}:{CREDENTIAL_FILE} wherry keep {namespace}/{name} --plain-secrets"
+        ))
     }
 
     fn runtime_class(&self, name: &str, overhead: Option<Value>) -> Option<Value> {
@@ -193,7 +232,7 @@ impl Objects<'_> {
     }
 
     fn record(&self, key: &str) -> Option<&str> {
-        self.records.iter().find(|(of, _)| of == key).map(|(_, text)| text.as_str())
+        self.records.iter().find(|record| record.key == key).and_then(StoredRecord::value)
     }
 }
 

@@ -24,6 +24,7 @@ pub mod yaml;
 pub use crate::api::cgroups::CgroupDriver;
 use crate::api::credential_provider::Provider;
 pub use crate::api::duration;
+use crate::api::sealing;
 use crate::api::shutdown::Groups;
 use crate::engine::config::Policy;
 use crate::engine::log_rotation;
@@ -176,6 +177,8 @@ pub struct Config {
     pub kubeconfig: Option<PathBuf>,
     /// The traffic with the API server costs money.
     pub metered_connection: bool,
+    /// The form of Secrets and tokens of the API server on the disk (C15).
+    pub seal_secrets: sealing::Policy,
     /// A KubeletConfiguration of the cluster. It counts only for fields that no other file sets.
     pub cluster_defaults: Option<PathBuf>,
     /// The server for the API server of the cluster. It exists only with a kubeconfig.
@@ -237,6 +240,7 @@ impl Default for Config {
             logind_conf_dir: "/etc/systemd/logind.conf.d".into(),
             kubeconfig: None,
             metered_connection: false,
+            seal_secrets: sealing::Policy::default(),
             cluster_defaults: None,
             node_server: NodeServer::default(),
             registration: Registration::default(),

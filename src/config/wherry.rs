@@ -1,6 +1,7 @@
 //! `kind: WherryConfiguration` (wherry.io/v1alpha1): settings without a field in KubeletConfiguration. A kubelet has
 //! command line flags for them, or does not have them.
 
+use crate::api::sealing::Policy;
 use crate::config::node_size;
 use crate::config::problem::absolute;
 use crate::config::table::{Field, Given, INT32, INT64, Kind, parts, set};
@@ -57,6 +58,10 @@ pub static FIELDS: &[Field] = &[
         Ok(())
     }),
     set("rootDir", Kind::Text, |c, v| absolute(v.text()).map(|p| c.root_dir = p)),
+    set("sealSecrets", Kind::OneOf(Policy::NAMES), |c, v| {
+        c.seal_secrets = Policy::of_name(v.text());
+        Ok(())
+    }),
     set("socket", Kind::Text, |c, v| {
         super::check_socket(v.text())?;
         absolute(v.text()).map(|p| c.socket = p)

@@ -7,6 +7,7 @@ use crate::api::resources::{CPU, MEMORY, PODS, Resources};
 use crate::api::shutdown::Groups;
 use crate::api::time::Wall;
 use crate::engine::cluster::access;
+use crate::engine::cluster::sealing;
 use crate::engine::cluster::traffic::Traffic;
 use crate::engine::eviction;
 pub use crate::engine::images::Policy;
@@ -74,6 +75,8 @@ pub struct ClusterConfig {
     pub traffic: Traffic,
     /// The access to the node's server.
     pub reviews: access::Policy,
+    /// The form of Secrets and tokens on the disk. A change has no effect before the next start.
+    pub sealing: sealing::Settings,
     pub serving: ServingIssuer,
 }
 

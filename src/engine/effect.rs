@@ -410,7 +410,7 @@ pub enum LogindCall {
 }
 
 /// A key is `kind/name`. The value is JSON in a format of the engine.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub enum RecordChange {
     Put {
         key: String,
@@ -419,10 +419,32 @@ pub enum RecordChange {
     Delete {
         key: String,
     },
+    /// As `Put`, but sealed with the key of the service (C15).
+    Seal {
+        key: String,
+        value: String,
+    },
     /// Move an unusable record away: it is not read again, and a person can inspect it.
     SetAside {
         key: String,
     },
+    /// Remove the records of this kind that were set aside and are not sealed.
+    RemoveCorrupt {
+        kind: String,
+    },
+}
+
+/// Without the value, which may be secret.
+impl std::fmt::Debug for RecordChange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            RecordChange::Put { key, value } => write!(f, "Put({key}, {} bytes)", value.len()),
+            RecordChange::Seal { key, value } => write!(f, "Seal({key}, {} bytes)", value.len()),
+            RecordChange::Delete { key } => write!(f, "Delete({key})"),
+            RecordChange::SetAside { key } => write!(f, "SetAside({key})"),
+            RecordChange::RemoveCorrupt { kind } => write!(f, "RemoveCorrupt({kind})"),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -13,6 +13,7 @@ use crate::api::mount::Mount;
 use crate::api::names::{ContainerId, FullName, Uid};
 use crate::api::objects::Objects;
 use crate::api::registry_credentials::Keyring;
+use crate::api::sealing::StoredRecord;
 use crate::engine::config::EngineConfig;
 pub use crate::engine::control;
 use crate::engine::control::{Request, RequestId};
@@ -27,8 +28,8 @@ use std::time::Duration;
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// The records found at the start: (key, value). This is the first event.
-    Records(Vec<(String, String)>),
+    /// The records found at the start. This is the first event.
+    Records(Vec<StoredRecord>),
     /// The pod directories found at the start, right after the records.
     Directories(Vec<PodDirectory>),
     /// All wanted objects (D1, D4). The first of these events shows that every source has been read.

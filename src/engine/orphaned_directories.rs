@@ -64,10 +64,10 @@ impl OrphanedDirectories {
         self.by_pod.remove(uid)
     }
 
-    /// The pods whose directories have to be removed now. `shares`: another owner uses the UID, so that its files stay
-    /// (W21).
-    pub fn take_due(&mut self, shares: impl Fn(&Uid) -> bool, now: Boot, outbox: &mut Outbox) -> Vec<(Uid, FullName)> {
-        let due = self.by_pod.iter().filter(|(uid, orphan)| orphan.due <= now && !shares(uid));
+    /// The pods whose directories have to be removed now. `may_run`: the runtime has a pod with the UID, so that its files
+    /// stay.
+    pub fn take_due(&mut self, may_run: impl Fn(&Uid) -> bool, now: Boot, outbox: &mut Outbox) -> Vec<(Uid, FullName)> {
+        let due = self.by_pod.iter().filter(|(uid, orphan)| orphan.due <= now && !may_run(uid));
         let due: Vec<Uid> = due.map(|(uid, _)| uid.clone()).collect();
         let mut taken = Vec::new();
         for uid in due {

@@ -45,7 +45,8 @@ impl fmt::Display for Place {
 enum Socket {
     /// With the device and inode of its file, so that only this file is removed, and the inotify watch of the file.
     Unix(UnixListener, (u64, u64), Option<Inotify>),
-    Tcp(TcpListener),
+    /// With the address to which it is bound: each turn of the event loop asks for it.
+    Tcp(TcpListener, SocketAddr),
 }
 
 pub struct Listener {
@@ -92,7 +93,7 @@ impl Listener {
     /// The TCP address of the socket, with the port that the kernel chose if port 0 is configured.
     pub fn local_address(&self) -> Option<SocketAddr> {
         match &self.socket {
-            Some(Socket::Tcp(listener)) => listener.local_addr().ok(),
+            Some(Socket::Tcp(_, address)) => Some(*address),
             _ => None,
         }
     }
@@ -160,7 +161,7 @@ impl Listener {
                     let peer = user_of(&s);
                     (Stream::Unix(s), peer)
                 }),
-                Some(Socket::Tcp(listener)) => listener.accept().map(|(s, _)| (Stream::Tcp(s), Peer::Tcp)),
+                Some(Socket::Tcp(listener, _)) => listener.accept().map(|(s, _)| (Stream::Tcp(s), Peer::Tcp)),
                 None => return None,
             };
             match accepted {
@@ -194,7 +195,7 @@ impl Listener {
                     let _ = std::fs::remove_file(path);
                 }
             }
-            Some(Socket::Tcp(mut listener)) => {
+            Some(Socket::Tcp(mut listener, _)) => {
                 if let Some(registry) = registry {
                     let _ = registry.deregister(&mut listener);
                 }
@@ -221,8 +222,9 @@ fn open(place: &Place, registry: &Registry, token: Token) -> io::Result<Socket> 
     match place {
         Place::Tcp(address) => {
             let mut listener = TcpListener::bind(*address)?;
+            let bound = listener.local_addr()?;
             registry.register(&mut listener, token, Interest::READABLE)?;
-            Ok(Socket::Tcp(listener))
+            Ok(Socket::Tcp(listener, bound))
         }
         Place::Unix(path) => {
             let mut listener = bind_unix(path)?;

@@ -2,7 +2,7 @@
 
 use crate::support::agent::Agent;
 use crate::support::control_plane::ControlPlane;
-use crate::wherry::{all_run, join, name};
+use crate::wherry::{all_run, deployment, join, name};
 use crate::{ok, ok_with, pods};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -34,18 +34,15 @@ fn a_pod_of_the_cluster_continues_as_a_pod_of_a_manifest() {
     let mut agent = join(plane, node);
     ok(&admin, "create configmap words --from-literal=greeting=hello");
     ok(&admin, "create secret generic keys --from-literal=password=hunter2");
-    let labels = json!({ "app": "web" });
     let script = "echo $greeting-$(cat /keys/password); exec sleep 3600";
-    let object = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web" },
-        "spec": { "replicas": 1, "selector": { "matchLabels": labels }, "template": { "metadata": { "labels": labels }, "spec": {
-            "nodeSelector": { "node": node },
-            "terminationGracePeriodSeconds": 1,
-            "hostNetwork": true,
-            "volumes": [{ "name": "keys", "secret": { "secretName": "keys" } }],
-            "containers": [{ "name": "main", "image": "localhost/busybox:1.35", "command": ["sh", "-c", script],
-                "envFrom": [{ "configMapRef": { "name": "words" } }], "volumeMounts": [{ "name": "keys", "mountPath": "/keys" }] }],
-        } } } });
-    ok_with(&admin, "create -f -", &object.to_string());
+    let more = json!({
+        "automountServiceAccountToken": true,
+        "volumes": [{ "name": "keys", "secret": { "secretName": "keys" } }],
+        "command": ["sh", "-c", script],
+        "envFrom": [{ "configMapRef": { "name": "words" } }],
+        "volumeMounts": [{ "name": "keys", "mountPath": "/keys" }],
+    });
+    ok_with(&admin, "create -f -", &deployment("web", 1, node, &more));
     plane.wait("the pod runs", |plane| all_run(plane, namespace, 1));
     let pod = pods(plane, namespace).remove(0);
     let web = name(&pod);

@@ -3,7 +3,7 @@
 use crate::support::agent::Agent;
 use crate::support::control_plane::ControlPlane;
 use crate::support::lab::Runtime;
-use crate::wherry::{all_run, is_ready};
+use crate::wherry::{all_run, deployment, is_ready};
 use crate::{ok, ok_with, pods};
 use serde_json::json;
 use std::cell::Cell;
@@ -28,16 +28,11 @@ fn a_node_at_rest_with_ten_pods_stays_below_six_megabytes_a_day() {
     plane.wait("the node is ready", |plane| is_ready(plane, node));
     ok(&admin, "create configmap words --from-literal=greeting=hello");
     ok(&admin, "create secret generic keys --from-literal=password=hunter2");
-    let labels = json!({ "app": "web" });
-    let object = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web" },
-        "spec": { "replicas": 10, "selector": { "matchLabels": labels }, "template": { "metadata": { "labels": labels }, "spec": {
-            "nodeSelector": { "node": node },
-            "terminationGracePeriodSeconds": 1,
-            "hostNetwork": true,
-            "containers": [{ "name": "main", "image": "localhost/busybox:1.35", "command": ["sleep", "3600"],
-                "envFrom": [{ "configMapRef": { "name": "words" } }, { "secretRef": { "name": "keys" } }] }],
-        } } } });
-    ok_with(&admin, "create -f -", &object.to_string());
+    let more = json!({
+        "automountServiceAccountToken": true,
+        "envFrom": [{ "configMapRef": { "name": "words" } }, { "secretRef": { "name": "keys" } }],
+    });
+    ok_with(&admin, "create -f -", &deployment("web", 10, node, &more));
     plane.wait("all pods run", |plane| all_run(plane, namespace, 10));
     // Rest: nothing but renewals of the lease and bookmarks. (The node's images are reported up to a minute later.)
     let writes =

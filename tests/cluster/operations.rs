@@ -5,9 +5,9 @@ use crate::support::agent::Agent;
 use crate::support::control_plane::ControlPlane;
 use crate::support::lab::{Runtime, signal};
 use crate::wherry::{all_run, is_ready, is_running, join, name, running};
-use crate::{ok, ok_with, pods, wait_for_pods};
+use crate::{ok, ok_with, partition, pods, wait_for_pods};
 use serde_json::{Value, json};
-use std::process::Command;
+use std::fs;
 
 /// A Deployment on the nodes of a pool. `marker`: a change of it is a new version.
 fn deployment(pool: &str, marker: &str) -> String {
@@ -91,29 +91,52 @@ fn a_pod_that_is_removed_by_force_stops_and_another_takes_its_name() {
     ok(&admin, &format!("delete node {node}"));
 }
 
-/// Drops all packets to the service address of the API server while it exists. (Others use its own address.)
-struct Partition<'p>(&'p ControlPlane);
-
-impl Partition<'_> {
-    fn begin(plane: &ControlPlane) -> Partition<'_> {
-        let partition = Partition(plane);
-        assert!(partition.rule("-I"), "a rule of iptables");
-        partition
-    }
-
-    /// Before the address is translated.
-    fn rule(&self, command: &str) -> bool {
-        let address = self.0.service_address.to_string();
-        let mut iptables = Command::new("iptables");
-        iptables.args(["-w", "-t", "raw", command, "OUTPUT", "-d", &address, "-j", "DROP"]);
-        iptables.status().expect("iptables").success()
-    }
-}
-
-impl Drop for Partition<'_> {
-    fn drop(&mut self) {
-        self.rule("-D");
-    }
+#[test]
+fn a_new_image_restarts_one_container_and_leaves_the_other_alone() {
+    let plane = ControlPlane::shared();
+    let (namespace, node) = ("images", "refitter");
+    let admin = plane.namespace(namespace);
+    let mut agent = join(plane, node);
+    let container = |name| json!({ "name": name, "image": "localhost/busybox:1.35", "command": ["sleep", "3600"] });
+    let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "web" }, "spec": {
+        "nodeName": node, "hostNetwork": true, "terminationGracePeriodSeconds": 3, "restartPolicy": "Never",
+        "containers": [container("main"), container("other")] } })
+    .to_string();
+    ok_with(&admin, "create -f -", &pod);
+    plane.wait("the pod runs", |plane| all_run(plane, namespace, 1));
+    let status = |container: usize| pods(plane, namespace)[0]["status"]["containerStatuses"][container].clone();
+    let other = status(1)["containerID"].clone();
+    ok(&admin, "set image pod/web main=localhost/trap:1");
+    plane.wait("the container runs with the new image", |_| {
+        let main = status(0);
+        main["restartCount"] == 1 && main["state"]["running"].is_object() && main["image"] == "localhost/trap:1"
+    });
+    assert_eq!((&status(1)["containerID"], &status(1)["restartCount"]), (&other, &json!(0)));
+    // A wrong image is corrected without a back-off.
+    ok(&admin, "set image pod/web main=localhost/missing:1");
+    plane.wait("the pull fails", |_| status(0)["state"]["waiting"]["reason"] == "ImagePullBackOff");
+    ok(&admin, "set image pod/web main=localhost/busybox:1.35");
+    plane.wait("the container runs again", |_| status(0)["state"]["running"].is_object());
+    assert_eq!((&status(0)["restartCount"], &status(1)["containerID"]), (&json!(2), &other));
+    // A kill of Wherry while it stops the container: the record has the new image and the replaced container.
+    let uid = pods(plane, namespace)[0]["metadata"]["uid"].as_str().expect("a UID").to_owned();
+    let record = agent.root().join(format!("records/pods/{uid}.json"));
+    ok(&admin, "set image pod/web main=localhost/trap:1");
+    plane.wait("the container is to be replaced", |_| {
+        fs::read_to_string(&record).is_ok_and(|text| text.contains("\"replaced\"") && text.contains("trap:1"))
+    });
+    agent.kill();
+    assert_eq!(status(0)["restartCount"], 2);
+    agent.run();
+    plane.wait("the container runs with the new image after the kill", |_| {
+        let main = status(0);
+        main["restartCount"] == 3 && main["state"]["running"].is_object() && main["image"] == "localhost/trap:1"
+    });
+    assert_eq!((&status(1)["containerID"], &status(1)["restartCount"]), (&other, &json!(0)));
+    ok(&admin, "delete pod web");
+    plane.wait("nothing is left in the runtime", |_| agent.cri().sandboxes(namespace).is_empty());
+    ok(&admin, &format!("delete namespace {namespace} --wait=false"));
+    ok(&admin, &format!("delete node {node}"));
 }
 
 #[test]
@@ -122,18 +145,14 @@ fn a_network_that_drops_packets_stops_no_pod_and_the_node_is_back_soon_after_it(
     let (namespace, node) = ("dropped", "shoal");
     let admin = plane.namespace(namespace);
     let mut agent = Agent::prepare(node, &Runtime::shared());
-    let direct = std::fs::read_to_string(plane.kubeconfig_of_node(node)).expect("a kubeconfig");
-    let kubeconfig = agent.dir.join("kubeconfig");
-    let service = format!("https://{}:443", plane.service_address);
-    std::fs::write(&kubeconfig, direct.replace(&plane.server, &service)).expect("a kubeconfig");
-    agent.set_cluster(node, &kubeconfig);
+    agent.set_cluster(node, &partition::kubeconfig(&plane, node, &agent));
     agent.run();
     plane.wait("the node is ready", |plane| is_ready(plane, node));
     ok(&admin, &format!("label node {node} pool=dropped"));
     ok_with(&admin, "apply -f -", &deployment("dropped", "1"));
     plane.wait("the pods run", |plane| all_run(plane, namespace, 3));
     let before = running(&mut agent.cri(), namespace);
-    let partition = Partition::begin(&plane);
+    let partition = partition::Partition::begin(&plane);
     plane.wait("the node notices that nothing answers", |_| agent.log().contains("reason=ApiServerDisconnected"));
     // A container ends meanwhile, and starts again.
     signal(&agent.cri().container_pid(&before[0]).to_string(), "KILL");

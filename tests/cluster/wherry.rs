@@ -23,7 +23,7 @@ pub fn is_ready(plane: &ControlPlane, name: &str) -> bool {
     conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
 }
 
-/// A Deployment for one node, whose pods need no token.
+/// A Deployment for one node, whose pods need no token. `more`: fields of the pod's spec and of its container.
 pub fn deployment(name: &str, replicas: u32, node: &str, more: &Value) -> String {
     let labels = json!({ "app": name });
     let mut container = json!({ "name": "main", "image": "localhost/busybox:1.35", "command": ["sleep", "3600"] });
@@ -35,7 +35,7 @@ pub fn deployment(name: &str, replicas: u32, node: &str, more: &Value) -> String
     });
     for (key, value) in more.as_object().into_iter().flatten() {
         match key.as_str() {
-            "volumes" => spec[key] = value.clone(),
+            "automountServiceAccountToken" | "volumes" => spec[key] = value.clone(),
             _ => container[key] = value.clone(),
         }
     }

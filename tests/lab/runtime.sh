@@ -1,7 +1,7 @@
 #!/bin/bash
 # A private containerd: `runtime.sh up DIR NAME` starts it, `runtime.sh down DIR` stops it and everything in it. Both can
 # be called again at any time, also after a crash or a reboot. `runtime.sh again DIR` restarts a killed containerd; its
-# containers keep running. Needs root.
+# containers keep running. `runtime.sh cut DIR` leaves what a power failure leaves: only the files on the disk. Needs root.
 #
 #   DIR (on a real disk)     root/ (images, layers), cni/, cdi/, certs.d/ (registries), containerd.toml, containerd.log, env
 #   /run/wherry-NAME         state/, containerd.sock, containerd.pid (short: a socket's path has at most 108 bytes)
@@ -12,7 +12,7 @@ set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/common.sh"
 
-usage() { die "usage: runtime.sh up DIR NAME | again DIR | down DIR"; }
+usage() { die "usage: runtime.sh up DIR NAME | again DIR | cut DIR | down DIR"; }
 
 # Sets the variables derived from DIR and NAME.
 names() {
@@ -344,6 +344,22 @@ down() {
 	rm -f "$DIR/env"
 }
 
+# The records of the CNI plugins stay, as on a disk. (A function `cut` would hide the program.)
+cut_power() {
+	local pid
+	recall
+	if pid=$(running); then kill -KILL "$pid"; fi
+	set +e +o pipefail
+	end_shims
+	remove_cgroups "$CGROUP"
+	unmount_below "$RUN"
+	unmount_below "$DIR"
+	ip link del "$BRIDGE" 2>/dev/null
+	set -e -o pipefail
+	rm -rf "${RUN:?}"
+	mkdir -p "$RUN"
+}
+
 [ $# -ge 2 ] || usage
 [ "$(id -u)" = 0 ] || die "needs root"
 DIR=$2
@@ -357,6 +373,10 @@ again)
 	[ -f "$DIR/env" ] || die "no containerd was started in $DIR"
 	recall
 	running >/dev/null || start
+	;;
+cut)
+	[ -f "$DIR/env" ] || die "no containerd was started in $DIR"
+	cut_power
 	;;
 down) down ;;
 *) usage ;;

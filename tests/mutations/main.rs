@@ -35,6 +35,10 @@ const LIVES: [Range<u32>; 4] = [0..60, 60..300, 300..1000, 1000..2000];
 const CLOCK_PATIENCE: u32 = 50;
 const CLOCK_FLOOR: Duration = Duration::from_secs(600);
 
+/// A mutated engine may allocate without end. A run whose address space reaches this size aborts, and counts as a failed one. (The
+/// unmutated engine needs less than half of it.)
+const MEMORY_KIB: u32 = 1 << 20;
+
 /// The limits of one run.
 #[derive(Clone, Copy)]
 struct Limits {
@@ -78,9 +82,10 @@ fn run() -> Result<bool, String> {
             scope.spawn(|| {
                 while let Some((i, m)) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
                     // (0 is the unmutated engine.)
+                    let begin = Instant::now();
                     let verdict = judge.judge(i + 1, m.rule());
                     let text = verdict.as_ref().map_or_else(|why| format!("NOT JUDGED: {why}"), Verdict::to_string);
-                    println!("{:<58} {text}", m.name);
+                    println!("{:<58} {text} ({:.1} s)", m.name, begin.elapsed().as_secs_f64());
                     if let Ok(mut judged) = judged.lock() {
                         judged.push((*m, verdict));
                     }
@@ -169,10 +174,15 @@ impl Judge {
     }
 
     fn run(&self, number: usize, args: &[&str], seeds: Range<u32>, limits: Limits) -> Result<Run, String> {
-        let mut command = Command::new(&self.simulation);
-        command.args(args).env("WHERRY_MUTATION", number.to_string());
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -v \"$1\"; shift; exec \"$@\"", "sh"]).arg(MEMORY_KIB.to_string());
+        command.arg(&self.simulation).args(args).env("WHERRY_MUTATION", number.to_string());
         command.env("WHERRY_SEEDS", format!("{}..{}", seeds.start, seeds.end));
-        command.env("WHERRY_SHRINK", "0").env("RUST_BACKTRACE", "0").env_remove("WHERRY_SEED");
+        command
+            .env("MALLOC_ARENA_MAX", "2")
+            .env("WHERRY_SHRINK", "0")
+            .env("RUST_BACKTRACE", "0")
+            .env_remove("WHERRY_SEED");
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(|e| e.to_string())?;
         let (out, err) = (child.stdout.take(), child.stderr.take());
         // (In a run of lives, the line with the seed comes before the failed test.)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// The CPU time limit of a mutated engine, as a multiple of that of the unmutated one for the same stories or lives.
 /// Both are measured in the same session, so the verdicts do not depend on the speed of the machine.
-const PATIENCE: u32 = 10;
+const PATIENCE: u32 = 5;
 
 /// How a run of the test program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

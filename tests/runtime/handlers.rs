@@ -89,6 +89,7 @@ fn hooks_run_after_the_start_and_before_the_stop() {
         ),
     );
     let pod = agent.wait_running("hooked");
+    agent.wait("the output of the hook", |a| !a.output(&pod, "main", 0).is_empty());
     assert_eq!(agent.output(&pod, "main", 0), "started\n");
     let path = agent.log_path(&pod, "main", 0);
     let log = std::fs::File::open(path).expect("the log");

@@ -130,6 +130,7 @@ fn d6_the_errors_of_objects_name_file_field_and_remedy() {
     let pod = agent.wait_running("web");
     agent.write("d.yaml", &frozen("KEY: second"));
     agent.wait("an immutable object", |a| shown(a, "d.yaml", "data: Forbidden: field is immutable"));
+    agent.wait("the output", |a| !a.output(&pod, "main", 0).is_empty());
     assert_eq!(agent.output(&pod, "main", 0), "first\n");
     // `wherry check` finds the errors that concern the files alone.
     let checked = agent.command_of("check").output().expect("wherry check");

@@ -218,6 +218,8 @@ fn the_agent_reports_a_read_only_root_directory_and_waits() {
 #[test]
 fn the_agent_waits_for_a_full_root_directory_only_at_its_start() {
     let mut on = OnTmpfs::prepare("rootfull");
+    // Otherwise the full disk evicts the pod.
+    on.agent.configure("evictionHard: {memory.available: 1Mi}\n");
     let filler = on.agent.root().join("filler");
     let fill = || {
         let mut file = fs::OpenOptions::new().append(true).create(true).open(&filler).expect("filler");

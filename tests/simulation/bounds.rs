@@ -53,6 +53,8 @@ pub struct Bounds {
     tried: BTreeMap<(Uid, String), Vec<Option<Credential>>>,
     /// Pods for which the engine reported a reason of its own to stop them.
     victims: BTreeSet<Uid>,
+    /// C2: containers whose image has changed at the server.
+    reimaged: BTreeSet<(Uid, String)>,
 }
 
 fn sandboxes<'a>(runtime: &'a Runtime, uid: &'a Uid) -> impl Iterator<Item = &'a String> {
@@ -136,6 +138,17 @@ impl Bounds {
         }
         let ran = if dead.started_at.0 == 0 { Duration::ZERO } else { dead.finished_at.since(dead.started_at) };
         let level = if ran >= RESET_AFTER { 0 } else { dead.backoff_level };
+        // C2: a new image has no back-off. A container that was stopped for one can follow with the old image again.
+        let of_api = call.pod.is_from_api_server();
+        let image = call.pod.container(&call.container).and_then(|spec| spec.image.as_deref());
+        if of_api && (image != Some(dead.spec_image()) || dead.terminating) {
+            if call.backoff_level == 0 {
+                return None;
+            }
+            if !dead.terminating {
+                return Some(format!("{} has a new image and level {}", call.container, call.backoff_level));
+            }
+        }
         if call.backoff_level != level + 1 {
             return Some(format!("{} follows one of level {level} with level {}", call.container, call.backoff_level));
         }
@@ -190,6 +203,11 @@ impl Bounds {
     /// A cancelled pull did not fail.
     pub fn cancelled(&mut self, op: OpId) {
         self.pulling.remove(&op);
+    }
+
+    /// C2: the container has another image at the server.
+    pub fn reimaged(&mut self, uid: Uid, name: String) {
+        self.reimaged.insert((uid, name));
     }
 
     /// The pod starts for the first time, or again.
@@ -253,6 +271,9 @@ impl Bounds {
         let Some(main) = c.pod.containers().iter().find(|m| m.name == c.name) else { return false };
         // A failing probe or hook is a reason.
         let can_fail = main.liveness_probe.is_some() || main.startup_probe.is_some() || main.lifecycle.is_some();
+        if self.reimaged.contains(&(c.uid.clone(), c.name.clone())) {
+            return false;
+        }
         let ready =
             |id: &str| scene.runtime.sandboxes.get(id).is_some_and(|s| s.ready && s.version == version_of(&c.pod));
         // The remaining checks are slow.

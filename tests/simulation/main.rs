@@ -15,6 +15,7 @@ mod chance;
 mod check;
 mod cluster;
 mod control;
+mod fleet;
 mod groups;
 mod lies;
 mod logind;

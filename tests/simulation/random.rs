@@ -22,8 +22,10 @@ use std::time::Duration;
 use wherry::api::eviction;
 use wherry::api::names::Uid;
 use wherry::api::pod::Pod;
+use wherry::api::sealing::KeyState;
 use wherry::api::shutdown::Groups;
 use wherry::api::time::Wall;
+use wherry::engine::cluster::sealing;
 use wherry::engine::config::{ClusterConfig, Policy};
 use wherry::engine::effect::{RuntimeCall, TimerKey};
 use wherry::engine::event::Event;
@@ -120,17 +122,21 @@ impl Pool {
         let limits = format!("{{name: side, resources: {{limits: {{{DEVICE}: 1}}}},");
         let with_devices = specs.iter().map(|spec| spec.replace("{name: side,", &limits));
         let mounts = "volumeMounts: [{name: t, mountPath: /t}, {name: s, mountPath: /s}]";
-        let token = "{name: t, projected: {sources: [{serviceAccountToken: {path: token, expirationSeconds: 3607}}]}}";
+        // It is replaced within a life.
+        let token = "{name: t, projected: {sources: [{serviceAccountToken: {path: token, expirationSeconds: 600}}]}}";
         let settings = "{name: s, configMap: {name: settings}}";
         let supplied = format!(
             "terminationGracePeriodSeconds: 3, containers: [{{name: main, {image}, {requests}, {mounts}}}], volumes: [{token}, {settings}]"
+        );
+        let secret = format!(
+            "terminationGracePeriodSeconds: 3, containers: [{{name: main, {image}, {requests}, env: [{{name: P, valueFrom: {{secretKeyRef: {{name: password, key: A}}}}}}]}}], volumes: [{{name: p, secret: {{secretName: password}}}}]"
         );
         let variable = "env: [{name: A, valueFrom: {configMapKeyRef: {name: settings, key: A, optional: true}}}]";
         let optional =
             format!("restartPolicy: OnFailure, containers: [{{name: main, {image}, {requests}, {variable}}}]");
         let unsupported = format!("{one}, volumes: [{{name: c, persistentVolumeClaim: {{claimName: a}}}}]");
         Pool {
-            bound: specs[..10].iter().cloned().chain([supplied, optional, unsupported]).collect(),
+            bound: specs[..10].iter().cloned().chain([supplied, optional, unsupported, secret]).collect(),
             files: files(&specs),
             with_devices: files(&with_devices.collect::<Vec<_>>()),
             classed: files(&classed.collect::<Vec<_>>()),
@@ -222,10 +228,15 @@ pub fn play(pool: &Pool, plan: &Plan, print: bool, plant: fn(&mut Checks)) -> Pl
     if pressure {
         c.eviction = memory_policy(plan.seed);
     }
+    // C15: in half of the lives, Secrets and tokens are sealed.
+    let key = plan.seed.is_multiple_of(2).then_some(1);
     if plan.member {
-        c.cluster = Some(ClusterConfig { addresses: vec!["10.0.0.7".into()], ..ClusterConfig::default() });
+        let key = if key.is_some() { KeyState::Usable } else { KeyState::Missing };
+        let sealing = sealing::Settings { key, ..sealing::Settings::default() };
+        c.cluster = Some(ClusterConfig { addresses: vec!["10.0.0.7".into()], sealing, ..ClusterConfig::default() });
     }
     let mut w = World::new(c);
+    w.disk.key = key;
     w.scarce = plan.scarce.then_some(FIT as usize);
     w.logind.store = plan.store;
     // A call that was in flight while the machine was suspended comes late.

@@ -8,7 +8,7 @@ use wherry::engine::event::{Answer, ApiEvent, Event};
 
 pub fn short(event: &Event) -> String {
     match event {
-        Event::Records(r) => format!("Records {:?}", r.iter().map(|(k, _)| k).collect::<Vec<_>>()),
+        Event::Records(r) => format!("Records {r:?}"),
         Event::Directories(d) => format!("Directories {:?}", d.iter().map(|d| &d.uid).collect::<Vec<_>>()),
         Event::Desired(objects) => {
             let text = |document: &PodDocument| {

@@ -98,7 +98,14 @@ impl Runtime {
         }
     }
 
-    /// Starts containerd again after `kill`, on the same directories, and waits until it answers.
+    /// Leaves what a power failure leaves of the runtime: only its files on the disk. The mounts of the pods belong to Wherry, so a
+    /// test removes them itself.
+    pub fn cut_power(&self) {
+        let status = Command::new(script("runtime.sh")).arg("cut").arg(&self.dir).status().expect("runtime.sh");
+        assert!(status.success(), "runtime.sh cut: {status}");
+    }
+
+    /// Starts containerd again after `kill` or `cut_power`, on the same directories, and waits until it answers.
     pub fn start_again(&self) {
         let status = Command::new(script("runtime.sh")).arg("again").arg(&self.dir).status().expect("runtime.sh");
         assert!(status.success(), "runtime.sh again: {status}");

@@ -228,6 +228,7 @@ pub fn container(answer: &proto::ContainerStatusResponse, sandbox: Option<&str>)
         message: c.message.clone(),
         image: c.image.image.clone(),
         image_ref: c.image_ref.clone(),
+        spec_hash: a.get(annotation::CONTAINER_HASH).and_then(|hash| u32::from_str_radix(hash, 16).ok()),
         backoff_level: a.get(annotation::BACKOFF_LEVEL).and_then(|n| n.parse().ok()).unwrap_or(0),
         grace_seconds: seconds(a, annotation::GRACE_PERIOD),
         pre_stop: a.get(annotation::PRE_STOP).cloned(),

@@ -16,22 +16,38 @@ impl ServiceCredentials {
         ServiceCredentials(directory.map(PathBuf::from))
     }
 
+    /// Those in this directory.
+    pub fn of_directory(directory: PathBuf) -> ServiceCredentials {
+        ServiceCredentials(Some(directory))
+    }
+
     /// # Errors
     /// The reason why there is no value. It names no path, because the remedy names the unit.
     pub fn read(&self, name: &str) -> Result<Vec<u8>, String> {
-        let Some(directory) = &self.0 else { return Err("the service has no credentials".to_owned()) };
-        let failed = |e: std::io::Error| match e.kind() {
-            std::io::ErrorKind::NotFound => "the service has no credential of this name".to_owned(),
-            _ => format!("cannot be read: {e}"),
+        match self.find(name)? {
+            Some(value) => Ok(value),
+            None if self.0.is_none() => Err("the service has no credentials".to_owned()),
+            None => Err("the service has no credential of this name".to_owned()),
+        }
+    }
+
+    /// None: the service has no such credential.
+    ///
+    /// # Errors
+    /// It cannot be read, for this reason.
+    pub fn find(&self, name: &str) -> Result<Option<Vec<u8>>, String> {
+        let Some(directory) = &self.0 else { return Ok(None) };
+        let failed = |e: std::io::Error| format!("cannot be read: {e}");
+        let file = match foreign::open(&directory.join(name), Links::Refuse) {
+            Err(refused) if refused.is_missing() => return Ok(None),
+            Err(foreign::Refused::Failed(e)) => return Err(failed(e)),
+            Err(refused) => return Err(refused.to_string()),
+            Ok(file) => file,
         };
-        let file = foreign::open(&directory.join(name), Links::Refuse).map_err(|e| match e {
-            foreign::Refused::Failed(e) => failed(e),
-            refused => refused.to_string(),
-        })?;
         let mut value = Vec::new();
         // One byte more than a Secret may have shows that the value is too large.
         file.take(MAX_SIZE as u64 + 1).read_to_end(&mut value).map_err(failed)?;
-        Ok(value)
+        Ok(Some(value))
     }
 }
 

@@ -4,20 +4,24 @@
 //! cut the file is therefore either the old record or the new one. The first line of a file contains a version and the
 //! SHA-256 of the value; the rest is the value. An invalid file (truncated, damaged, of another version) is renamed to
 //! `*.corrupt` with a warning, because a broken record must not prevent the start of a node. Only the engine interprets values.
+//! `seal` is the form of a sealed record. A sealed record without its key is not invalid: it stays.
 //!
 //! A write waits for the disk, so changes must be made in a helper thread. The agent abandons a thread that hangs, but the
 //! thread may continue much later. Each batch of changes therefore has a number and temporary files of its own, and has no
 //! effect once a later batch has started. `Root` is the root directory with its lock and its id.
 
 mod root;
+pub mod seal;
 #[cfg(test)]
 mod tests;
 
 pub use root::{Root, existing_id};
 
 use crate::adapters::durable::{self, appended};
+use crate::api::sealing::{Content, StoredRecord};
 use crate::api::uid;
 use crate::engine::effect::RecordChange;
+use seal::{Key, OpenError};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -46,6 +50,7 @@ const MAX_FILE_NAME: usize = 255;
 #[derive(Clone, Debug)]
 pub struct Records {
     directory: PathBuf,
+    key: Option<Arc<Key>>,
     batch: u64,
     order: Arc<Order>,
 }
@@ -66,14 +71,14 @@ struct Header {
 }
 
 impl Records {
-    /// Opens the records of a root directory. Creates the directory if it is missing.
+    /// Opens the records of a root directory. Creates the directory if it is missing. `key`: for sealed records.
     ///
     /// # Errors
     /// The directory cannot be created.
-    pub fn open(root: &Path) -> Result<Records, String> {
+    pub fn open(root: &Path, key: Option<Arc<Key>>) -> Result<Records, String> {
         let directory = root.join("records");
         make_directory(&directory)?;
-        Ok(Records { directory, batch: 0, order: Arc::default() })
+        Ok(Records { directory, key, batch: 0, order: Arc::default() })
     }
 
     /// Starts another batch of changes. Earlier batches have no effect from now on. Never blocks.
@@ -82,9 +87,9 @@ impl Records {
         Records { batch, ..self.clone() }
     }
 
-    /// Reads all valid records of these kinds, as (`kind/key`, value), sorted. Sets invalid ones aside with a warning. Other
-    /// kinds belong to other parts of Wherry and are not read.
-    pub fn load(&self, kinds: &[&str]) -> Vec<(String, String)> {
+    /// Reads all valid records of these kinds, sorted. Sets invalid ones aside with a warning. Other kinds belong to other parts of
+    /// Wherry and are not read.
+    pub fn load(&self, kinds: &[&str]) -> Vec<StoredRecord> {
         let mut records = Vec::new();
         for (kind, directory) in entries(&self.directory).into_iter().filter(|(k, _)| kinds.contains(&k.as_str())) {
             for (file, path) in entries(&directory) {
@@ -94,13 +99,13 @@ impl Records {
                     continue;
                 }
                 let Some(name) = file.strip_suffix(SUFFIX) else { continue };
-                match read(&path).and_then(|value| Ok((decode(name)?, value))) {
-                    Ok((key, value)) => records.push((format!("{kind}/{key}"), value)),
+                match stored(&kind, name, &path, self.key.as_deref()) {
+                    Ok(record) => records.push(record),
                     Err(why) => set_aside(&path, &why),
                 }
             }
         }
-        records.sort();
+        records.sort_by(|a, b| a.key.cmp(&b.key));
         records
     }
 
@@ -109,7 +114,7 @@ impl Records {
     ///
     /// # Errors
     /// This user may not read the records.
-    pub fn look(root: &Path, kinds: &[&str]) -> Result<Vec<(String, String)>, String> {
+    pub fn look(root: &Path, kinds: &[&str], key: Option<&Key>) -> Result<Vec<StoredRecord>, String> {
         let mut records = Vec::new();
         for kind in kinds {
             let directory = root.join("records").join(kind);
@@ -118,16 +123,12 @@ impl Records {
                 list => list.map_err(|e| failed("read", &directory, &e))?,
             };
             for entry in list.flatten() {
-                let Some(key) = entry.file_name().to_str().and_then(|name| decode(name.strip_suffix(SUFFIX)?).ok())
-                else {
-                    continue;
-                };
-                if let Ok(value) = read(&entry.path()) {
-                    records.push((format!("{kind}/{key}"), value));
-                }
+                let file = entry.file_name();
+                let Some(name) = file.to_str().and_then(|name| name.strip_suffix(SUFFIX)) else { continue };
+                records.extend(stored(kind, name, &entry.path(), key));
             }
         }
-        records.sort();
+        records.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(records)
     }
 
@@ -143,10 +144,20 @@ impl Records {
 
     /// Returns the directory that has to be synced.
     fn make_one(&self, change: &RecordChange) -> Result<PathBuf, String> {
-        let (RecordChange::Put { key, .. } | RecordChange::Delete { key } | RecordChange::SetAside { key }) = change;
+        let key = match change {
+            RecordChange::Put { key, .. } | RecordChange::Seal { key, .. } => key,
+            RecordChange::Delete { key } | RecordChange::SetAside { key } => key,
+            RecordChange::RemoveCorrupt { kind } => return self.remove_corrupt(kind),
+        };
         let path = self.path(key)?;
         match change {
-            RecordChange::Put { value, .. } => self.put(&path, value)?,
+            RecordChange::Put { value, .. } => self.put(&path, &plain(&path, value)?)?,
+            RecordChange::Seal { value, .. } => {
+                let sealed = self.key.as_ref().ok_or_else(|| "the service has no key".to_owned());
+                let sealed = sealed.and_then(|with| with.seal(key, value)).map_err(|e| failed("seal", &path, &e))?;
+                self.put(&path, &sealed)?;
+            }
+            RecordChange::RemoveCorrupt { .. } => {}
             RecordChange::Delete { .. } => self.take_effect(&path, || match fs::remove_file(&path) {
                 Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
                 other => other,
@@ -156,13 +167,10 @@ impl Records {
         Ok(path.parent().unwrap_or(&self.directory).to_owned())
     }
 
-    fn put(&self, path: &Path, value: &str) -> Result<(), String> {
+    fn put(&self, path: &Path, content: &[u8]) -> Result<(), String> {
         make_directory(path.parent().unwrap_or(&self.directory))?;
-        let header = Header { version: VERSION, sha256: uid::digest_of_bytes(value.as_bytes()) };
-        let header = serde_json::to_string(&header).map_err(|e| failed("write", path, &e))?;
         let aside = appended(path, &format!(".{}{ASIDE}", self.batch));
-        let content = format!("{header}\n{value}");
-        let written = durable::write(&aside, content.as_bytes(), 0o600)
+        let written = durable::write(&aside, content, 0o600)
             .map_err(|e| failed("write", path, &e))
             .and_then(|()| self.take_effect(path, || fs::rename(&aside, path)));
         if written.is_err() {
@@ -182,6 +190,21 @@ impl Records {
         log::warn!("set aside a record that cannot be used file={}", aside.display());
         forget_old(path.parent().unwrap_or(&self.directory));
         Ok(())
+    }
+
+    /// Removes the plain `*.corrupt` files of a kind. Returns the directory that has to be synced.
+    fn remove_corrupt(&self, kind: &str) -> Result<PathBuf, String> {
+        let directory = self.directory.join(kind);
+        if !directory.is_dir() {
+            return Ok(directory);
+        }
+        for (file, path) in entries(&directory) {
+            if file.ends_with(CORRUPT) && !read(&path).is_ok_and(|content| seal::is_sealed(&content)) {
+                self.take_effect(&path, || fs::remove_file(&path))?;
+                log::info!("removed a corrupt record that is not sealed file={}", path.display());
+            }
+        }
+        Ok(directory)
     }
 
     /// Makes a change, unless a later batch has started: then this change is out of date.
@@ -225,10 +248,41 @@ fn entries(directory: &Path) -> Vec<(String, PathBuf)> {
     list.flatten().filter_map(|e| Some((e.file_name().into_string().ok()?, e.path()))).collect()
 }
 
-fn read(path: &Path) -> Result<String, String> {
-    let mut text = String::new();
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    let mut content = Vec::new();
     let file = File::open(path).map_err(|e| e.to_string())?;
-    file.take(MAX_SIZE).read_to_string(&mut text).map_err(|e| e.to_string())?;
+    file.take(MAX_SIZE).read_to_end(&mut content).map_err(|e| e.to_string())?;
+    Ok(content)
+}
+
+/// Reads a record. The error is the reason why it is invalid.
+fn stored(kind: &str, name: &str, path: &Path, key: Option<&Key>) -> Result<StoredRecord, String> {
+    let content = read(path)?;
+    let name = format!("{kind}/{}", decode(name)?);
+    let content = if seal::is_sealed(&content) {
+        let opened =
+            key.map_or_else(|| seal::check(&content).map(|()| None), |key| key.open(&name, &content).map(Some));
+        match opened {
+            Ok(Some(value)) => Content::Sealed(value),
+            Ok(None) | Err(OpenError::OtherKey) => Content::Locked,
+            Err(e) => return Err(e.to_string()),
+        }
+    } else {
+        Content::Plain(value_of(content)?)
+    };
+    Ok(StoredRecord { key: name, content })
+}
+
+/// The content of a plain file.
+fn plain(path: &Path, value: &str) -> Result<Vec<u8>, String> {
+    let header = Header { version: VERSION, sha256: uid::digest_of_bytes(value.as_bytes()) };
+    let header = serde_json::to_string(&header).map_err(|e| failed("write", path, &e))?;
+    Ok(format!("{header}\n{value}").into_bytes())
+}
+
+/// The value of a plain file.
+fn value_of(content: Vec<u8>) -> Result<String, String> {
+    let text = String::from_utf8(content).map_err(|e| e.utf8_error().to_string())?;
     let (header, value) = text.split_once('\n').ok_or("truncated: no first line")?;
     let header: Header = serde_json::from_str(header).map_err(|e| format!("invalid first line: {e}"))?;
     if header.version != VERSION {

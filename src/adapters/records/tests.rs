@@ -3,8 +3,17 @@ use std::io::Write as _;
 
 fn open() -> (tempfile::TempDir, Records) {
     let dir = tempfile::tempdir().unwrap();
-    let records = Records::open(dir.path()).unwrap();
+    let records = Records::open(dir.path(), None).unwrap();
     (dir, records)
+}
+
+/// The values that are not locked.
+fn values(records: &[StoredRecord]) -> Vec<(String, String)> {
+    records.iter().filter_map(|record| Some((record.key.clone(), record.value()?.to_owned()))).collect()
+}
+
+fn loaded(records: &Records, kinds: &[&str]) -> Vec<(String, String)> {
+    values(&records.load(kinds))
 }
 
 fn put(records: &Records, key: &str, value: &str) -> Result<(), String> {
@@ -35,7 +44,7 @@ fn changes_of_a_batch_are_made_in_order_and_fail_alone() {
     let results = records.make(&changes);
     assert_eq!(results.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, false, true, true, true]);
     let (u, w) = (("pod/u".to_owned(), "2".to_owned()), ("images/w".to_owned(), "4".to_owned()));
-    assert_eq!(records.load(&["pod", "images"]), [w, u]);
+    assert_eq!(loaded(&records, &["pod", "images"]), [w, u]);
 }
 
 #[test]
@@ -49,8 +58,8 @@ fn records_are_read_as_they_were_written() {
     put(&records, "pod/gone", "{}").unwrap();
     delete(&records, "pod/gone").unwrap();
     delete(&records, "pod/gone").unwrap();
-    let again = Records::open(dir.path()).unwrap();
-    let loaded = again.load(&["pod", "rejected"]);
+    let again = Records::open(dir.path(), None).unwrap();
+    let loaded = loaded(&again, &["pod", "rejected"]);
     let loaded: Vec<_> = loaded.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
     assert_eq!(
         loaded,
@@ -70,7 +79,7 @@ fn keys_that_are_no_file_names_are_refused() {
         assert!(put(&records, key, "{}").is_err(), "{key}");
     }
     put(&records, "pod/../../x", "{}").unwrap();
-    assert_eq!(records.load(&["pod", "rejected"]), [("pod/../../x".to_owned(), "{}".to_owned())]);
+    assert_eq!(loaded(&records, &["pod", "rejected"]), [("pod/../../x".to_owned(), "{}".to_owned())]);
 }
 
 #[test]
@@ -91,7 +100,7 @@ fn a_damaged_record_is_set_aside_and_the_rest_is_read() {
     fs::write(directory.join("half.json.3.new"), "{").unwrap();
     fs::write(dir.path().join("records/stray"), "").unwrap();
 
-    assert_eq!(records.load(&["pod", "rejected"]), [("pod/good".to_owned(), r#"{"spec":"x"}"#.to_owned())]);
+    assert_eq!(loaded(&records, &["pod", "rejected"]), [("pod/good".to_owned(), r#"{"spec":"x"}"#.to_owned())]);
     let mut names: Vec<_> =
         fs::read_dir(&directory).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
@@ -107,7 +116,7 @@ fn a_damaged_record_is_set_aside_and_the_rest_is_read() {
         ]
     );
     put(&records, "pod/cut", "{}").unwrap();
-    assert_eq!(records.load(&["pod", "rejected"]).len(), 2);
+    assert_eq!(loaded(&records, &["pod", "rejected"]).len(), 2);
 }
 
 #[test]
@@ -118,11 +127,11 @@ fn another_process_sees_the_valid_records_and_changes_nothing() {
     let (damaged, unfinished) = (dir.path().join("records/pods/c.json"), dir.path().join("records/pods/d.json.1.new"));
     fs::write(&damaged, "x").unwrap();
     fs::write(&unfinished, "x").unwrap();
-    let seen = Records::look(dir.path(), &["pods", "objects", "none"]).unwrap();
+    let seen = values(&Records::look(dir.path(), &["pods", "objects", "none"], None).unwrap());
     let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
     assert_eq!(seen, [pair("objects/secret.x", "2"), pair("pods/a.b", "1")]);
     assert!(damaged.exists() && unfinished.exists());
-    assert_eq!(Records::look(&dir.path().join("absent"), &["pods"]), Ok(Vec::new()));
+    assert_eq!(Records::look(&dir.path().join("absent"), &["pods"], None), Ok(Vec::new()));
 }
 
 #[test]
@@ -133,7 +142,7 @@ fn a_write_that_fails_leaves_the_old_record_and_names_the_file() {
     fs::create_dir(dir.path().join("records/pod/u.json.0.new")).unwrap();
     let error = put(&records, "pod/u", "2").unwrap_err();
     assert!(error.contains("records/pod/u.json"), "{error}");
-    assert_eq!(records.load(&["pod", "rejected"]), [("pod/u".to_owned(), "1".to_owned())]);
+    assert_eq!(loaded(&records, &["pod", "rejected"]), [("pod/u".to_owned(), "1".to_owned())]);
 }
 
 #[test]
@@ -160,11 +169,11 @@ fn records_can_be_written_by_another_thread() {
 #[test]
 fn files_of_other_modules_next_to_the_records_are_unchanged() {
     let root = tempfile::tempdir().unwrap();
-    let records = Records::open(root.path()).unwrap();
+    let records = Records::open(root.path(), None).unwrap();
     let theirs = root.path().join("records/manifests/directory.json");
     std::fs::create_dir_all(theirs.parent().unwrap()).unwrap();
     std::fs::write(&theirs, "of another form").unwrap();
-    assert!(records.load(&["pod"]).is_empty());
+    assert!(loaded(&records, &["pod"]).is_empty());
     assert_eq!(std::fs::read_to_string(&theirs).unwrap(), "of another form");
 }
 
@@ -178,7 +187,7 @@ fn an_abandoned_batch_changes_nothing_when_it_finishes_late() {
     for late in [put(&hung, "pod/u", "old"), delete(&hung, "pod/u"), set_aside(&hung, "pod/u")] {
         assert!(late.unwrap_err().contains("took too long"));
     }
-    assert_eq!(next.load(&["pod"]), [("pod/u".to_owned(), "2".to_owned())]);
+    assert_eq!(loaded(&next, &["pod"]), [("pod/u".to_owned(), "2".to_owned())]);
     let files: Vec<_> = entries(&dir.path().join("records/pod")).into_iter().map(|(name, _)| name).collect();
     assert_eq!(files, ["u.json"]);
 }
@@ -192,7 +201,7 @@ fn a_hung_write_does_not_share_a_file_with_a_later_one() {
     let mut open = File::create(dir.path().join(format!("records/pod/u.json.{}.new", hung.batch))).unwrap();
     put(&records.batch(), "pod/u", "new").unwrap();
     open.write_all(b"old and much longer than what is new").unwrap();
-    assert_eq!(records.load(&["pod"]), [("pod/u".to_owned(), "new".to_owned())]);
+    assert_eq!(loaded(&records, &["pod"]), [("pod/u".to_owned(), "new".to_owned())]);
 }
 
 #[test]
@@ -203,9 +212,127 @@ fn unusable_records_are_set_aside_and_only_the_newest_are_kept() {
         put(&records, &format!("pod/u{n:02}"), "{}").unwrap();
         set_aside(&records, &format!("pod/u{n:02}")).unwrap();
     }
-    assert!(records.load(&["pod"]).is_empty());
+    assert!(loaded(&records, &["pod"]).is_empty());
     let mut files: Vec<_> = entries(&dir.path().join("records/pod")).into_iter().map(|(name, _)| name).collect();
     files.sort();
     assert_eq!(files.len(), MAX_CORRUPT);
     assert_eq!(files.last().unwrap(), &format!("u{:02}.json.corrupt", MAX_CORRUPT + 4));
+}
+
+fn key(byte: u8) -> Option<Arc<Key>> {
+    Some(Arc::new(Key::of_credential(&[byte; 32]).unwrap()))
+}
+
+fn seal(records: &Records, key: &str, value: &str) -> Result<(), String> {
+    records.make(&[RecordChange::Seal { key: key.to_owned(), value: value.to_owned() }]).remove(0)
+}
+
+const SECRET: &str = "objects/secret.shop.keys";
+
+fn contents(records: &Records) -> Vec<Content> {
+    records.load(&["objects", "tokens"]).into_iter().map(|record| record.content).collect()
+}
+
+/// No file below the directory contains the text.
+fn nowhere(directory: &Path, text: &str) -> bool {
+    entries(directory).into_iter().all(|(_, path)| match path.is_dir() {
+        true => nowhere(&path, text),
+        false => !fs::read(&path).unwrap().windows(text.len()).any(|part| part == text.as_bytes()),
+    })
+}
+
+#[test]
+fn a_sealed_record_replaces_a_plain_one_and_the_reverse() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = tempfile::tempdir().unwrap();
+    let records = Records::open(dir.path(), key(1)).unwrap();
+    put(&records, SECRET, "hunter2").unwrap();
+    assert!(!nowhere(dir.path(), "hunter2"));
+    seal(&records, SECRET, "hunter2").unwrap();
+    assert_eq!(contents(&records), [Content::Sealed("hunter2".into())]);
+    assert!(nowhere(dir.path(), "hunter2"));
+    let file = dir.path().join("records/objects/secret.shop.keys.json");
+    assert_eq!(fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
+    put(&records, SECRET, "hunter2").unwrap();
+    assert_eq!(contents(&records), [Content::Plain("hunter2".into())]);
+}
+
+#[test]
+fn a_kill_during_the_sealing_leaves_the_plain_record_or_the_sealed_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = Records::open(dir.path(), key(1)).unwrap();
+    put(&records, SECRET, "hunter2").unwrap();
+    // The temporary file of an unfinished write.
+    let sealed = key(1).unwrap().seal(SECRET, "hunter2").unwrap();
+    let aside = dir.path().join("records/objects/secret.shop.keys.json.7.new");
+    for length in [0, 20, 40, sealed.len()] {
+        fs::write(&aside, &sealed[..length]).unwrap();
+        let again = Records::open(dir.path(), key(1)).unwrap();
+        assert_eq!(contents(&again), [Content::Plain("hunter2".into())], "{length}");
+        assert!(!aside.exists());
+    }
+    seal(&records, SECRET, "hunter2").unwrap();
+    // The reverse: the rest of an unfinished plain write.
+    fs::write(&aside, "{}\nhunter2").unwrap();
+    assert_eq!(contents(&Records::open(dir.path(), key(1)).unwrap()), [Content::Sealed("hunter2".into())]);
+    assert!(nowhere(dir.path(), "hunter2"));
+}
+
+#[test]
+fn without_the_key_a_sealed_record_is_locked_and_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    seal(&Records::open(dir.path(), key(1)).unwrap(), SECRET, "hunter2").unwrap();
+    let file = dir.path().join("records/objects/secret.shop.keys.json");
+    let before = fs::read(&file).unwrap();
+    for other in [None, key(2)] {
+        let records = Records::open(dir.path(), other.clone()).unwrap();
+        assert_eq!(contents(&records), [Content::Locked]);
+        let looked = Records::look(dir.path(), &["objects"], other.as_deref()).unwrap();
+        assert_eq!(looked.into_iter().map(|record| record.content).collect::<Vec<_>>(), [Content::Locked]);
+    }
+    assert_eq!(fs::read(&file).unwrap(), before);
+    let without = Records::open(dir.path(), None).unwrap();
+    let error = seal(&without, SECRET, "hunter2").unwrap_err();
+    assert!(error.contains("secret.shop.keys.json: the service has no key"), "{error}");
+    assert_eq!(contents(&Records::open(dir.path(), key(1)).unwrap()), [Content::Sealed("hunter2".into())]);
+}
+
+#[test]
+fn a_damaged_or_swapped_sealed_record_is_set_aside() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = Records::open(dir.path(), key(1)).unwrap();
+    for name in ["good", "cut", "flipped", "here", "there", "later"] {
+        seal(&records, &format!("objects/secret.shop.{name}"), name).unwrap();
+    }
+    let file = |name: &str| dir.path().join(format!("records/objects/secret.shop.{name}.json"));
+    let mut content = fs::read(file("flipped")).unwrap();
+    *content.last_mut().unwrap() ^= 1;
+    fs::write(file("flipped"), &content).unwrap();
+    fs::write(file("cut"), &content[..content.len() - 1]).unwrap();
+    fs::rename(file("here"), file("there")).unwrap();
+    fs::write(file("later"), [b"wherry-sealed 2 x\n".as_slice(), &content[33..]].concat()).unwrap();
+    assert_eq!(contents(&records), [Content::Sealed("good".into())]);
+    let mut names: Vec<_> = entries(&dir.path().join("records/objects")).into_iter().map(|(name, _)| name).collect();
+    names.sort();
+    let corrupt = ["cut", "flipped", "later", "there"].map(|name| format!("secret.shop.{name}.json.corrupt"));
+    assert_eq!(names[..2], [corrupt[0].clone(), corrupt[1].clone()]);
+    assert_eq!(names[2..], ["secret.shop.good.json".to_owned(), corrupt[2].clone(), corrupt[3].clone()]);
+}
+
+#[test]
+fn plain_records_that_were_set_aside_are_removed_and_sealed_ones_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = Records::open(dir.path(), key(1)).unwrap();
+    put(&records, "tokens/a", "hunter2").unwrap();
+    seal(&records, "tokens/b", "hunter2").unwrap();
+    put(&records, "pods/c", "spec").unwrap();
+    for name in ["tokens/a", "tokens/b", "pods/c"] {
+        set_aside(&records, name).unwrap();
+    }
+    let remove = |kind: &str| records.make(&[RecordChange::RemoveCorrupt { kind: kind.to_owned() }]).remove(0);
+    assert_eq!((remove("tokens"), remove("objects")), (Ok(()), Ok(())));
+    assert!(nowhere(dir.path(), "hunter2"));
+    let left = |kind: &str| entries(&dir.path().join("records").join(kind)).into_iter().map(|(name, _)| name).collect();
+    let (tokens, pods): (Vec<String>, Vec<String>) = (left("tokens"), left("pods"));
+    assert_eq!((tokens, pods), (vec!["b.json.corrupt".to_owned()], vec!["c.json.corrupt".to_owned()]));
 }

@@ -40,6 +40,11 @@ impl Fetched {
         serde_json::from_str(&self.json).unwrap_or_default()
     }
 
+    /// The resource version.
+    pub fn version(&self) -> Option<String> {
+        self.value().pointer("/metadata/resourceVersion").and_then(Value::as_str).map(str::to_owned)
+    }
+
     fn of_json(json: String) -> Result<Fetched, String> {
         let documents = document::parse(json.as_bytes(), "the API server").map_err(|problem| problem.to_string())?;
         let context = Context::new("", "");
@@ -57,8 +62,8 @@ pub fn key(of: &DataKey) -> String {
     format!("{KIND}/{}.{}.{}", of.kind.resource(), of.name.namespace, of.name.name)
 }
 
-/// The object that a record belongs to.
-fn data_key(key: &str) -> Option<DataKey> {
+/// The object that a record belongs to. None: it is no key of such a record.
+pub fn data_key(key: &str) -> Option<DataKey> {
     let (kind, rest) = key.strip_prefix(KIND)?.strip_prefix('/')?.split_once('.')?;
     let (namespace, name) = rest.split_once('.')?;
     let kind = [DataKind::ConfigMap, DataKind::Secret].into_iter().find(|k| k.resource() == kind)?;

@@ -1,27 +1,61 @@
-//! The changes of a pod's object that the running pod follows: labels, annotations and ephemeral containers. Everything else
-//! that the API server lets users change stays as it was when the node accepted the pod.
+//! The changes of a pod's object that the running pod follows: labels, annotations, ephemeral containers, and what an API server lets
+//! users change in the spec. Everything else stays as it was when the node accepted the pod.
 
 use crate::api::names::annotation;
 use crate::api::pod::Pod;
+use crate::api::resize;
 use k8s_openapi::api::core::v1 as core;
 use std::rc::Rc;
 
-/// The accepted pod, with the labels, the annotations and the ephemeral containers of `new`.
+/// The accepted pod with the changes of `new` that a running pod follows.
 pub fn followed(accepted: &Rc<Pod>, new: &Pod) -> Rc<Pod> {
     let mut annotations = new.object.metadata.annotations.clone();
     // The time at which this node saw the pod first.
     if let (Some(annotations), Some(seen)) = (&mut annotations, annotation_of(accepted, annotation::CONFIG_SEEN)) {
         annotations.insert(annotation::CONFIG_SEEN.to_owned(), seen.clone());
     }
-    let same = accepted.object.metadata.labels == new.object.metadata.labels
-        && accepted.object.metadata.annotations == annotations;
-    if same && accepted.ephemeral_specs() == new.ephemeral_specs() {
-        return accepted.clone();
-    }
     let mut pod = (**accepted).clone();
     pod.object.metadata.labels.clone_from(&new.object.metadata.labels);
     pod.object.metadata.annotations = annotations;
-    Rc::new(pod.with_ephemeral(new.ephemeral_specs().to_vec()))
+    if accepted.ephemeral_specs() != new.ephemeral_specs() {
+        pod = pod.with_ephemeral(new.ephemeral_specs().to_vec());
+    }
+    take_images(&mut pod, new);
+    take_tolerations_and_deadline(&mut pod, new);
+    let pod = resize::with_amounts(&pod, new).unwrap_or(pod);
+    if pod.object == accepted.object { accepted.clone() } else { Rc::new(pod) }
+}
+
+/// Gives the containers, except ephemeral ones, the images of `new`.
+pub fn take_images(pod: &mut Pod, new: &Pod) {
+    let Some(spec) = &mut pod.object.spec else { return };
+    let all = spec.init_containers.iter_mut().flatten().chain(&mut spec.containers);
+    for (container, wanted) in all.zip(new.all_containers()).filter(|(container, wanted)| container.name == wanted.name)
+    {
+        container.image.clone_from(&wanted.image);
+    }
+}
+
+/// The containers of both, except ephemeral ones, have the same images.
+pub fn has_images(pod: &Pod, new: &Pod) -> bool {
+    pod.all_containers().zip(new.all_containers()).all(|(ours, theirs)| ours.image == theirs.image)
+}
+
+/// Gives the pod the tolerations of `new`, and its deadline if that is new or earlier.
+pub fn take_tolerations_and_deadline(pod: &mut Pod, new: &Pod) {
+    let Some(spec) = &mut pod.object.spec else { return };
+    spec.tolerations.clone_from(&new.spec().tolerations);
+    let before = spec.active_deadline_seconds;
+    if let Some(wanted) = new.spec().active_deadline_seconds
+        && before.is_none_or(|before| wanted < before)
+    {
+        spec.active_deadline_seconds = Some(wanted);
+    }
+}
+
+pub fn has_tolerations_and_deadline(pod: &Pod, new: &Pod) -> bool {
+    let of = |pod: &Pod| (pod.spec().tolerations.clone(), pod.spec().active_deadline_seconds);
+    of(pod) == of(new)
 }
 
 fn annotation_of<'p>(pod: &'p Pod, key: &str) -> Option<&'p String> {
@@ -66,15 +100,43 @@ mod tests {
         Rc::new(pod)
     }
 
+    fn with_spec(spec: &str) -> Rc<Pod> {
+        let text = format!("{{apiVersion: v1, kind: Pod, metadata: {{name: web}}, spec: {{{spec}}}}}");
+        Rc::new(document::read(text.as_bytes(), "/m/a.yaml", Context::new("lab", "")).0.remove(0))
+    }
+
     #[test]
-    fn a_running_pod_follows_labels_and_no_images() {
+    fn a_running_pod_follows_what_can_change_while_it_runs() {
+        let spec = |image: &str, cpu: &str, more: &str| {
+            with_spec(&format!(
+                "initContainers: [{{name: i, image: 'i:{image}'}}], containers: [{{name: main, image: 'm:{image}', \
+                 resources: {{requests: {{cpu: {cpu}}}}}}}]{more}"
+            ))
+        };
+        let accepted = spec("1", "1", "");
+        let new = spec("2", "2", ", activeDeadlineSeconds: 9, tolerations: [{key: a, operator: Exists}]");
+        let pod = followed(&accepted, &new);
+        assert!(has_spec(&pod, &new) && !has_spec(&accepted, &new));
+        assert_eq!(pod.digest, accepted.digest);
+        // A deadline becomes only earlier.
+        let later = followed(&pod, &spec("2", "2", ", activeDeadlineSeconds: 10"));
+        assert_eq!(later.spec().active_deadline_seconds, Some(9));
+        // A request cannot be removed, and the rest does not depend on that.
+        let without = with_spec("initContainers: [{name: i, image: 'i:3'}], containers: [{name: main, image: 'm:3'}]");
+        let pod = followed(&accepted, &without);
+        assert_eq!((pod.at(1).image.as_deref(), &pod.at(1).resources), (Some("m:3"), &accepted.at(1).resources));
+        assert!(!has_spec(&pod, &without));
+    }
+
+    #[test]
+    fn a_running_pod_follows_labels_and_images() {
         let accepted = pod("a: x", "i:1", "then");
         assert!(Rc::ptr_eq(&followed(&accepted, &pod("a: x", "i:1", "now")), &accepted));
         let other = pod("a: z", "i:2", "now");
         let followed = followed(&accepted, &other);
         assert_eq!(followed.object.metadata.labels, other.object.metadata.labels);
         assert_eq!(annotation_of(&followed, annotation::CONFIG_SEEN).map(String::as_str), Some("then"));
-        assert_eq!((followed.at(0).image.as_deref(), &followed.digest), (Some("i:1"), &accepted.digest));
+        assert_eq!((followed.at(0).image.as_deref(), &followed.digest), (Some("i:2"), &accepted.digest));
         assert!(!has_spec(&accepted, &other) && has_spec(&accepted, &pod("a: z", "i:1", "now")));
     }
 

@@ -1,13 +1,13 @@
 //! The expected life of a pod of the API server while the server is away, for people.
 
 use crate::api::pod::Pod;
+use crate::api::taints::NoExecute;
 use k8s_openapi::api::core::v1 as core;
 use serde::Serialize;
 use std::time::Duration;
 
 /// The taint of a node that the controllers have not heard of for about a minute.
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
-const NO_EXECUTE: &str = "NoExecute";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -64,19 +64,8 @@ impl Outlook {
 /// The rules of the taint eviction controller: the shortest `tolerationSeconds` of all tolerations of the taint counts, and one
 /// without it has no limit.
 fn unreachable(tolerations: &[core::Toleration]) -> Unreachable {
-    let is_empty = |text: &Option<String>| text.as_deref().unwrap_or_default().is_empty();
-    let tolerates = |t: &&core::Toleration| {
-        let effect = is_empty(&t.effect) || t.effect.as_deref() == Some(NO_EXECUTE);
-        let exists = t.operator.as_deref() == Some("Exists");
-        // The taint has no value.
-        let key = if is_empty(&t.key) {
-            exists
-        } else {
-            t.key.as_deref() == Some(UNREACHABLE) && (exists || is_empty(&t.value))
-        };
-        effect && key
-    };
-    let all: Vec<&core::Toleration> = tolerations.iter().filter(tolerates).collect();
+    let taint = NoExecute::of_key(UNREACHABLE);
+    let all: Vec<&core::Toleration> = tolerations.iter().filter(|t| taint.is_tolerated_by(t)).collect();
     let seconds = all.iter().filter_map(|t| t.toleration_seconds).min();
     match seconds {
         Some(seconds) => Unreachable::Deleted(u64::try_from(seconds).unwrap_or(0)),

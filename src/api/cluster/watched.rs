@@ -40,6 +40,8 @@ fn kind_of(kind: DataKind) -> &'static str {
 pub enum ListFrom<'a> {
     /// Any: the server answers from its memory. For the first list.
     Cache,
+    /// This version or a newer one: the server answers from its memory, or with 504 if that is behind. Servers from 1.19 on.
+    NotOlder(&'a str),
     /// The newest. For a list after a version has expired.
     Latest,
     /// The next page of a list, with the `next` of the page before.
@@ -94,6 +96,9 @@ impl Watched {
         query.extend(selector.as_deref().map(|selector| ("fieldSelector", selector)));
         match from {
             ListFrom::Cache => query.extend([("limit", PAGE), ("resourceVersion", "0")]),
+            ListFrom::NotOlder(version) => {
+                query.extend([("limit", PAGE), ("resourceVersion", version), ("resourceVersionMatch", "NotOlderThan")]);
+            }
             ListFrom::Latest => query.push(("limit", PAGE)),
             ListFrom::Next(next) => query.extend([("limit", PAGE), ("continue", next)]),
         }
@@ -153,6 +158,11 @@ mod tests {
                 data(DataKind::ConfigMap, "kube-root-ca.crt"),
                 ListFrom::Latest,
                 "/api/v1/namespaces/default/configmaps?fieldSelector=metadata.name%3Dkube-root-ca.crt&limit=500",
+            ),
+            (
+                Watched::Pods("n1".into()),
+                ListFrom::NotOlder("437"),
+                "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1&limit=500&resourceVersion=437&resourceVersionMatch=NotOlderThan",
             ),
             (
                 Watched::Services("shop".into()),

@@ -287,7 +287,7 @@ fn records(root: &Path) {
         RecordChange::Put { key: format!("pods/{uid}"), value: value.to_string() }
     };
     let changes = [record("kept", "web", "api"), record("refused", HOSTILE, "api"), record("local", HOSTILE, HOSTILE)];
-    assert!(Records::open(root).unwrap().make(&changes).iter().all(Result::is_ok));
+    assert!(Records::open(root, None).unwrap().make(&changes).iter().all(Result::is_ok));
 }
 
 fn assert_harmless(what: &str, text: &str) {

@@ -72,7 +72,8 @@ pub fn counted(reason: &Reason) -> Reason {
         | Reason::NodePorts
         | Reason::NodeShutdown
         | Reason::PodOSNotSupported
-        | Reason::SysctlForbidden => reason.clone(),
+        | Reason::SysctlForbidden
+        | Reason::TaintToleration => reason.clone(),
         reason if RESOURCES.into_iter().any(|resource| *reason == Reason::out_of(resource)) => reason.clone(),
         _ => Reason::OutOfExtendedResources,
     }

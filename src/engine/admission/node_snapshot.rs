@@ -130,6 +130,20 @@ impl<'a> NodeSnapshot<'a> {
     }
 }
 
+impl Verdict {
+    /// With one more reason against the pod, if there is one.
+    pub fn and_against(self, refusal: Option<Refusal>) -> Verdict {
+        let Some(refusal) = refusal else { return self };
+        let (mut refusals, missing) = match self {
+            Verdict::Against { refusals, missing } => (refusals, missing),
+            Verdict::Fits | Verdict::Later(_) => (Vec::new(), Vec::new()),
+        };
+        refusals.push(refusal);
+        predicates::in_order(&mut refusals);
+        Verdict::Against { refusals, missing }
+    }
+}
+
 impl Shared {
     fn larger(&self) -> Resources {
         let mut larger = self.ending.clone();

@@ -9,6 +9,7 @@ use super::Admission;
 use super::fit::{self, Insufficient};
 use super::node_snapshot::{NodeSnapshot, Verdict};
 use super::pod_requests::PodRequests;
+use super::predicates;
 use super::preempt::{self, Candidate, may_preempt};
 use super::rejection;
 use super::resize;
@@ -275,7 +276,9 @@ impl<'a> Pass<'a> {
             }
             return true;
         }
-        match self.room.evaluate(pod, share.requests) {
+        // A pod that has started on this node stays, also if it starts again.
+        let taint = predicates::untolerated(pod, self.input.node).filter(|_| !worker.bound);
+        match self.room.evaluate(pod, share.requests).and_against(taint) {
             Verdict::Fits if self.input.has_its_name(worker) => {
                 self.hold(share);
                 self.decisions.push(Decision::Admit(worker.uid.clone()));

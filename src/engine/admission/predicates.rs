@@ -1,5 +1,5 @@
 //! The reasons against a pod on this node that do not depend on free resources (A2, A3): operating system, node
-//! affinity, node name, host ports, sysctls and AppArmor. The messages are those of a kubelet, followed by the detail that a
+//! affinity, node name, host ports, taints, sysctls and AppArmor. The messages are those of a kubelet, followed by the detail that a
 //! kubelet omits (which label or port).
 
 mod affinity;
@@ -37,16 +37,17 @@ impl Refusal {
 }
 
 /// The order of the reasons (A3).
-const ORDER: [Reason; 6] = [
+const ORDER: [Reason; 7] = [
     Reason::PodOSNotSupported,
     Reason::NodeAffinity,
     Reason::NodeName,
     Reason::NodePorts,
+    Reason::TaintToleration,
     Reason::SysctlForbidden,
     Reason::AppArmor,
 ];
 
-/// Sorts refusals of several sources (`against`, `port_is_taken`) in the order of A3.
+/// Sorts refusals of several sources (`against`, `port_is_taken`, `untolerated`) in the order of A3.
 pub fn in_order(refusals: &mut [Refusal]) {
     refusals.sort_by_key(|refusal| ORDER.iter().position(|reason| *reason == refusal.reason));
 }
@@ -94,6 +95,16 @@ fn node_name(pod: &Pod, node: &NodeFacts) -> Option<Refusal> {
 pub fn port_is_taken(port: &HostPort) -> Refusal {
     let what = "node(s) didn't have free ports for the requested pod ports";
     Refusal::predicate(Reason::NodePorts, what, format_args!("{port} is taken"))
+}
+
+/// The refusal of a new pod of the API server for a taint of the node. Scheduled pods tolerate it; a pod that a user binds to the
+/// node may not.
+pub fn untolerated(pod: &Pod, node: &NodeFacts) -> Option<Refusal> {
+    let tolerations = pod.spec().tolerations.as_ref();
+    let taint =
+        node.taints.iter().find(|taint| !taint.is_tolerated(tolerations)).filter(|_| pod.is_from_api_server())?;
+    let what = "node(s) had untolerated taint(s)";
+    Some(Refusal::predicate(Reason::TaintToleration, what, format_args!("{taint}")))
 }
 
 fn unsafe_sysctls(pod: &Pod, node: &NodeFacts) -> Option<Refusal> {

@@ -63,6 +63,11 @@ impl Backoff {
         *self = Backoff::default();
     }
 
+    /// The next attempt is due at this time, whatever has failed before.
+    pub fn wait(&mut self, until: Boot) {
+        *self = Backoff { failures: 0, at: until };
+    }
+
     /// The next attempt is due now; the number of failures stays.
     pub fn hurry(&mut self) {
         self.at = Boot(0);

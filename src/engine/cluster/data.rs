@@ -2,10 +2,11 @@
 //! name. Each is on the disk before a pod uses it, so that the node continues without the server, also after a reboot.
 
 use super::reflector::{Change, Reflector, Step};
+use super::sealing::Protection;
 use crate::api::cluster::data_record::{self, Fetched};
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::watched::Watched;
-use crate::api::data_object::{DataKey, DataObjects};
+use crate::api::data_object::{DataKey, DataKind, DataObjects};
 use crate::api::time::Boot;
 use crate::engine::context::Owner;
 use crate::engine::effect::{Effect, RecordChange};
@@ -39,26 +40,42 @@ struct Followed {
 enum State {
     /// Neither the server nor the disk has answered.
     Unknown,
+    /// The copy on the disk cannot be opened (C15), and the server has not answered.
+    Locked,
     /// The object, or its absence, is known.
     Known,
 }
 
 impl Data {
-    /// An object of the records. An unusable one is moved aside.
-    pub fn record_found(&mut self, key: &str, text: &str, outbox: &mut Outbox) {
+    /// An object of the records. False: it is unusable and is moved aside.
+    pub fn record_found(&mut self, key: &str, text: &str, outbox: &mut Outbox) -> bool {
         match data_record::read(key, text) {
             Ok(fetched) => {
                 let data_key = fetched.object.key.clone();
-                self.objects.replace(fetched.object);
                 let mut followed = Followed::new(&data_key);
+                if let Some(version) = fetched.version() {
+                    followed.reflector.not_older_than(version);
+                }
+                self.objects.replace(fetched.object);
                 followed.state = State::Known;
                 self.followed.insert(data_key, followed);
+                true
             }
             Err(why) => {
                 super::warn(outbox, format!("record {key} is unusable; moving it aside: {why}"));
                 outbox.record(Owner::Cluster, RecordChange::SetAside { key: key.to_owned() });
+                false
             }
         }
+    }
+
+    /// A record that cannot be opened. It stays until the server answers.
+    pub fn record_locked(&mut self, key: &str) {
+        let Some(data_key) = data_record::data_key(key) else { return };
+        self.objects.lock(data_key.clone());
+        let mut followed = Followed::new(&data_key);
+        followed.state = State::Locked;
+        self.followed.insert(data_key, followed);
     }
 
     /// The values in use.
@@ -115,7 +132,7 @@ impl Data {
     pub fn line(&mut self, op: OpId, json: &[u8], step: &mut Step<'_>) {
         let Some((key, followed)) = self.by_op(op) else { return };
         if let Some(change) = followed.reflector.line(op, json, &Fetched::read, step) {
-            self.take(&key, change, step.outbox);
+            self.take(&key, change, step);
         }
     }
 
@@ -123,7 +140,7 @@ impl Data {
     pub fn ended(&mut self, op: OpId, result: &Result<ApiResponse, ApiError>, step: &mut Step<'_>) -> bool {
         let Some((key, followed)) = self.by_op(op) else { return false };
         if let Some(change) = followed.reflector.ended(op, result, step) {
-            self.take(&key, change, step.outbox);
+            self.take(&key, change, step);
         }
         true
     }
@@ -131,7 +148,9 @@ impl Data {
     /// A record has been written. False: it is not one of the data.
     pub fn recorded(&mut self, op: OpId, result: &Result<(), OpError>, outbox: &mut Outbox) -> bool {
         let Some(key) = self.writes.remove(&op) else { return false };
-        let Some(followed) = self.followed.get_mut(&key) else { return true };
+        if !self.followed.contains_key(&key) {
+            return true;
+        }
         // A later version is being written.
         if self.writes.values().any(|other| *other == key) {
             return true;
@@ -140,12 +159,18 @@ impl Data {
             // A full disk must not stop the pods of a node that is connected.
             super::warn(outbox, format!("{key} cannot be kept on the disk: {}", e.message()));
         }
+        self.use_next(key);
+        true
+    }
+
+    /// The last version that the server has sent is in use.
+    fn use_next(&mut self, key: DataKey) {
+        let Some(followed) = self.followed.get_mut(&key) else { return };
         if let Some(fetched) = followed.next.take() {
             followed.state = State::Known;
             self.objects.replace(fetched.object);
             self.changed.push(key);
         }
-        true
     }
 
     fn by_op(&mut self, op: OpId) -> Option<(DataKey, &mut Followed)> {
@@ -153,7 +178,8 @@ impl Data {
         all.find(|(_, f)| f.reflector.op() == Some(op)).map(|(key, followed)| (key.clone(), followed))
     }
 
-    fn take(&mut self, key: &DataKey, change: Change<Fetched>, outbox: &mut Outbox) {
+    fn take(&mut self, key: &DataKey, change: Change<Fetched>, step: &mut Step<'_>) {
+        let outbox = &mut *step.outbox;
         let now = match change {
             Change::All(mut list) => list.pop(),
             Change::Set(object) => Some(object),
@@ -170,10 +196,18 @@ impl Data {
                 if same && followed.state == State::Known && followed.next.is_none() {
                     return;
                 }
-                let change = RecordChange::Put { key: data_record::key(key), value: data_record::write(&fetched) };
-                let op = outbox.record(Owner::Cluster, change);
-                self.writes.insert(op, key.clone());
+                let protection = match key.kind {
+                    DataKind::ConfigMap => Protection::Plain,
+                    DataKind::Secret => step.protection,
+                };
+                let change = protection.put(data_record::key(key), data_record::write(&fetched));
                 followed.next = Some(fetched);
+                match change {
+                    Some(change) => {
+                        self.writes.insert(outbox.record(Owner::Cluster, change), key.clone());
+                    }
+                    None => self.use_next(key.clone()),
+                }
             }
             None => {
                 followed.next = None;

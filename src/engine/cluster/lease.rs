@@ -54,10 +54,11 @@ impl Lease {
         }
     }
 
+    /// The server answers again.
     pub fn hurry(&mut self) {
         self.backoff.hurry();
-        if let State::Due(at) = &mut self.state {
-            *at = Boot(0);
+        if let State::Due(_) = self.state {
+            self.state = State::Unknown;
         }
     }
 
@@ -89,9 +90,13 @@ impl Lease {
         let refusal = match refusal {
             Ok(None) => {
                 self.backoff.succeeded();
-                // Nodes that started together drift apart.
-                let jitter = Duration::from_millis(step.rng.draw() % 800);
-                self.state = State::Due(step.now + (step.traffic.lease_period() - Duration::from_millis(400)) + jitter);
+                let period = step.traffic.lease_period();
+                let delay = match self.state {
+                    State::Renewing(_) => step.rng.spread(period / 25) + period,
+                    // Nodes that started or found the server together (C12) renew their leases at different times.
+                    _ => step.rng.spread(period),
+                };
+                self.state = State::Due(step.now + delay);
                 return Some(Renewal::Done);
             }
             Ok(refusal) => refusal,

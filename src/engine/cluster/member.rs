@@ -9,30 +9,42 @@ use super::lease::{Lease, Renewal};
 use super::lists::Lists;
 use super::node::{Node, Progress};
 use super::own_node::{self, Observed, OwnNode};
-use super::pods::{Pods, Seen};
+use super::pods::{self, Pods, Seen};
 use super::reflector::Step;
 use super::reports::Reports;
 use super::reviews::Reviews;
+use super::rival::{Rival, Sight};
+use super::sealing::{Protection, Sealing};
 use super::tokens::{Tokens, Wanted};
 use crate::api::cluster::diary::{self, Entry};
 use crate::api::cluster::node::{Image, NodeReport};
 use crate::api::cluster::outlook::Outlook;
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::{data_record, reduced, token};
+use crate::api::data_object::DataKind;
 use crate::api::environment::ClusterValues;
 use crate::api::eviction::Condition;
 use crate::api::names::{FullName, Uid};
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
+use crate::api::sealing::{Content, StoredRecord};
 use crate::api::service_token;
 use crate::api::time::{Boot, Now};
 use crate::engine::config::ClusterConfig;
 use crate::engine::effect::{Effect, Severity, TimerKey};
 use crate::engine::op::{OpError, OpId};
 use crate::engine::outbox::Outbox;
+use crate::engine::rng::Rng;
 use k8s_openapi::api::core::v1 as core;
 use serde::Serialize;
 use std::rc::Rc;
+use std::time::Duration;
+
+/// Within this time after the end of a connection, a node begins its watches again. Otherwise all nodes would act together (C12).
+const SPREAD: Duration = Duration::from_secs(1);
+/// Within this time after its start, a node that was registered before sends its first request. It is short, because the pods of the
+/// node get no traffic before the node is ready, and because machines do not boot equally fast.
+const START_SPREAD: Duration = Duration::from_millis(300);
 
 /// The account of a pod that names none.
 const DEFAULT_ACCOUNT: &str = "default";
@@ -42,6 +54,11 @@ pub const KINDS: [&str; 5] = [data_record::KIND, token::KIND, reduced::KIND, own
 
 fn kind(key: &str) -> &str {
     key.split_once('/').map_or(key, |(kind, _)| kind)
+}
+
+/// The record contains a Secret or a token.
+fn is_secret(key: &str) -> bool {
+    kind(key) == token::KIND || data_record::data_key(key).is_some_and(|of| of.kind == DataKind::Secret)
 }
 
 /// The record is one of these kinds.
@@ -56,13 +73,15 @@ pub struct Member {
     pub own: OwnNode,
     lease: Lease,
     pub certificates: Certificates,
+    pub sealing: Sealing,
     pub pods: Pods,
     pub data: Data,
     pub tokens: Tokens,
     pub lists: Lists,
     pub reports: Reports,
     diary: Diary,
-    labels: Labels,
+    own_object: OwnObject,
+    rival: Rival,
     /// Of the clients of the node's server.
     pub reviews: Reviews,
     /// See `Health::port`.
@@ -73,6 +92,8 @@ pub struct Member {
     pub images: Vec<Image>,
     /// The health that the last report shows. None: the next report is compared with the server's state.
     reported: Option<Health>,
+    /// See `Step::resume`.
+    resume: Boot,
     /// The deadline of the timer.
     armed: Option<Boot>,
 }
@@ -89,9 +110,9 @@ pub struct Health {
     pub port: u16,
 }
 
-/// Whether the node's labels have changed since the last call of `take_changed_labels`.
+/// Whether the node's labels or taints have changed since the last call of `take_change_for_admission`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-enum Labels {
+enum OwnObject {
     AsBefore,
     Changed,
 }
@@ -111,20 +132,28 @@ impl Member {
             own: OwnNode::new(node),
             lease: Lease::default(),
             certificates: Certificates::new(node, config),
+            sealing: Sealing::new(config.sealing.clone()),
             pods: Pods::new(node),
             data: Data::default(),
             tokens: Tokens::default(),
             lists: Lists::default(),
             reports: Reports::default(),
             diary: Diary::new(node),
-            labels: Labels::AsBefore,
+            own_object: OwnObject::AsBefore,
+            rival: Rival::new(&config.info),
             reviews: Reviews::new(node, config.reviews.clone()),
             port: 0,
             health: Health::default(),
             images: Vec::new(),
             reported: None,
+            resume: Boot(0),
             armed: None,
         }
+    }
+
+    /// The node was registered in an earlier run.
+    pub fn starts_again(&mut self, now: Boot, rng: &mut Rng) {
+        self.node.wait(now + rng.spread(START_SPREAD));
     }
 
     /// `step` needs a report of the node.
@@ -146,8 +175,8 @@ impl Member {
 
     /// The status of a pod of a manifest, which its mirror shows.
     pub fn publish_mirror(&mut self, of: &Uid, status: core::PodStatus) {
-        if let Some((uid, mirror)) = self.pods.mirrors.of(of) {
-            self.reports.publish(uid, &mirror.name, status);
+        for (uid, mirror) in self.pods.mirrors.of(of) {
+            self.reports.publish(uid, &mirror.name, status.clone());
         }
     }
 
@@ -155,6 +184,10 @@ impl Member {
     pub fn expire(&mut self, step: &mut Step<'_>) {
         self.certificates.iter_mut().for_each(|certificate| certificate.watch_expiry(step));
         self.tokens.expire(step.now, step.outbox);
+        if self.rival.is_over(step.now, step.outbox) {
+            self.reported = None;
+            self.reports.compare();
+        }
     }
 
     /// Begins the requests that are due. `report`: if `wants_report`.
@@ -181,7 +214,11 @@ impl Member {
         self.certificates.iter_mut().for_each(|certificate| certificate.step(step));
         self.own.reflector.step(step);
         self.pods.reflector.step(step);
-        self.pods.mirrors.step(statics, &self.reports, name, uid, step);
+        if self.rival.is_known() {
+            self.pods.mirrors.pause();
+        } else {
+            self.pods.mirrors.step(statics, &self.reports, name, uid, step);
+        }
         self.data.step(step);
         self.tokens.step(step);
         self.lists.step(step);
@@ -211,7 +248,8 @@ impl Member {
             .flatten()
             .min(),
         };
-        let at = [at, self.tokens.next_end(), self.diary.next_write()].into_iter().flatten().min();
+        let ends = [self.tokens.next_end(), self.rival.next()];
+        let at = [at, self.diary.next_write()].into_iter().chain(ends).flatten().min();
         if at != self.armed {
             self.armed = at;
             outbox.push(Effect::Timer { key: TimerKey::Cluster, at });
@@ -259,9 +297,9 @@ impl Member {
     ) -> (Vec<Seen>, bool) {
         match result {
             Ok(_) => self.server_answers(step),
-            Err(ApiError::NotSent(why)) => self.server_is_away(why, step),
-            // The connection is found broken by its own means.
-            Err(ApiError::Unknown(_) | ApiError::TooLarge(_)) => {}
+            Err(ApiError::NotSent(why)) => self.server_is_away(op, why, step),
+            Err(ApiError::Unknown(_)) => self.connection_is_lost(op, step),
+            Err(ApiError::TooLarge(_)) => {}
         }
         if let Some(progress) = self.node.ended(op, result, step) {
             if progress == Progress::Registered {
@@ -301,42 +339,58 @@ impl Member {
     fn observe(&mut self, observed: Observed, step: &mut Step<'_>) {
         match observed {
             Observed::Object(object) => {
-                self.node.observe(&object);
-                if self.own.observe(&object, step.outbox) {
-                    self.labels = Labels::Changed;
+                let is_current = self.node.observe(&object);
+                if is_current && self.own.observe(&object, step.outbox) {
+                    self.own_object = OwnObject::Changed;
                 }
-                // The node's status at the server may be another one now.
-                self.reported = None;
+                let heartbeat = step.traffic.heartbeat();
+                let sight = match is_current {
+                    true => self.rival.observe(&object, heartbeat, step.now, step.outbox),
+                    false => Sight::Nothing,
+                };
+                // The node's status at the server may be another one now. Two machines would answer each other without end.
+                if sight != Sight::Known {
+                    self.reported = None;
+                }
             }
             Observed::Gone => self.node.read_again(),
         }
     }
 
-    /// The labels of the node have changed since the last call.
-    pub fn take_changed_labels(&mut self) -> bool {
-        std::mem::replace(&mut self.labels, Labels::AsBefore) == Labels::Changed
+    /// The labels or taints of the node have changed since the last call.
+    pub fn take_change_for_admission(&mut self) -> bool {
+        std::mem::replace(&mut self.own_object, OwnObject::AsBefore) == OwnObject::Changed
     }
 
     /// A record has been written.
     pub fn recorded(&mut self, op: OpId, result: &Result<(), OpError>, step: &mut Step<'_>) {
-        let _ = self.data.recorded(op, result, step.outbox)
+        let _ = self.sealing.recorded(op, result, step.outbox)
+            || self.data.recorded(op, result, step.outbox)
             || self.tokens.recorded(op, result, step)
             || self.lists.recorded(op, result, step.outbox);
     }
 
-    /// All that the pod needs from the server, apart from itself, is known.
+    /// All that the pod needs from the server, apart from itself, is known. While the server answers, the pod's sandbox does not wait
+    /// for tokens (C4).
     pub fn has_all_for(&self, pod: &Pod) -> bool {
-        self.data.knows(pod.data_objects()) && self.tokens.knows(service_token::of_pod(pod)) && self.lists.know(pod)
+        let tokens = || service_token::of_pod(pod);
+        let answers = matches!(self.server, Server::Answers);
+        self.data.knows(pod.data_objects())
+            && (self.tokens.knows(tokens()) || answers && self.tokens.expects(tokens()))
+            && self.lists.know(pod)
     }
 
     /// The expected life of the pod while the server is away.
     pub fn outlook(&self, pod: &Pod, now: Boot) -> Outlook {
-        let objects = pod.data_objects().filter(|key| !self.data.knows(std::iter::once(key.clone())));
+        let is_withheld = self.sealing.protection() == Protection::Withheld;
+        let objects = pod.data_objects().filter(|key| {
+            !self.data.knows(std::iter::once(key.clone())) || is_withheld && key.kind == DataKind::Secret
+        });
         let mut missing: Vec<String> = objects.map(|key| key.to_string()).collect();
         missing.sort();
         missing.dedup();
         let tokens = || service_token::of_pod(pod);
-        if !self.tokens.knows(tokens()) {
+        if !self.tokens.knows(tokens()) || is_withheld && tokens().next().is_some() {
             missing.push("the token of its service account".to_owned());
         }
         if !self.lists.know(pod) {
@@ -364,15 +418,44 @@ impl Member {
         lists.follow(pods(), outbox);
     }
 
-    /// A record of an earlier run, found at the start.
-    pub fn record_found(&mut self, key: &str, text: &str, now: Now, outbox: &mut Outbox) {
+    /// The records of an earlier run, found at the start.
+    pub fn records_found(&mut self, records: &[StoredRecord], now: Now, outbox: &mut Outbox) {
+        let mut secrets = Vec::new();
+        for StoredRecord { key, content } in records {
+            match content {
+                Content::Plain(text) | Content::Sealed(text) => {
+                    if self.record_found(key, text, now, outbox) && is_secret(key) {
+                        secrets.push((key, content));
+                    }
+                }
+                Content::Locked => {
+                    self.sealing.locked(key);
+                    if kind(key) == token::KIND {
+                        self.tokens.record_locked(key);
+                    } else {
+                        self.data.record_locked(key);
+                    }
+                }
+            }
+        }
+        for (key, content) in secrets {
+            self.sealing.convert(key, content, outbox);
+        }
+        self.sealing.sweep(&[data_record::KIND, token::KIND], outbox);
+        self.sealing.report(outbox);
+    }
+
+    /// False: it is an unusable Secret, ConfigMap or token.
+    fn record_found(&mut self, key: &str, text: &str, now: Now, outbox: &mut Outbox) -> bool {
         match kind(key) {
-            token::KIND => self.tokens.record_found(key, text, now, outbox),
+            token::KIND => return self.tokens.record_found(key, text, now, outbox),
             diary::KIND => self.diary.record_found(key, text, outbox),
+            _ if key == pods::KEY => self.pods.version_found(text, outbox),
             own_node::KIND => self.own.record_found(key, text, outbox),
             reduced::KIND => self.lists.record_found(key, text, outbox),
-            _ => self.data.record_found(key, text, outbox),
+            _ => return self.data.record_found(key, text, outbox),
         }
+        true
     }
 
     fn seen(&mut self, seen: Vec<Seen>) -> Vec<Seen> {
@@ -380,12 +463,12 @@ impl Member {
             match one {
                 Seen::Status(uid, stored) => {
                     if let Some(bound) = self.pods.get(uid) {
-                        self.reports.stored(uid, &bound.name, stored);
+                        self.reports.stored(uid, &bound.name, stored, self.rival.is_known());
                     }
                 }
                 Seen::Mirror(uid, stored) => {
                     if let Some(mirror) = self.pods.mirrors.get(uid) {
-                        self.reports.stored(uid, &mirror.name, stored);
+                        self.reports.stored(uid, &mirror.name, stored, self.rival.is_known());
                     }
                 }
                 Seen::Gone(uid) => self.reports.gone(uid),
@@ -419,8 +502,23 @@ impl Member {
         self.reports.hurry();
     }
 
-    fn server_is_away(&mut self, why: &str, step: &mut Step<'_>) {
+    /// Whether the server is away is not known. The connection ends many requests at once.
+    fn connection_is_lost(&mut self, op: OpId, step: &mut Step<'_>) {
+        if self.resume <= step.now {
+            self.resume = step.now + step.rng.spread(SPREAD);
+        }
+        step.resume = self.resume;
+        if let Server::Away { backoff, .. } = &mut self.server
+            && self.node.op() == Some(op)
+        {
+            backoff.failed(CONNECTION, step.now, step.rng);
+        }
+    }
+
+    fn server_is_away(&mut self, op: OpId, why: &str, step: &mut Step<'_>) {
         match &mut self.server {
+            // The others failed together with the first one.
+            Server::Away { .. } if self.node.op() != Some(op) => {}
             Server::Away { backoff, why: last, .. } => {
                 backoff.failed(CONNECTION, step.now, step.rng);
                 why.clone_into(last);

@@ -69,9 +69,9 @@ impl Mirrors {
         self.found.as_ref().map_or(0, BTreeMap::len)
     }
 
-    /// The mirror of the pod with this UID.
-    pub fn of(&self, uid: &Uid) -> Option<(&Uid, &Mirror)> {
-        self.found.iter().flatten().find(|(_, mirror)| mirror.of == *uid && mirror.deletion.is_none())
+    /// The mirrors of the pod with this UID. A pod with a fixed UID has two for a moment when its name has changed.
+    pub fn of(&self, uid: &Uid) -> impl Iterator<Item = (&Uid, &Mirror)> {
+        self.found.iter().flatten().filter(move |(_, mirror)| mirror.of == *uid && mirror.deletion.is_none())
     }
 
     pub fn get(&self, uid: &Uid) -> Option<&Mirror> {
@@ -87,6 +87,11 @@ impl Mirrors {
     /// The server answers again.
     pub fn hurry(&mut self) {
         self.tasks.values_mut().for_each(|task| task.backoff.hurry());
+    }
+
+    /// Another machine with the name of this node has mirrors, too: none is created or removed.
+    pub fn pause(&mut self) {
+        self.tasks.retain(|_, task| task.op.is_some());
     }
 
     /// Begins the requests that are due. `pods`: the pods of manifests that are shown here. `reports`: those of the mirrors.

@@ -21,6 +21,8 @@ pub mod pods;
 pub mod reflector;
 pub mod reports;
 pub mod reviews;
+pub mod rival;
+pub mod sealing;
 pub mod tokens;
 pub mod traffic;
 

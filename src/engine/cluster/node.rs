@@ -84,6 +84,20 @@ impl Node {
         self.next().is_none()
     }
 
+    /// The request in flight.
+    pub fn op(&self) -> Option<OpId> {
+        match &self.state {
+            State::Reading(op) | State::Creating(op) => Some(*op),
+            State::Registered(r) => r.patch.as_ref().map(|(op, _)| *op),
+            State::Unread | State::Missing => None,
+        }
+    }
+
+    /// The first request is due at this time.
+    pub fn wait(&mut self, until: Boot) {
+        self.backoff.wait(until);
+    }
+
     /// Reads the object again: the server answers again, or the node may have been deleted.
     pub fn read_again(&mut self) {
         if !self.is_busy() {
@@ -92,15 +106,18 @@ impl Node {
         }
     }
 
-    /// Another has changed the object, or the server shows a change of ours.
-    pub fn observe(&mut self, object: &Value) {
-        if let State::Registered(r) = &mut self.state {
-            if object.pointer("/metadata/uid").and_then(Value::as_str) != Some(&r.uid) {
-                self.read_again();
-            } else if r.sent.is_current(object) {
-                r.sent.observe(object);
-            }
+    /// Another has changed the object, or the server shows a change of ours. False: the object is not the present one.
+    pub fn observe(&mut self, object: &Value) -> bool {
+        let State::Registered(r) = &mut self.state else { return false };
+        if object.pointer("/metadata/uid").and_then(Value::as_str) != Some(&r.uid) {
+            self.read_again();
+            return false;
         }
+        let is_current = r.sent.is_current(object);
+        if is_current {
+            r.sent.observe(object);
+        }
+        is_current
     }
 
     /// Registers the node, and reports a status that has changed.
@@ -134,12 +151,13 @@ impl Node {
             State::Reading(of) | State::Creating(of) if *of == op => {
                 let creating = matches!(self.state, State::Creating(_));
                 self.state = State::Unread;
+                let mut refused_with = None;
                 match result.as_ref().map(|response| (response, Refusal::of(response))) {
                     Ok((response, None)) => match read(&response.body) {
                         Ok((uid, sent)) => {
                             self.backoff.succeeded();
                             // A created node has its whole status. The status of another one is compared now.
-                            let heartbeat = if creating { step.now + step.traffic.heartbeat() } else { step.now };
+                            let heartbeat = if creating { step.now + next_heartbeat(step) } else { step.now };
                             let registered = Registered { uid, sent, patch: None, heartbeat };
                             self.state = State::Registered(Box::new(registered));
                             return Some(Progress::Registered);
@@ -153,15 +171,19 @@ impl Node {
                             return Some(Progress::Failed);
                         }
                         Failure::AlreadyExists if creating => {}
-                        _ => refused(&refusal, step),
+                        _ => {
+                            refused(&refusal, step);
+                            refused_with = Some(refusal);
+                        }
                     },
                     Err(_) => {}
                 }
-                self.backoff.failed(RETRIES, step.now, step.rng);
+                self.backoff.refused(refused_with.as_ref(), RETRIES, step.now, step.rng);
                 Some(Progress::Failed)
             }
             State::Registered(r) if r.patch.as_ref().is_some_and(|(of, _)| *of == op) => {
                 let (_, sent) = r.patch.take()?;
+                let mut refused_with = None;
                 match result.as_ref().map(|response| (response, Refusal::of(response))) {
                     Ok((response, None)) => {
                         // An answer of another program is no Node, and shows nothing.
@@ -169,7 +191,7 @@ impl Node {
                         if let Some(node) = node.filter(|node: &Value| node["kind"] == "Node") {
                             r.sent = sent;
                             r.sent.observe(&node);
-                            r.heartbeat = step.now + step.rng.jitter(step.traffic.heartbeat().mul_f64(0.8));
+                            r.heartbeat = step.now + next_heartbeat(step);
                             self.backoff.succeeded();
                             return Some(Progress::Reported);
                         }
@@ -178,17 +200,25 @@ impl Node {
                         self.state = State::Unread;
                         return Some(Progress::Failed);
                     }
-                    Ok((_, Some(refusal))) => refused(&refusal, step),
+                    Ok((_, Some(refusal))) => {
+                        refused(&refusal, step);
+                        refused_with = Some(refusal);
+                    }
                     Err(_) => {}
                 }
                 // The change is reported after the back-off, and not only with the next heartbeat.
                 r.heartbeat = step.now;
-                self.backoff.failed(RETRIES, step.now, step.rng);
+                self.backoff.refused(refused_with.as_ref(), RETRIES, step.now, step.rng);
                 Some(Progress::Failed)
             }
             _ => None,
         }
     }
+}
+
+/// The time to the next report of an unchanged status: 20 % less or more than the period.
+fn next_heartbeat(step: &mut Step<'_>) -> Duration {
+    step.rng.jitter(step.traffic.heartbeat().mul_f64(0.8))
 }
 
 /// The UID of the node, and its state at the server.

@@ -1,22 +1,27 @@
-//! The node's own object at the server: its labels, which admission uses, and changes that others make.
+//! The node's own object at the server: its labels and taints, which admission uses, and changes that others make.
 //!
 //! The labels are on the disk, so that a pod that was accepted because of one is accepted again after a reboot without the server.
+//! The taints are not: they concern only new pods, which come from the server.
 
 use super::reflector::{Change, Reflector, Step};
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::watched::Watched;
+use crate::api::node_facts::NodeFacts;
+use crate::api::taints::NoExecute;
 use crate::api::time::Boot;
 use crate::engine::context::Owner;
 use crate::engine::effect::RecordChange;
 use crate::engine::op::OpId;
 use crate::engine::outbox::Outbox;
+use k8s_openapi::api::core::v1 as core;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// The kind of the record.
 pub const KIND: &str = "cluster";
-const KEY: &str = "cluster/node";
+pub const KEY: &str = "cluster/node";
 const VERSION: u64 = 1;
 
 type Labels = BTreeMap<String, String>;
@@ -25,6 +30,7 @@ type Labels = BTreeMap<String, String>;
 pub struct OwnNode {
     pub reflector: Reflector<Value>,
     labels: Labels,
+    taints: Vec<NoExecute>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -42,12 +48,27 @@ pub enum Observed {
 
 impl OwnNode {
     pub fn new(name: &str) -> OwnNode {
-        OwnNode { reflector: Reflector::new(Watched::Node(name.into())), labels: Labels::new() }
+        OwnNode { reflector: Reflector::new(Watched::Node(name.into())), labels: Labels::new(), taints: Vec::new() }
     }
 
     /// The labels that the server has.
     pub fn labels(&self) -> &Labels {
         &self.labels
+    }
+
+    /// This machine with the labels and taints that the server has.
+    pub fn with_own<'n>(&self, node: &'n NodeFacts) -> Cow<'n, NodeFacts> {
+        if self.labels.is_empty() && self.taints.is_empty() {
+            return Cow::Borrowed(node);
+        }
+        let mut labels = node.labels.clone();
+        labels.extend(self.labels.clone());
+        Cow::Owned(NodeFacts { labels, taints: self.taints.clone(), ..node.clone() })
+    }
+
+    /// The node was registered before.
+    pub fn is_recorded(&self) -> bool {
+        !self.labels.is_empty()
     }
 
     /// The record of an earlier run. An unusable one is moved aside.
@@ -61,8 +82,16 @@ impl OwnNode {
         }
     }
 
-    /// The server has this object. Returns whether the labels have changed.
+    /// The server has this object. Returns whether the labels or the taints have changed.
     pub fn observe(&mut self, object: &Value, outbox: &mut Outbox) -> bool {
+        let taints = object.pointer("/spec/taints").and_then(Value::as_array).into_iter().flatten();
+        let taints: Vec<NoExecute> =
+            taints.filter_map(|taint| NoExecute::of(core::Taint::deserialize(taint).ok()?)).collect();
+        let taints_changed = std::mem::replace(&mut self.taints, taints) != self.taints;
+        self.observe_labels(object, outbox) || taints_changed
+    }
+
+    fn observe_labels(&mut self, object: &Value, outbox: &mut Outbox) -> bool {
         let labels = object.pointer("/metadata/labels").and_then(Value::as_object);
         let text = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
         let labels: Labels = labels.into_iter().flatten().filter_map(text).collect();

@@ -13,19 +13,43 @@ use crate::api::document::Context;
 use crate::api::names::{FullName, Uid};
 use crate::api::pod::Pod;
 use crate::api::time::Wall;
+use crate::engine::context::Owner;
+use crate::engine::effect::RecordChange;
 use crate::engine::op::OpId;
+use crate::engine::outbox::Outbox;
 use k8s_openapi::api::core::v1 as core;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
+
+/// The key of the record of the version.
+pub const KEY: &str = "cluster/pods";
+const VERSION: u64 = 1;
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Record {
+    version: u64,
+    resource_version: String,
+}
 
 #[derive(Debug, Serialize)]
 pub struct Pods {
     node: Rc<str>,
     pub reflector: Reflector<PodObject>,
     known: BTreeMap<Uid, Bound>,
+    source: Source,
     pub mirrors: Mirrors,
+}
+
+/// Where the known pods are from (C3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+enum Source {
+    /// The records of an earlier run. A pod without a record may be bound to this node as well.
+    Records,
+    /// A complete list of the server, since this start.
+    Server,
 }
 
 /// A pod that is bound to this node.
@@ -71,6 +95,7 @@ impl Pods {
             reflector: Reflector::new(Watched::Pods(node.clone())),
             node,
             known: BTreeMap::new(),
+            source: Source::Records,
             mirrors: Mirrors::default(),
         }
     }
@@ -80,6 +105,11 @@ impl Pods {
         let (name, uid, pod) = (pod.name.clone(), pod.uid.clone(), Ok(pod.clone()));
         let bound = Bound { name, pod, deletion, ended: false, recorded: true, generation: None, closed_gate: None };
         self.known.insert(uid, bound);
+    }
+
+    /// There was a complete list since the start: each pod that is bound to this node is known.
+    pub fn were_listed(&self) -> bool {
+        self.source == Source::Server
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&Uid, &Bound)> {
@@ -100,7 +130,7 @@ impl Pods {
         let seen = seen(step.wall);
         let context = Context::new(&self.node, &seen);
         let change = self.reflector.line(op, json, &|object| pod_object::read(object, context), step);
-        change.map(|change| self.take(change)).unwrap_or_default()
+        change.map(|change| self.take(change, step.outbox)).unwrap_or_default()
     }
 
     /// Returns None if nothing has changed.
@@ -110,10 +140,36 @@ impl Pods {
         result: &Result<ApiResponse, ApiError>,
         step: &mut Step<'_>,
     ) -> Option<Vec<Seen>> {
-        self.reflector.ended(op, result, step).map(|change| self.take(change))
+        self.reflector.ended(op, result, step).map(|change| self.take(change, step.outbox))
     }
 
-    fn take(&mut self, change: Change<PodObject>) -> Vec<Seen> {
+    /// The version of an earlier run. An unusable one is moved aside.
+    pub fn version_found(&mut self, text: &str, outbox: &mut Outbox) {
+        match serde_json::from_str(text) {
+            Ok(Record { version: VERSION, resource_version }) => self.reflector.not_older_than(resource_version),
+            _ => {
+                super::warn(outbox, format!("record {KEY} is unusable; moving it aside"));
+                outbox.record(Owner::Cluster, RecordChange::SetAside { key: KEY.to_owned() });
+            }
+        }
+    }
+
+    /// C14: a list after the next start must not be older than the binding or the deletion of a pod.
+    fn take(&mut self, change: Change<PodObject>, outbox: &mut Outbox) -> Vec<Seen> {
+        let bindings = |pods: &Pods| -> BTreeSet<(Uid, bool)> {
+            pods.known.iter().map(|(uid, bound)| (uid.clone(), bound.deletion.is_some())).collect()
+        };
+        let before = bindings(self);
+        let seen = self.apply(change);
+        if let Some(version) = self.reflector.version().filter(|_| before != bindings(self)) {
+            let record = Record { version: VERSION, resource_version: version.to_owned() };
+            let value = serde_json::to_string(&record).unwrap_or_default();
+            outbox.record(Owner::Cluster, RecordChange::Put { key: KEY.to_owned(), value });
+        }
+        seen
+    }
+
+    fn apply(&mut self, change: Change<PodObject>) -> Vec<Seen> {
         match change {
             Change::Set(object) => vec![self.set(object)],
             Change::Gone(object) => {
@@ -122,6 +178,7 @@ impl Pods {
                 vec![Seen::Gone(object.uid)]
             }
             Change::All(objects) => {
+                self.source = Source::Server;
                 let listed: BTreeSet<Uid> = objects.iter().map(|object| object.uid.clone()).collect();
                 let gone = self.known.keys().filter(|uid| !listed.contains(uid)).cloned();
                 let mut seen: Vec<Seen> = gone.map(Seen::Gone).collect();
@@ -145,13 +202,12 @@ impl Pods {
         let before = self.known.get(&uid);
         let recorded = before.is_some_and(|bound| bound.recorded);
         let (pod, generation) = match (before.map(|bound| (&bound.pod, bound.generation)), pod) {
-            (Some((Ok(accepted), _)), Ok(new)) if in_place::has_spec(accepted, &new) => {
-                (Ok(in_place::followed(accepted, &new)), generation)
+            (Some((Ok(accepted), acted_on)), Ok(new)) => {
+                let followed = in_place::followed(accepted, &new);
+                let generation = if in_place::has_spec(&followed, &new) { generation } else { acted_on };
+                (Ok(followed), generation)
             }
-            (Some((Ok(accepted), acted_on)), new) => {
-                let followed = new.map_or_else(|_| accepted.clone(), |new| in_place::followed(accepted, &new));
-                (Ok(followed), acted_on)
-            }
+            (Some((Ok(accepted), acted_on)), Err(_)) => (Ok(accepted.clone()), acted_on),
             (_, pod) => (pod.map(Rc::from), generation),
         };
         let closed_gate = pod.as_ref().ok().and_then(|pod| in_place::closed_gate(pod.spec(), &status));

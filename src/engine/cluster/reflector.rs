@@ -5,6 +5,7 @@
 //! gone.
 
 use super::backoff::{Backoff, REQUESTS};
+use super::sealing::Protection;
 use super::traffic::Traffic;
 use crate::api::cluster::list;
 use crate::api::cluster::request::{ApiError, ApiRequest, ApiResponse};
@@ -23,6 +24,8 @@ use std::time::Duration;
 
 /// A list has to be complete within this time.
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
+/// A watch that lasted so long was a success, also without a line.
+const LONG: Duration = Duration::from_secs(30);
 /// A watch that ends earlier without a line counts as a failure.
 const SHORT: Duration = Duration::from_secs(1);
 
@@ -61,10 +64,12 @@ enum Next {
     Watch(String),
 }
 
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 enum List {
     /// The server may answer from its cache.
     Cached,
+    /// The same, if its cache has this version, which an earlier run has seen.
+    NotOlder(String),
     /// The version of the last list has expired: the server must not answer from its cache.
     Latest,
 }
@@ -83,11 +88,15 @@ pub enum Change<T> {
 /// Makes an object from its JSON. An error means that the object cannot even be identified.
 pub type Decode<'a, T> = &'a dyn Fn(Value) -> Result<T, String>;
 
-/// The time, the jitter and the effects of a step.
+/// The time, the settings, the jitter and the effects of a step.
 pub struct Step<'a> {
     pub now: Boot,
     pub wall: Wall,
+    /// Watches that a broken connection has ended are begun again at this time.
+    pub resume: Boot,
     pub traffic: Traffic,
+    /// Of new Secrets and tokens on the disk.
+    pub protection: Protection,
     pub rng: &'a mut Rng,
     pub outbox: &'a mut Outbox,
 }
@@ -95,6 +104,21 @@ pub struct Step<'a> {
 impl<T> Reflector<T> {
     pub fn new(watched: Watched) -> Reflector<T> {
         Reflector { watched, state: State::Waiting(Next::List(List::Cached)), backoff: Backoff::default() }
+    }
+
+    /// An earlier run has seen this version (C14): the first list must not be older.
+    pub fn not_older_than(&mut self, version: String) {
+        if let State::Waiting(Next::List(List::Cached)) = self.state {
+            self.state = State::Waiting(Next::List(List::NotOlder(version)));
+        }
+    }
+
+    /// The version of the collection. None: it has not been listed.
+    pub fn version(&self) -> Option<&str> {
+        match &self.state {
+            State::Waiting(Next::Watch(version)) | State::Watching { version, .. } => Some(version),
+            State::Waiting(Next::List(_)) | State::Listing { .. } => None,
+        }
     }
 
     /// The request in flight.
@@ -123,15 +147,16 @@ impl<T> Reflector<T> {
         }
         self.state = match next.clone() {
             Next::List(of) => {
-                let from = match of {
+                let from = match &of {
                     List::Cached => ListFrom::Cache,
+                    List::NotOlder(version) => ListFrom::NotOlder(version),
                     List::Latest => ListFrom::Latest,
                 };
                 let op = begin(self.watched.list(from), Some(LIST_TIMEOUT), step.outbox);
                 State::Listing { op, found: Vec::new(), of }
             }
             Next::Watch(version) => {
-                let range = step.traffic.watch();
+                let range = step.traffic.watch(self.watched.is_one_object());
                 let seconds = range.start + step.rng.draw() % (range.end - range.start);
                 let bookmarks = step.traffic.has_bookmarks(self.watched.is_one_object());
                 let request = self.watched.watch(&version, Duration::from_secs(seconds), bookmarks);
@@ -209,8 +234,8 @@ impl<T> Reflector<T> {
                     return None;
                 }
             },
-            Err(_) => {
-                self.again(step);
+            Err(error) => {
+                self.lost(error, step);
                 return None;
             }
         };
@@ -218,8 +243,10 @@ impl<T> Reflector<T> {
             State::Waiting(_) => None,
             State::Watching { version, since, heard, .. } => {
                 self.state = State::Waiting(Next::Watch(version));
-                if !heard && step.now.since(since) < SHORT {
-                    self.backoff.failed(REQUESTS, step.now, step.rng);
+                match step.now.since(since) {
+                    lasted if lasted < SHORT && !heard => self.backoff.failed(REQUESTS, step.now, step.rng),
+                    lasted if lasted >= LONG => self.backoff.succeeded(),
+                    _ => {}
                 }
                 None
             }
@@ -247,10 +274,26 @@ impl<T> Reflector<T> {
 
     /// The server answered with an error.
     fn failed(&mut self, refusal: &Refusal, step: &mut Step<'_>) {
-        if refusal.is_expired() {
+        let is_not_older = matches!(&self.state, State::Listing { of: List::NotOlder(_), .. });
+        // The cache of the server is behind, or the versions have begun again, because the cluster was restored from a backup.
+        let is_behind = is_not_older && refusal.code == 504;
+        if refusal.is_expired() || is_behind {
             self.state = State::Waiting(Next::List(List::Latest));
         }
         self.backoff.refused(Some(refusal), REQUESTS, step.now, step.rng);
+        self.idle();
+    }
+
+    /// There is no answer. All watches that a broken connection ends are begun again at one time (C12).
+    fn lost(&mut self, error: &ApiError, step: &mut Step<'_>) {
+        let resume = step.resume.max(step.now);
+        match (&self.state, error) {
+            (State::Watching { since, .. }, ApiError::Unknown(_)) if step.now.since(*since) >= LONG => {
+                self.backoff.wait(resume);
+            }
+            (State::Watching { .. }, ApiError::Unknown(_)) => self.backoff.failed(REQUESTS, resume, step.rng),
+            _ => self.backoff.failed(REQUESTS, step.now, step.rng),
+        }
         self.idle();
     }
 
@@ -270,7 +313,7 @@ impl<T> Reflector<T> {
     fn idle(&mut self) {
         let next = match &mut self.state {
             State::Watching { version, .. } => Next::Watch(std::mem::take(version)),
-            State::Listing { of, .. } => Next::List(*of),
+            State::Listing { of, .. } => Next::List(of.clone()),
             State::Waiting(_) => return,
         };
         self.state = State::Waiting(next);

@@ -64,14 +64,22 @@ enum State {
 }
 
 impl Reports {
-    /// The server has this status.
-    pub fn stored(&mut self, uid: &Uid, name: &FullName, stored: &Stored) {
+    /// The server has this status. `rival`: another machine reports statuses of this pod, too. Ours follows only when it changes.
+    pub fn stored(&mut self, uid: &Uid, name: &FullName, stored: &Stored, rival: bool) {
         let report = self.pods.entry(uid.clone()).or_insert_with(|| Report::new(name.clone()));
         // The watch may still show the past.
         if report.reported.is_current(&stored.resource_version) {
+            let is_first = report.stored.is_none();
             report.stored = Some(stored.status.clone());
-            self.changed.insert(uid.clone());
+            if is_first || !rival {
+                self.changed.insert(uid.clone());
+            }
         }
+    }
+
+    /// Compares all statuses with those of the server.
+    pub fn compare(&mut self) {
+        self.changed.extend(self.pods.keys().cloned());
     }
 
     /// Our status has changed.

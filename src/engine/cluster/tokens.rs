@@ -22,8 +22,9 @@ use std::time::Duration;
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Requests in flight for all pods.
 const PARALLEL: usize = 10;
-/// So that the tokens of pods that started together are not replaced together, as in a kubelet.
-const JITTER: u64 = 10;
+/// A token is replaced within this part of the time to its latest renewal before that, so that the tokens of pods and of nodes that
+/// started together are not replaced together (C12): after 75 to 80 % of its lifetime.
+const SPREAD: u32 = 16;
 /// The Node authorizer learns of a pod from its own watch, so that it can refuse the first requests.
 const REFUSALS: u32 = 3;
 
@@ -93,12 +94,20 @@ impl Tokens {
         })
     }
 
+    /// The server has not answered the requests for these tokens yet, or they are known.
+    pub fn expects(&self, mut keys: impl Iterator<Item = TokenKey>) -> bool {
+        keys.all(|key| {
+            let held = self.slots.get(&key).map(|slot| &slot.held);
+            held.is_some_and(|held| !matches!(held, Held::Nothing { refusals } if (1..REFUSALS).contains(refusals)))
+        })
+    }
+
     pub fn take_changed(&mut self) -> BTreeSet<Uid> {
         std::mem::take(&mut self.changed)
     }
 
-    /// A token of the records. An unusable one is moved aside.
-    pub fn record_found(&mut self, record_key: &str, text: &str, now: Now, outbox: &mut Outbox) {
+    /// A token of the records. False: it is unusable and is moved aside.
+    pub fn record_found(&mut self, record_key: &str, text: &str, now: Now, outbox: &mut Outbox) -> bool {
         match TokenRecord::read(text) {
             Ok(record) => {
                 let TokenRecord { key, pod, account, grant } = record;
@@ -111,12 +120,19 @@ impl Tokens {
                 let wanted = Wanted { pod, account };
                 self.values.set(&key, Ok(grant.token));
                 self.slots.insert(key, Slot { wanted, held, task: Task::Idle, backoff: Backoff::default() });
+                true
             }
             Err(why) => {
                 super::warn(outbox, format!("record {record_key} is unusable; moving it aside: {why}"));
                 outbox.record(Owner::Cluster, RecordChange::SetAside { key: record_key.to_owned() });
+                false
             }
         }
+    }
+
+    /// A record that cannot be opened. It stays until the server issues another token.
+    pub fn record_locked(&mut self, record: &str) {
+        self.values.lock(record);
     }
 
     /// The tokens of all pods that run here or will run.
@@ -128,6 +144,9 @@ impl Tokens {
             }
             self.values.remove(&key);
             outbox.record(Owner::Cluster, RecordChange::Delete { key: token::key(&key) });
+        }
+        for record in self.values.take_unused_locked(wanted.keys()) {
+            outbox.record(Owner::Cluster, RecordChange::Delete { key: record });
         }
         for (key, wanted) in wanted {
             self.slots.entry(key).or_insert_with(|| Slot {
@@ -213,7 +232,13 @@ impl Tokens {
         let refusal = match result {
             Ok(response) => match Refusal::of(response) {
                 None => match Grant::read(&response.body, Duration::from_secs(key.seconds), step.wall) {
-                    Ok(grant) => return slot.save(key, grant, step),
+                    Ok(grant) => {
+                        let key = key.clone();
+                        if let Some(grant) = slot.save(&key, grant, step) {
+                            self.use_token(&key, grant, step);
+                        }
+                        return true;
+                    }
                     Err(why) => {
                         super::warn(step.outbox, format!("the answer of the API server is unusable: {why}"));
                         None
@@ -242,19 +267,25 @@ impl Tokens {
         else {
             return false;
         };
+        let key = key.clone();
         if let Err(e) = result {
             // A full disk must not stop the pods of a node that is connected.
             let pod = &slot.wanted.pod;
             super::warn(step.outbox, format!("a token of pod {pod} cannot be kept on the disk: {}", e.message()));
         }
         if let Task::Saving { grant, .. } = std::mem::replace(&mut slot.task, Task::Idle) {
-            let early = Duration::from_secs(step.rng.draw() % JITTER);
-            let renewal = step.now + grant.renewal().saturating_sub(early);
-            slot.held = Held::Valid { renewal, end: step.now + grant.valid };
-            self.values.set(key, Ok(grant.token));
-            self.changed.insert(key.uid.clone());
+            self.use_token(&key, grant, step);
         }
         true
+    }
+
+    fn use_token(&mut self, key: &TokenKey, grant: Grant, step: &mut Step<'_>) {
+        let Some(slot) = self.slots.get_mut(key) else { return };
+        let early = step.rng.spread(grant.renewal() / SPREAD);
+        let renewal = step.now + grant.renewal().saturating_sub(early);
+        slot.held = Held::Valid { renewal, end: step.now + grant.valid };
+        self.values.set(key, Ok(grant.token));
+        self.changed.insert(key.uid.clone());
     }
 
     fn asking(&self) -> usize {
@@ -272,12 +303,13 @@ impl Slot {
         }
     }
 
-    fn save(&mut self, key: &TokenKey, grant: Grant, step: &mut Step<'_>) -> bool {
+    /// Returns the token if it is not written to the disk (C15).
+    fn save(&mut self, key: &TokenKey, grant: Grant, step: &mut Step<'_>) -> Option<Grant> {
         self.backoff.succeeded();
         let Wanted { pod, account } = self.wanted.clone();
         let record = TokenRecord { key: key.clone(), pod, account, grant: grant.clone() };
-        let change = RecordChange::Put { key: token::key(key), value: record.write() };
+        let Some(change) = step.protection.put(token::key(key), record.write()) else { return Some(grant) };
         self.task = Task::Saving { op: step.outbox.record(Owner::Cluster, change), grant };
-        true
+        None
     }
 }

@@ -15,8 +15,8 @@ pub enum Traffic {
 }
 
 impl Traffic {
-    /// Between two renewals of the lease: a quarter of the lease's duration, as in a kubelet, or half of it. The control plane (before
-    /// 1.32) sees a node as unreachable after 40 s.
+    /// Between two renewals of the lease, before the jitter of up to 4 %: a quarter of the lease's duration, as in a kubelet, or half of
+    /// it. The control plane (before 1.32) sees a node as unreachable after 40 s.
     pub fn lease_period(self) -> Duration {
         Duration::from_secs(match self {
             Traffic::Ordinary => 10,
@@ -32,11 +32,12 @@ impl Traffic {
         })
     }
 
-    /// The seconds after which a watch ends and is begun again.
-    pub fn watch(self) -> Range<u64> {
-        match self {
-            Traffic::Ordinary => 300..600,
-            Traffic::Metered => 3600..7200,
+    /// The seconds after which a watch ends and is begun again. A node has many watches of one object.
+    pub fn watch(self, one_object: bool) -> Range<u64> {
+        match (self, one_object) {
+            (Traffic::Ordinary, false) => 300..600,
+            (Traffic::Ordinary, true) => 1800..3600,
+            (Traffic::Metered, _) => 3600..7200,
         }
     }
 

@@ -49,8 +49,10 @@ impl DurableAnswers {
         for effect in effects {
             let Effect::Record { op, change } = effect else { continue };
             let change = match change {
-                RecordChange::Put { key, .. } => Change::Write(key.clone()),
-                RecordChange::Delete { .. } | RecordChange::SetAside { .. } => Change::Removal,
+                RecordChange::Put { key, .. } | RecordChange::Seal { key, .. } => Change::Write(key.clone()),
+                RecordChange::Delete { .. } | RecordChange::SetAside { .. } | RecordChange::RemoveCorrupt { .. } => {
+                    Change::Removal
+                }
             };
             self.changes.insert(*op, change);
         }

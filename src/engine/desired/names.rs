@@ -31,6 +31,11 @@ impl Names {
         self.queues.get(name).into_iter().flatten()
     }
 
+    /// At least one pod has this name.
+    pub fn is_taken(&self, name: &FullName) -> bool {
+        self.pods(name).next().is_some()
+    }
+
     /// The pods that wait behind this one.
     pub fn behind(&self, name: &FullName, uid: &Uid) -> impl Iterator<Item = &Uid> {
         self.pods(name).skip_while(move |other| *other != uid).skip(1)

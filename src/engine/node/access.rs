@@ -2,22 +2,13 @@
 
 use super::Engine;
 use crate::engine::cluster::access::{AccessError, AccessRequest};
-use crate::engine::cluster::reflector::Step;
 use crate::engine::control::{Reply, RequestError, RequestId};
 use crate::engine::effect::Effect;
 
 impl Engine {
     pub(super) fn ask_for_access(&mut self, id: RequestId, request: AccessRequest) {
-        let Engine { cluster, config, now, rng, outbox, .. } = self;
-        match cluster.member_mut() {
-            Some(member) => {
-                member.reviews.ask(
-                    id,
-                    request,
-                    &mut Step { now: now.boot, wall: now.wall, traffic: config.traffic(), rng, outbox },
-                );
-                self.answer_reviews();
-            }
+        match self.with_member(|member, step| member.reviews.ask(id, request, step)) {
+            Some(()) => self.answer_reviews(),
             // The server exists only on a node of a cluster.
             None => self.answer(id, Err(RequestError::NoAccess(AccessError::Unauthorized))),
         }

@@ -2,7 +2,7 @@
 //! (A6 to A9).
 
 use super::Engine;
-use super::cluster::with_labels;
+use super::cluster::with_own;
 use crate::api::names::Uid;
 use crate::api::node_facts::NodeFacts;
 use crate::api::resources::Resources;
@@ -65,7 +65,7 @@ impl Engine {
         if !self.desired.is_known() {
             return false;
         }
-        let facts = with_labels(&self.config.node, &self.cluster);
+        let facts = with_own(&self.config.node, &self.cluster);
         let node = self.devices.with_devices(&facts);
         let input = Input {
             now: self.now.boot,
@@ -148,7 +148,7 @@ impl Engine {
 
     /// The capacity of the node, and the sum of the requests of the admitted pods.
     pub fn node(&self) -> (Cow<'_, NodeFacts>, Resources) {
-        let node = match with_labels(&self.config.node, &self.cluster) {
+        let node = match with_own(&self.config.node, &self.cluster) {
             Cow::Borrowed(node) => self.devices.with_devices(node),
             Cow::Owned(node) => Cow::Owned(self.devices.with_devices(&node).into_owned()),
         };

@@ -14,6 +14,7 @@ use crate::api::names::Uid;
 use crate::api::node_facts::NodeFacts;
 use crate::api::pod::Pod;
 use crate::api::runtime_features::HandlerFeatures;
+use crate::api::sealing::StoredRecord;
 use crate::api::time::Wall;
 use crate::engine::cluster::Cluster;
 use crate::engine::cluster::certificates::Certificates;
@@ -31,20 +32,17 @@ use k8s_openapi::api::core::v1 as core;
 use std::borrow::Cow;
 use std::rc::Rc;
 
-/// This machine with the labels that the API server has of it.
-pub(super) fn with_labels<'n>(node: &'n NodeFacts, cluster: &Cluster) -> Cow<'n, NodeFacts> {
-    let of_server = cluster.member().map(|member| member.own.labels()).filter(|labels| !labels.is_empty());
-    let Some(of_server) = of_server else { return Cow::Borrowed(node) };
-    let mut labels = node.labels.clone();
-    labels.extend(of_server.clone());
-    Cow::Owned(NodeFacts { labels, ..node.clone() })
+/// This machine as its object at the API server shows it.
+pub(super) fn with_own<'n>(node: &'n NodeFacts, cluster: &Cluster) -> Cow<'n, NodeFacts> {
+    cluster.member().map_or(Cow::Borrowed(node), |member| member.own.with_own(node))
 }
 
 impl Engine {
-    fn with_member<T>(&mut self, f: impl FnOnce(&mut Member, &mut Step<'_>) -> T) -> Option<T> {
+    pub(super) fn with_member<T>(&mut self, f: impl FnOnce(&mut Member, &mut Step<'_>) -> T) -> Option<T> {
         let Engine { cluster, config, now, rng, outbox, .. } = self;
         let member = cluster.member_mut()?;
-        Some(f(member, &mut Step { now: now.boot, wall: now.wall, traffic: config.traffic(), rng, outbox }))
+        let (traffic, protection) = (config.traffic(), member.sealing.protection());
+        Some(f(member, &mut Step { now: now.boot, wall: now.wall, resume: now.boot, traffic, protection, rng, outbox }))
     }
 
     pub(super) fn api_event(&mut self, event: ApiEvent) {
@@ -63,7 +61,7 @@ impl Engine {
                 });
             }
         }
-        if self.with_member(|member, _| member.take_changed_labels()) == Some(true) {
+        if self.with_member(|member, _| member.take_change_for_admission()) == Some(true) {
             self.admission.room_changed();
         }
     }
@@ -86,7 +84,7 @@ impl Engine {
             self.with_member(|member, step| member.follow(step.outbox));
             self.reject_unsupported();
             self.end_as_at_server();
-            self.follow_in_place();
+            self.publish_gated();
             self.compare();
         }
     }
@@ -106,6 +104,11 @@ impl Engine {
     pub fn outlook(&self, pod: &Pod) -> Option<Outlook> {
         let member = self.cluster.member().filter(|_| pod.source.is_api())?;
         Some(member.outlook(pod, self.now.boot))
+    }
+
+    /// C15: why Secrets or tokens are not on the disk, or cannot be read from it, with a remedy.
+    pub fn sealing_problem(&self) -> Option<String> {
+        self.cluster.member()?.sealing.problem().map(|problem| problem.to_string())
     }
 
     /// The certificates of a node of a cluster.
@@ -140,11 +143,11 @@ impl Engine {
     }
 
     /// The records of the API server's pods and of their objects, found at the start.
-    pub(super) fn take_cluster_records(&mut self, objects: &[(String, String)]) {
-        let Engine { cluster, desired, outbox, now, .. } = self;
+    pub(super) fn take_cluster_records(&mut self, records: &[StoredRecord]) {
+        let Engine { cluster, desired, outbox, now, rng, .. } = self;
         let Some(member) = cluster.member_mut() else {
             // The node has left its cluster: the Secrets and tokens of its pods do not stay.
-            for (key, _) in objects {
+            for StoredRecord { key, .. } in records {
                 outbox.record(Owner::Cluster, RecordChange::Delete { key: key.clone() });
             }
             return;
@@ -152,8 +155,9 @@ impl Engine {
         for record in desired.records().filter(|record| record.pod.is_from_api_server()) {
             member.pods.recorded(&record.pod, record.deletion());
         }
-        for (key, text) in objects {
-            member.record_found(key, text, *now, outbox);
+        member.records_found(records, *now, outbox);
+        if member.own.is_recorded() {
+            member.starts_again(now.boot, rng);
         }
     }
 
@@ -167,9 +171,11 @@ impl Engine {
         let desired = member.pods.iter().filter(|(_, bound)| bound.deletion.is_none());
         let desired = desired.filter_map(|(uid, bound)| {
             let pod = bound.pod.as_ref().ok()?;
-            // A pod starts only with all that it needs, and never again after its end.
-            let starts = || !bound.ended && member.has_all_for(pod);
-            (bound.recorded || self.workers.contains_key(uid) || starts()).then(|| pod.clone())
+            // A worker without a pod only stops the remains of one.
+            let exists = bound.recorded || self.workers.get(uid).is_some_and(|w| w.pod.is_some() || !bound.ended);
+            // A pod starts only with all that it needs, and never again after its end. Perhaps it runs without a record.
+            let may_run = || !bound.ended && (member.has_all_for(pod) || self.pleg.without_worker.shows(uid));
+            (exists || may_run()).then(|| pod.clone())
         });
         desired.collect()
     }
@@ -258,7 +264,7 @@ impl Engine {
     }
 
     /// Pods that have ended at the server, and not here: the record of their end was lost, or another program has ended them.
-    fn end_as_at_server(&mut self) {
+    pub(super) fn end_as_at_server(&mut self) {
         let Some(member) = self.cluster.member() else { return };
         let ended = |worker: &Worker| matches!(worker.status.phase.as_deref(), Some("Succeeded" | "Failed"));
         let here = |uid: &&Uid| self.workers.get(*uid).is_some_and(|worker| !ended(worker) || worker.is_held_back());
@@ -280,22 +286,8 @@ impl Engine {
         }
     }
 
-    /// Running pods get the labels, annotations and ephemeral containers that their objects have.
-    fn follow_in_place(&mut self) {
-        let Some(member) = self.cluster.member() else { return };
-        let changed: Vec<_> = member
-            .pods
-            .iter()
-            .filter_map(|(uid, bound)| {
-                let (worker, wanted) = (self.workers.get(uid)?, bound.pod.as_ref().ok()?);
-                worker.differs_in_place(wanted).then(|| (uid.clone(), wanted.clone()))
-            })
-            .collect();
-        for (uid, wanted) in changed {
-            self.with_worker(&uid, |worker, _, ctx| worker.follow_in_place(&wanted, ctx));
-            self.dirty.insert(uid);
-        }
-        // The conditions of readiness gates may have changed.
+    /// The conditions of readiness gates may have changed.
+    fn publish_gated(&mut self) {
         let gated = self.cluster.member().into_iter().flat_map(|member| member.pods.iter());
         let gated = gated.filter(|(_, bound)| bound.pod.as_ref().is_ok_and(|pod| pod.spec().readiness_gates.is_some()));
         let gated: Vec<_> = gated.map(|(uid, bound)| (uid.clone(), bound.name.clone())).collect();

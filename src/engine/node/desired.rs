@@ -6,6 +6,7 @@ use crate::api::names::{FullName, Uid};
 use crate::api::objects::Objects;
 use crate::api::pod::Pod;
 use crate::api::resize;
+use crate::api::sealing::StoredRecord;
 use crate::engine::cluster::member;
 use crate::engine::cordon;
 use crate::engine::desired::precedence;
@@ -22,7 +23,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 impl Engine {
-    pub(super) fn take_records(&mut self, records: Vec<(String, String)>) {
+    pub(super) fn take_records(&mut self, records: Vec<StoredRecord>) {
+        let (of_cluster, others): (Vec<_>, Vec<_>) =
+            records.into_iter().partition(|record| member::is_key(&record.key));
+        // Only records of the cluster are sealed.
+        let records: Vec<(String, String)> = others.into_iter().filter_map(StoredRecord::opened).collect();
         let of_shutdown = records.iter().find(|(key, _)| key == shutdown::record::KEY);
         let text = of_shutdown.map(|(_, value)| value.as_str());
         self.with_shutdown(|shutdown, _, ctx| shutdown.record_found(text, ctx));
@@ -32,9 +37,8 @@ impl Engine {
         if let Some((_, text)) = records.iter().find(|(key, _)| key == seen::KEY) {
             self.images.record_found(text, &mut self.outbox);
         }
-        let (objects, others): (Vec<_>, Vec<_>) = records.into_iter().partition(|(key, _)| member::is_key(key));
-        self.desired.records_found(others, &mut self.outbox);
-        self.take_cluster_records(&objects);
+        self.desired.records_found(records, &mut self.outbox);
+        self.take_cluster_records(&of_cluster);
     }
 
     /// The manifests have changed, or have been read for the first time (D1).
@@ -62,16 +66,20 @@ impl Engine {
         let of_worker = |uid: &Uid| {
             workers.get(uid).filter(|w| w.demand.desired).and_then(|w| w.demand.successor.as_ref().or(w.pod.as_ref()))
         };
-        let is_listed = |uid: &Uid| self.pleg.without_worker.unclaimed.contains_key(uid);
+        let is_listed = |uid: &Uid| self.pleg.without_worker.shows(uid);
         let chosen = self.desired.choose(&of_api, of_worker, is_listed, &mut self.outbox);
         let (recorded, early) = self.desired.sources_read(&chosen);
-        self.revive(recorded);
+        if !recorded.is_empty() {
+            self.revive(recorded);
+            // The list of the server can arrive before the manifests.
+            self.end_as_at_server();
+        }
         self.claim(&chosen);
         self.compare_with_workers(chosen);
         self.shorten_deletions();
         // The last run may have ended between the end of the cordon and the writes of the pods' records.
         self.release_evicted();
-        self.pleg.without_worker.all_claimed();
+        self.pleg.without_worker.claimed(|uid| self.workers.contains_key(uid));
         self.data_changed();
         self.handle_early(early);
     }
@@ -115,10 +123,15 @@ impl Engine {
                     true => self.adopt(&uid),
                     false => self.put_first(&uid),
                 }
-            } else if !chosen.contains_key(&uid) {
+            } else if !chosen.contains_key(&uid) && (self.were_listed() || self.is_wanted(&unclaimed.name, chosen)) {
                 self.adopt_orphan(&uid, unclaimed);
             }
         }
+    }
+
+    /// Another pod has this name, so that one that runs under it has to stop (W8).
+    fn is_wanted(&self, name: &FullName, chosen: &BTreeMap<Uid, Rc<Pod>>) -> bool {
+        self.desired.names().is_taken(name) || chosen.values().any(|pod| pod.name == *name)
     }
 
     /// Stops the undesired pods, replaces the edited ones, and adds the new ones.
@@ -174,6 +187,10 @@ impl Engine {
             self.desired.not_outdated(uid);
             self.admission.room_changed();
         }
+        if pod.is_from_api_server() && self.workers.get(uid).is_some_and(|worker| worker.differs_in_place(&pod)) {
+            self.with_worker(uid, |worker, _, ctx| worker.follow_in_place(&pod, ctx));
+            self.dirty.insert(uid.clone());
+        }
         let Some(worker) = self.workers.get_mut(uid) else { return };
         let wanted_before = worker.is_resize_wanted();
         worker.want_resize(&pod);
@@ -212,9 +229,10 @@ impl Engine {
         let (uid, name) = (pod.uid.clone(), pod.name.clone());
         // W29: a pod that starts again has no ephemeral containers.
         let pod = if pod.ephemeral.is_empty() { pod } else { Rc::new(pod.with_ephemeral(Vec::new())) };
-        // For a new pod the runtime has nothing, so that no status read has to precede its start. A UID from the
-        // manifest is an exception: another owner may use it since the last list (W21).
-        let nothing = self.pleg.knows_nothing_of(&uid) && !pod.has_own_uid();
+        // For a new pod the runtime has nothing, so that no status read has to precede its start. A UID from a
+        // manifest is an exception: another owner may use it since the last list (W21). An API server uses each UID once.
+        let may_be_shared = pod.has_own_uid() && !pod.is_from_api_server();
+        let nothing = self.pleg.knows_nothing_of(&uid) && !may_be_shared;
         let entry = if nothing { Entry::empty(self.generation) } else { Entry::default() };
         let (start, first_attempt) = (self.now.wall, self.pleg.without_worker.first_attempt(&uid));
         let mut worker = Worker::new(pod, start, self.now);

@@ -454,8 +454,9 @@ impl Engine {
         if !self.desired.is_known() || !self.pleg.was_compared() {
             return;
         }
-        let shares = |uid: &Uid| self.pleg.without_worker.shares(uid);
-        for (uid, name) in self.orphaned_directories.take_due(shares, self.now.boot, &mut self.outbox) {
+        // Another owner's pod (W21), or one of ours that is no orphan yet (C3), may use the directory.
+        let may_run = |uid: &Uid| !self.pleg.knows_nothing_of(uid);
+        for (uid, name) in self.orphaned_directories.take_due(may_run, self.now.boot, &mut self.outbox) {
             // The runtime has nothing of ours for this UID.
             let worker = Worker::leftover(uid.clone(), name, self.now);
             self.insert_worker(&uid, Entry::empty(self.generation), worker);

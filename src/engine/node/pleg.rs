@@ -2,7 +2,7 @@
 //! runtime events on (P8).
 
 use super::Engine;
-use crate::api::names::Uid;
+use crate::api::names::{FullName, Uid};
 use crate::api::reason::Reason;
 use crate::engine::effect::{Measure, Severity};
 use crate::engine::event::{Answer, Kind, PlegEvent};
@@ -25,9 +25,10 @@ impl Engine {
         self.user_namespaces.listed(list.listed.sandboxes.iter().filter_map(|s| s.user_namespace).collect());
         let pods = relist::by_pod(&list.listed, &self.config.owner);
         let has_worker = |uid: &Uid| self.workers.contains_key(uid);
-        for found in
-            self.pleg.without_worker.find(&pods, (list.began.0, list.is_first), has_worker, self.desired.is_known())
-        {
+        let (is_known, listed) = (self.desired.is_known(), self.were_listed());
+        let names = self.desired.names();
+        let is_orphan = |name: &FullName| is_known && (listed || names.is_taken(name));
+        for found in self.pleg.without_worker.find(&pods, (list.began.0, list.is_first), has_worker, is_orphan) {
             match found {
                 Found::Running(uid) => self.adopt(&uid),
                 Found::Orphan(uid, orphan) => self.adopt_orphan(&uid, orphan),
@@ -40,11 +41,19 @@ impl Engine {
         self.container_ends.retain(|uid| self.workers.contains_key(uid) || pods.shows(uid));
     }
 
+    /// C3: the server's pods are known, so that each pod without a worker is an orphan. The records alone do not show that: the
+    /// record of a running pod may be missing because the disk was full.
+    pub(super) fn were_listed(&self) -> bool {
+        self.cluster.member().is_none_or(|member| member.pods.were_listed())
+    }
+
     /// W21: a pod of ours without a worker.
     pub(super) fn adopt_orphan(&mut self, uid: &Uid, orphan: Unclaimed) {
         let Unclaimed { name, grace, .. } = orphan;
         self.outbox.measure(Measure::OrphanedPod);
-        let message = format!("pod {name} (uid {uid}) is running but has no manifest; stopping and removing it");
+        let source =
+            if self.cluster.member().is_some() { "manifest and is not bound to this node" } else { "manifest" };
+        let message = format!("pod {name} (uid {uid}) is running but has no {source}; stopping and removing it");
         self.outbox.emit_node_event(Severity::Warning, Reason::OrphanedPod, message);
         self.add_orphan(uid, name, grace);
     }

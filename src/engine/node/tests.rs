@@ -155,6 +155,7 @@ fn running() -> PodFacts {
         message: String::new(),
         image: "i:1".into(),
         image_ref: "sha256:1".into(),
+        spec_hash: None,
         backoff_level: 0,
         grace_seconds: None,
         termination_file: None,

@@ -321,6 +321,7 @@ mod tests {
             message: String::new(),
             image: String::new(),
             image_ref: String::new(),
+            spec_hash: None,
             backoff_level: 0,
             grace_seconds: None,
             pre_stop: None,

@@ -64,7 +64,7 @@ impl Pleg {
     /// True if the runtime has nothing of this pod: a list showed neither the pod nor another owner's pod with its UID.
     pub fn knows_nothing_of(&self, uid: &Uid) -> bool {
         let others = &self.without_worker;
-        self.was_compared() && !others.unclaimed.contains_key(uid) && !others.shares(uid)
+        self.was_compared() && !others.shows(uid) && !others.shares(uid)
     }
 }
 

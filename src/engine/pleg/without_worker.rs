@@ -42,7 +42,7 @@ pub enum Found {
 
 #[derive(Debug, Default, Serialize)]
 pub struct WithoutWorker {
-    /// Our pods in the last list, while it is not known yet which pods are desired.
+    /// Our pods in the last list, while it is not known yet whether they are desired.
     pub unclaimed: BTreeMap<Uid, Unclaimed>,
     /// UIDs that other owners use, according to the last list.
     shared: BTreeSet<Uid>,
@@ -53,14 +53,14 @@ pub struct WithoutWorker {
 }
 
 impl WithoutWorker {
-    /// Finds the pods that the node has to adopt, in the order of their UIDs. `desired_known`: every manifest source was
-    /// read; before that, pods without a worker stay unclaimed.
+    /// Finds the pods that the node has to adopt, in the order of their UIDs. `is_orphan`: a pod with this name and without a worker
+    /// is not desired (D1, C3), or another one has its name (W8). Before that is known, it stays unclaimed.
     pub fn find(
         &mut self,
         pods: &ByPod<'_>,
         (began, is_first): (Generation, bool),
         has_worker: impl Fn(&Uid) -> bool,
-        desired_known: bool,
+        is_orphan: impl Fn(&FullName) -> bool,
     ) -> Vec<Found> {
         if !pods.shared().eq(&self.shared) {
             self.shared = pods.shared().cloned().collect();
@@ -74,7 +74,7 @@ impl WithoutWorker {
                     found.push(Found::Running(uid.clone()));
                 }
             } else if let Some(unclaimed) = Unclaimed::of(&shown) {
-                if !desired_known {
+                if !is_orphan(&unclaimed.name) {
                     self.unclaimed.insert(uid.clone(), unclaimed);
                 } else if self.forgotten.get(uid).is_none_or(|generation| *generation < began) {
                     found.push(Found::Orphan(uid.clone(), unclaimed));
@@ -110,9 +110,14 @@ impl WithoutWorker {
         self.lost.is_empty() && self.unclaimed.is_empty()
     }
 
-    /// All pods have a worker now.
-    pub fn all_claimed(&mut self) {
-        self.unclaimed.clear();
+    /// The last list shows a pod of ours without a worker.
+    pub fn shows(&self, uid: &Uid) -> bool {
+        self.unclaimed.contains_key(uid)
+    }
+
+    /// Pods may have got a worker.
+    pub fn claimed(&mut self, has_worker: impl Fn(&Uid) -> bool) {
+        self.unclaimed.retain(|uid, _| !has_worker(uid));
     }
 
     /// The last list showed a pod of another owner with this UID (W21).
@@ -145,7 +150,8 @@ mod tests {
 
     fn find(others: &mut WithoutWorker, uids: &[(&str, &str)], is_first: bool, desired_known: bool) -> Vec<String> {
         let listed = list(uids);
-        let found = others.find(&by_pod(&listed, "me"), (5, is_first), |uid| uid.as_str() == "worker", desired_known);
+        let found =
+            others.find(&by_pod(&listed, "me"), (5, is_first), |uid| uid.as_str() == "worker", |_| desired_known);
         let name = |found: &Found| match found {
             Found::Running(uid) => format!("runs {uid}"),
             Found::Orphan(uid, _) => format!("orphan {uid}"),

@@ -52,6 +52,8 @@ pub struct Record {
     pub devices: PodDevices,
     /// W29: the ephemeral containers that were started.
     pub begun_ephemeral: BTreeSet<String>,
+    /// C2: the containers that are replaced because of their image.
+    pub replaced: BTreeSet<ContainerId>,
     /// The terminal status that the pod showed (W7).
     pub terminal: Option<core::PodStatus>,
     /// Containers whose preStop hook has started (W4: it runs once).
@@ -173,8 +175,10 @@ pub fn write(record: &Record) -> String {
     if !record.begun_ephemeral.is_empty() {
         value["begunEphemeral"] = json!(record.begun_ephemeral);
     }
-    if !record.pre_stopped.is_empty() {
-        value["preStopped"] = record.pre_stopped.iter().map(ContainerId::as_str).collect();
+    for (name, ids) in [("preStopped", &record.pre_stopped), ("replaced", &record.replaced)] {
+        if !ids.is_empty() {
+            value[name] = ids.iter().map(ContainerId::as_str).collect();
+        }
     }
     if let Some(t) = &record.termination {
         value["termination"] = json!({ "began": t.began.0, "cut": t.grace_deadline.0 });
@@ -238,8 +242,11 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
         at: Wall(e.get("at").and_then(Value::as_i64).unwrap_or_default()),
         times: e.get("times").and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok()).unwrap_or(1),
     });
-    let pre_stopped = value.get("preStopped").and_then(Value::as_array).into_iter().flatten();
-    let pre_stopped = pre_stopped.filter_map(Value::as_str).map(ContainerId::from).collect();
+    let ids = |name| -> BTreeSet<ContainerId> {
+        let list = value.get(name).and_then(Value::as_array).into_iter().flatten();
+        list.filter_map(Value::as_str).map(ContainerId::from).collect()
+    };
+    let (pre_stopped, replaced) = (ids("preStopped"), ids("replaced"));
     let begun = value.get("begunEphemeral").and_then(Value::as_array).into_iter().flatten();
     let begun_ephemeral = begun.filter_map(Value::as_str).map(str::to_owned).collect();
     let resizing = value.get_mut("resizing").map(Value::take).map(serde_json::from_value).transpose();
@@ -276,6 +283,7 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
         resizing,
         devices,
         begun_ephemeral,
+        replaced,
         terminal,
         pre_stopped,
     })
@@ -313,6 +321,7 @@ mod tests {
             resizing: None,
             devices: PodDevices::default(),
             begun_ephemeral: BTreeSet::new(),
+            replaced: BTreeSet::new(),
             terminal: None,
             pre_stopped: BTreeSet::new(),
         }
@@ -333,6 +342,7 @@ mod tests {
         let full = Record {
             pod: Rc::new(pod.with_ephemeral(serde_json::from_value(list).unwrap())),
             begun_ephemeral: ["d".to_owned()].into(),
+            replaced: ["c2".into()].into(),
             kept: Some(Kept { boot_id: "b1".into(), boot: Boot(7), wall: Wall(8) }),
             active: Duration::from_millis(1500),
             waiting: true,

@@ -60,6 +60,8 @@ pub struct View<'a> {
     pub waits: Option<(Reason, String)>,
     /// W29: the ephemeral containers that were started.
     pub begun_ephemeral: &'a BTreeSet<String>,
+    /// C2: containers that are replaced because of their image.
+    pub replaced: &'a BTreeSet<ContainerId>,
     /// The in-place resize of the pod.
     pub resize: &'a Resize,
     /// No container runs or can still start, so the status may show a terminal phase (W3).
@@ -257,7 +259,10 @@ fn container(view: &View<'_>, spec: &core::Container, main: bool) -> core::Conta
             status.last_state = Some(last.unwrap_or_default());
         }
         ContainerState::Exited => {
-            let waits = (!view.over).then(|| (view.waiting)(&spec.name)).flatten();
+            // An API server refuses that a container runs again after its end was reported, if the policy does not restart it.
+            let replaced = view.replaced.contains(&newest.id);
+            let waiting = || (view.waiting)(&spec.name).or_else(|| replaced.then(creating));
+            let waits = (!view.over).then(waiting).flatten();
             match waits {
                 Some(why) => {
                     status.state = Some(waiting_state(why));
@@ -331,7 +336,8 @@ fn phase(view: &View<'_>, init: &[core::ContainerStatus], containers: &[core::Co
         } else if let Some(t) = has_terminated(state) {
             stopped += 1;
             succeeded += usize::from(t.exit_code == 0);
-            let again = plan::newest(view.facts, &c.name).is_some_and(|c| plan::restarts(policy, c));
+            let restarts_again = |c: &ContainerFact| plan::restarts(policy, c) || view.replaced.contains(&c.id);
+            let again = plan::newest(view.facts, &c.name).is_some_and(restarts_again);
             restarts += usize::from(again);
         } else if has_terminated(c.last_state.as_ref()).is_some() {
             stopped += 1;

@@ -141,7 +141,7 @@ fn records_that_cannot_be_read_are_set_aside_and_their_pods_run_on() {
     // One file has an old version, and another has valid framing around an old record.
     let text = fs::read_to_string(&files[1]).expect("record");
     fs::write(&files[1], text.replacen("\"version\":1", "\"version\":0", 1)).expect("old");
-    let own = wherry::adapters::records::Records::open(&agent.root()).expect("records");
+    let own = wherry::adapters::records::Records::open(&agent.root(), None).expect("records");
     let uid = files[2].file_stem().expect("a name").to_string_lossy().into_owned();
     let value = "{\"version\":0,\"of\":\"another time\"}".to_owned();
     own.make(&[RecordChange::Put { key: format!("pods/{uid}"), value }]).remove(0).expect("older");

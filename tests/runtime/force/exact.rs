@@ -201,9 +201,11 @@ fn unreadable(root: &Path, expected: &BTreeSet<String>) -> Vec<String> {
         // A missing record is reported as another difference.
         let _ = fs::copy(root.join("records/pods").join(&file), directory.join(&file));
     }
-    let loaded = Records::open(copy.path()).expect("records").load(&[record::KIND]);
-    let mut out: Vec<String> =
-        loaded.iter().filter_map(|(k, v)| record::read(k, v).err().map(|e| format!("record {k}: {e}"))).collect();
+    let loaded = Records::open(copy.path(), None).expect("records").load(&[record::KIND]);
+    let mut out: Vec<String> = loaded
+        .iter()
+        .filter_map(|r| record::read(&r.key, r.value()?).err().map(|e| format!("record {}: {e}", r.key)))
+        .collect();
     if loaded.len() < expected.len() {
         out.push(format!("{} of {} records can be read", loaded.len(), expected.len()));
     }

@@ -101,6 +101,8 @@ pub struct Checks {
     pub lost_records: BTreeSet<Uid>,
     /// The UIDs of all pods that the API server has had.
     pub of_server: BTreeSet<String>,
+    /// Those whose deletion the node has confirmed.
+    pub confirmed: BTreeSet<String>,
 }
 
 impl Checks {
@@ -378,6 +380,10 @@ impl Checks {
     pub fn record(&mut self, op: OpId, uid: &Uid, put: bool, runtime: &Runtime) {
         if put {
             self.puts.insert(op, uid.clone());
+            return;
+        }
+        // The record of the pod before it goes, because that of this pod could not be written.
+        if self.unrecorded.contains(uid) {
             return;
         }
         self.tried.remove(uid);

@@ -2,6 +2,7 @@
 
 use crate::chance::below;
 use crate::random::Pool;
+use crate::story::IMAGE;
 use crate::world::api_server::PODS;
 use crate::world::{MS, World};
 use serde_json::{Value, json};
@@ -10,8 +11,12 @@ use wherry::engine::rng::Rng;
 /// The names of pods. A manifest of the pool has the name of the last one, too.
 const NAMES: [&str; 4] = ["p", "q", "r", "a"];
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
+const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 /// The ConfigMap that some of the pods need.
 const SETTINGS: &str = "settings";
+/// The Secret that some of the pods need, and its values in base64.
+const PASSWORD: &str = "password";
+const VALUES: [&str; 3] = ["b25l", "dHdv", "dGhyZWU="];
 /// The own grace period of most pods of the pool, and others (s).
 const GRACES: [u64; 5] = [1, 3, 5, 10, 30];
 
@@ -40,6 +45,17 @@ pub enum Change {
         pick: u64,
         value: u64,
     },
+    /// Another image for a container.
+    Image {
+        pick: u64,
+        container: u64,
+        other: bool,
+    },
+    /// Sets or lowers the deadline (s).
+    Deadline {
+        pick: u64,
+        seconds: u64,
+    },
     DeleteNode,
     /// Another program changes the node's status.
     Unknown,
@@ -50,6 +66,14 @@ pub enum Change {
     /// Sets or removes the ConfigMap.
     Settings {
         value: Option<u64>,
+    },
+    /// Sets or removes the Secret.
+    Password {
+        value: Option<u64>,
+    },
+    /// Another server of the cluster answers, whose cache stays as it is for this time.
+    Lag {
+        ms: u64,
     },
     /// The server cannot be reached for this time.
     Away {
@@ -78,7 +102,7 @@ impl Change {
         let spec = |d: &mut Rng| below(d, pool.bound.len() as u64) as usize;
         let grace = |d: &mut Rng| GRACES[below(d, GRACES.len() as u64) as usize];
         let ms = |d: &mut Rng| [below(d, 2000), below(d, 30_000), below(d, 400_000)][below(d, 3) as usize];
-        match below(d, 32) {
+        match below(d, 41) {
             0..=7 => Change::Bind { name: below(d, NAMES.len() as u64) as usize, spec: spec(d) },
             8..=11 => Change::Delete { pick: d.draw(), grace: grace(d) },
             12 | 13 => Change::Force { pick: d.draw() },
@@ -92,7 +116,11 @@ impl Change {
             26 | 27 => Change::Compact,
             28 | 29 => Change::CloseWatches { broken: below(d, 2) == 0 },
             30 => Change::Foreign { ms: ms(d), pick: d.draw() },
-            _ => Change::Refuse { ms: ms(d), pick: d.draw() },
+            31 => Change::Refuse { ms: ms(d), pick: d.draw() },
+            32 | 33 => Change::Password { value: (below(d, 3) > 0).then(|| below(d, 3)) },
+            34..=37 => Change::Image { pick: d.draw(), container: d.draw(), other: below(d, 2) == 0 },
+            38 if below(d, 4) == 0 => Change::Deadline { pick: d.draw(), seconds: 5 + below(d, 35) },
+            _ => Change::Lag { ms: ms(d) },
         }
     }
 }
@@ -134,6 +162,30 @@ impl World {
                     self.api_set(PODS, pod);
                 }
             }
+            Change::Image { pick, container, other } => {
+                if let Some((_, pod)) = picked(&pods, pick) {
+                    let mut pod = pod.clone();
+                    let [init, main] = ["initContainers", "containers"].map(|list| pod["spec"][list].as_array());
+                    let (init, main) = (init.map_or(0, Vec::len), main.map_or(1, Vec::len));
+                    let index = (container % (init + main) as u64) as usize;
+                    let image = json!(if other { "other:1" } else { IMAGE });
+                    match index.checked_sub(init) {
+                        Some(index) => pod["spec"]["containers"][index]["image"] = image,
+                        None => pod["spec"]["initContainers"][index]["image"] = image,
+                    }
+                    self.api_set(PODS, pod);
+                }
+            }
+            Change::Deadline { pick, seconds } => {
+                if let Some((_, pod)) = picked(&pods, pick) {
+                    let mut pod = pod.clone();
+                    let deadline = &mut pod["spec"]["activeDeadlineSeconds"];
+                    if deadline.as_u64().is_none_or(|before| seconds < before) {
+                        *deadline = json!(seconds);
+                    }
+                    self.api_set(PODS, pod);
+                }
+            }
             Change::DeleteNode => {
                 if self.api.node().is_some() {
                     self.api_remove("/api/v1/nodes", "lab");
@@ -156,8 +208,13 @@ impl World {
                 }
             }
             Change::Settings { value } => self.set_settings(value),
+            Change::Password { value } => self.set_password(value),
+            Change::Lag { ms } => self.api_lags_for(ms * MS),
             Change::Away { ms } => self.api_away_for(ms * MS),
-            Change::Compact => self.api.forgets_versions(),
+            Change::Compact => {
+                self.api_catches_up();
+                self.api.forgets_versions();
+            }
             Change::CloseWatches { broken } => self.close_watches(broken),
             Change::Foreign { ms, pick } => self.api_foreign_for(ms * MS, pick),
             Change::Refuse { ms, pick } => self.api_refuses_for(ms * MS, pick),
@@ -195,6 +252,19 @@ impl World {
                 self.api_set(CONFIGMAPS, object);
             }
             None if self.api.object(CONFIGMAPS, SETTINGS).is_some() => self.api_remove(CONFIGMAPS, SETTINGS),
+            None => {}
+        }
+    }
+
+    pub fn set_password(&mut self, value: Option<u64>) {
+        match value {
+            Some(value) => {
+                let metadata = json!({ "name": PASSWORD, "namespace": "default" });
+                let data = json!({ "A": VALUES[(value % VALUES.len() as u64) as usize] });
+                let object = json!({ "kind": "Secret", "apiVersion": "v1", "metadata": metadata, "data": data });
+                self.api_set(SECRETS, object);
+            }
+            None if self.api.object(SECRETS, PASSWORD).is_some() => self.api_remove(SECRETS, PASSWORD),
             None => {}
         }
     }

@@ -2,8 +2,8 @@
 
 use crate::check::Checks;
 use crate::runtime::Runtime;
-use crate::world::World;
 use crate::world::api_server::{ApiServer, PODS, is_terminal};
+use crate::world::{S, World};
 use serde_json::Value;
 use std::time::Duration;
 use wherry::api::cluster::request::{ApiRequest, Method};
@@ -33,6 +33,7 @@ impl World {
         if request.method == Method::Patch || !self.checks.of_server.contains(uid) {
             return;
         }
+        self.checks.confirmed.insert(uid.into());
         let deleted = self.api.bound().find(|pod| pod["metadata"]["uid"] == uid);
         if deleted.is_some_and(|pod| pod["metadata"]["deletionTimestamp"].is_null()) {
             self.checks.fail("C2: only a deletion is confirmed", uid.into());
@@ -49,6 +50,19 @@ impl World {
         if self.volumes.mounted.contains(&uid) {
             self.checks
                 .fail("C2: a deletion is confirmed when the volumes are gone", format!("those of {uid} are there"));
+        }
+    }
+
+    /// C12: the number of requests in a minute is bounded. `MOST` has room for pods that come and go all the time; a request that is
+    /// repeated without a delay exceeds it.
+    pub fn check_rate(&mut self) {
+        const MOST: usize = 400;
+        let minute = self.clock.now.saturating_sub(60 * S);
+        let requests = &self.api.requests;
+        let now = requests.len() - requests.partition_point(|(at, _)| *at <= minute);
+        if now > MOST {
+            let last: Vec<&String> = requests.iter().rev().take(20).map(|(_, text)| text).collect();
+            self.checks.fail("C12: requests are bounded", format!("{now} in a minute, the last ones {last:?}"));
         }
     }
 
@@ -77,6 +91,19 @@ impl World {
                     let what = format!("{} of {} had {old:?} and has {new:?}", container["name"], uid(now));
                     self.checks.fail("C2: restarts are not forgotten", what);
                 }
+            }
+        }
+        // An API server refuses the restart of a container whose end was reported, if the policy does not restart it.
+        let policy = text(&now["spec"]["restartPolicy"]);
+        for container in new["containerStatuses"].as_array().into_iter().flatten() {
+            let mut all = old["containerStatuses"].as_array().into_iter().flatten();
+            let Some(before) = all.find(|old| old["name"] == container["name"]) else { continue };
+            let end = &before["state"]["terminated"];
+            let is_over = end.is_object() && (policy == "Never" || policy == "OnFailure" && end["exitCode"] == 0);
+            let restarts = before["restartCount"].as_i64() < container["restartCount"].as_i64();
+            if is_over && restarts && container["state"]["terminated"].is_null() {
+                let what = format!("{} of {} had ended: {end}", container["name"], uid(now));
+                self.checks.fail("C2: a container that does not restart has ended", what);
             }
         }
     }

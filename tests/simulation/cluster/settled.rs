@@ -31,7 +31,10 @@ pub fn agrees(w: &World) -> Judged {
         let deleted = !pod["metadata"]["deletionTimestamp"].is_null();
         unless(!deleted, "C2: a deleted pod is gone", || format!("{uid} is there: {}", pod["status"]))?;
         match w.engine.pod(&uid) {
-            Some(view) => shows(&view, pod)?,
+            Some(view) => {
+                shows(&view, pod)?;
+                runs_images(w, &uid, pod)?;
+            }
             None => {
                 let ended = is_terminal(&pod["status"]["phase"]);
                 let conflicts =
@@ -50,6 +53,20 @@ pub fn agrees(w: &World) -> Judged {
     }
     mirrors_agree(w)?;
     unless(w.api.node().is_some(), "C1: the node exists", String::new)
+}
+
+/// C2: what runs has the images of the server. An ordinary init container keeps the one with which it began.
+fn runs_images(w: &World, uid: &Uid, pod: &Value) -> Judged {
+    let spec = &pod["spec"];
+    let sidecars = spec["initContainers"].as_array().into_iter().flatten().filter(|c| c["restartPolicy"] == "Always");
+    for wanted in spec["containers"].as_array().into_iter().flatten().chain(sidecars) {
+        let ours = |c: &&Container| c.runs() && c.owner.as_ref() == Some(&w.runtime.owner) && c.name == wanted["name"];
+        let running = w.runtime.of(uid).find(ours);
+        unless(running.is_none_or(|c| wanted["image"] == c.spec_image()), "C2: the images of the server run", || {
+            format!("{:?} of {uid} runs, and {wanted} is wanted", running.map(|c| &c.id))
+        })?;
+    }
+    Ok(())
 }
 
 /// C8: each pod of a manifest has a mirror, and nothing else has one.
@@ -126,7 +143,8 @@ pub fn rests(w: &World, before: usize) -> Judged {
     let requests = &w.api.requests[before..];
     let changes = |text: &str| {
         let lease = text.contains("/leases/") || text.contains("/nodes/");
-        !text.starts_with("GET") && !lease
+        // A token is replaced when it is old enough.
+        !text.starts_with("GET") && !lease && !text.ends_with("/token")
     };
     let well = requests.len() <= AT_REST && !requests.iter().any(|(_, text)| changes(text));
     unless(well, "C: few requests at rest", || format!("{requests:?}"))

@@ -8,6 +8,7 @@ use std::time::Duration;
 use wherry::api::facts::{
     ContainerFact, ContainerState, Listed, ListedContainer, ListedSandbox, PodFacts, SandboxFact,
 };
+use wherry::api::hash;
 use wherry::api::names::{ContainerId, FullName, SandboxId, Uid};
 use wherry::api::pod::Pod;
 use wherry::api::stop_signal;
@@ -45,15 +46,23 @@ impl Life {
     }
 }
 
-/// Equal for versions of a pod that differ only in resources that a running pod can change, and in ephemeral containers. This model of R1 does not use the
-/// engine's code.
+/// Equal for versions of a pod that differ only in what a running pod can change: resources and ephemeral containers, and at a pod of
+/// the API server also images, the deadline and the tolerations. This model of R1 and C2 does not use the engine's code.
 pub fn version_of(pod: &Pod) -> String {
     let mut spec = serde_json::json!(pod.spec());
+    let of_api = pod.is_from_api_server();
     if let Some(spec) = spec.as_object_mut() {
         spec.remove("ephemeralContainers");
+        if of_api {
+            spec.remove("activeDeadlineSeconds");
+            spec.remove("tolerations");
+        }
     }
     for list in ["containers", "initContainers"] {
         for container in spec[list].as_array_mut().into_iter().flatten() {
+            if of_api {
+                container["image"].take();
+            }
             if list == "containers" || container["restartPolicy"] == "Always" {
                 for (kind, resource) in
                     [("requests", "cpu"), ("requests", "memory"), ("limits", "cpu"), ("limits", "memory")]
@@ -134,6 +143,11 @@ pub struct Container {
 impl Container {
     pub fn log_path(&self) -> String {
         format!("/logs/{}/{}/{}.log", self.uid, self.name, self.attempt)
+    }
+
+    /// The image in the spec for which it was created.
+    pub fn spec_image(&self) -> &str {
+        self.pod.container(&self.name).and_then(|spec| spec.image.as_deref()).unwrap_or_default()
     }
 
     pub fn runs(&self) -> bool {
@@ -247,6 +261,7 @@ pub(super) fn container_fact(c: &Container, with_sandbox: bool) -> ContainerFact
         message: c.message.clone(),
         image: c.image.clone(),
         image_ref: c.image.clone(),
+        spec_hash: Some(hash::container(&c.name, c.spec_image())),
         backoff_level: c.backoff_level,
         grace_seconds: c.grace_seconds,
         pre_stop: c.pre_stop.clone(),

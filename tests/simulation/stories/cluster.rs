@@ -2,6 +2,7 @@
 
 use crate::runtime::Life;
 use crate::story::{NEVER, ONE, node_with};
+use crate::world::api_server::PODS;
 use crate::world::{S, World, config};
 use serde_json::json;
 use wherry::engine::cluster::traffic::Traffic;
@@ -237,6 +238,44 @@ fn c3_a_reboot_without_the_server_starts_the_pods_again() {
     w.assert_well();
 }
 
+/// The pod `web` runs in this container without a record, because the disk is full; the server is away, and Wherry is killed.
+fn killed_without_a_record() -> (World, String) {
+    let mut w = member();
+    w.disk_full(3600 * S);
+    w.api_pod("web", "uid-1", ONE);
+    w.run(10);
+    let container = w.running("web/main");
+    w.api_away(true);
+    w.kill_engine();
+    assert!(!container.is_empty() && !w.disk.records.contains_key("pods/uid-1"), "{}", w.trace());
+    (w, container)
+}
+
+#[test]
+fn c3_a_pod_whose_record_could_not_be_written_is_no_orphan_before_the_first_list() {
+    let (mut w, first) = killed_without_a_record();
+    w.start();
+    // Longer than the wait before the removal of a directory without a pod (W26).
+    w.run(300);
+    assert_eq!(w.running("web/main"), first, "{}", w.trace());
+    w.api_away(false);
+    w.run(5);
+    assert_eq!((w.running("web/main"), w.api_phase("web").as_str()), (first, "Running"), "{}", w.trace());
+    w.assert_well();
+}
+
+#[test]
+fn c3_a_pod_without_a_record_that_the_list_does_not_contain_is_an_orphan() {
+    let (mut w, _) = killed_without_a_record();
+    w.api_remove(PODS, "web");
+    w.start();
+    w.run(60);
+    assert!(w.runs("web/main"), "{}", w.trace());
+    w.api_away(false);
+    w.run(10);
+    assert!(!w.runs("web/main"), "{}", w.trace());
+}
+
 #[test]
 fn c3_an_empty_or_foreign_answer_is_no_list() {
     for text in [
@@ -402,6 +441,52 @@ fn c5_pods_of_manifests_do_not_depend_on_the_server() {
 }
 
 #[test]
+fn c2_a_new_pod_does_not_start_on_a_node_with_a_taint_that_it_does_not_tolerate() {
+    let mut w = running("web");
+    let mut node = w.api.node().cloned().unwrap();
+    node["spec"]["taints"] = json!([
+        { "key": "limited", "effect": "NoSchedule" },
+        { "key": "dedicated", "value": "quay", "effect": "NoExecute" },
+    ]);
+    w.api_set("/api/v1/nodes", node);
+    w.run(1);
+    w.api_pod("late", "uid-2", ONE);
+    w.api_pod("tolerant", "uid-3", &format!("tolerations: [{{key: dedicated, operator: Exists}}], {ONE}"));
+    w.file("local", ONE);
+    w.run(10);
+    let late = w.api.pod("late").unwrap();
+    assert_eq!((&late["status"]["phase"], &late["status"]["reason"]), (&json!("Failed"), &json!("TaintToleration")));
+    let message = "Predicate TaintToleration failed: node(s) had untolerated taint(s): dedicated=quay:NoExecute";
+    assert_eq!(late["status"]["message"], message);
+    // As for a kubelet, pods of manifests tolerate everything. A pod that has started here stays, also after a reboot.
+    for _ in 0..2 {
+        for name in ["web/main", "tolerant/main", "local/main"] {
+            assert!(w.runs(name), "{name}: {}", w.trace());
+        }
+        assert!(!w.runs("late/main"), "{}", w.trace());
+        w.reboot(S);
+        w.run(30);
+    }
+    w.assert_well();
+}
+
+#[test]
+fn c3_a_pod_without_a_record_stops_for_a_manifest_with_its_name() {
+    // The list of the runtime comes after the manifests, or before them.
+    for late in [0, 2 * S] {
+        let (mut w, first) = killed_without_a_record();
+        w.file("web", ONE);
+        w.manifests_take(late);
+        w.start();
+        w.run(60);
+        let container = &w.runtime.containers[w.running("web/main").as_str()];
+        assert!(container.id != first && container.uid.as_str() != "uid-1", "{}", w.trace());
+        // W8: the check of each RunSandbox has seen that the first one had stopped.
+        w.assert_well();
+    }
+}
+
+#[test]
 fn c1_labels_of_the_server_count_for_admission_also_after_a_reboot_without_it() {
     let mut w = member();
     let spec = format!("nodeSelector: {{pool: quay}}, {ONE}");
@@ -445,7 +530,7 @@ fn c1_a_status_that_another_changes_is_reported_again() {
 }
 
 #[test]
-fn c2_a_running_pod_follows_labels_and_ephemeral_containers_and_no_images() {
+fn c2_a_running_pod_follows_labels_and_ephemeral_containers() {
     let mut w = member();
     let volume = "volumes: [{name: d, downwardAPI: {items: [{path: l, fieldRef: {fieldPath: metadata.labels}}]}}]";
     let mounts = "containers: [{name: main, image: 'busybox:1.35', volumeMounts: [{name: d, mountPath: /d}]}]";
@@ -463,8 +548,8 @@ fn c2_a_running_pod_follows_labels_and_ephemeral_containers_and_no_images() {
     w.run(5);
     assert!(w.runs("web/debug"), "{}", w.trace());
     assert_eq!(w.api.pod("web").unwrap()["status"]["observedGeneration"], 2);
-    // The new image does not count, and the status says so, also when it changes.
-    pod["spec"]["containers"][0]["image"] = json!("busybox:1.36");
+    // Another command does not count, and the status says so, also when it changes.
+    pod["spec"]["containers"][0]["command"] = json!(["other"]);
     pod["metadata"]["generation"] = json!(3);
     w.api_set("/api/v1/namespaces/default/pods", pod);
     w.run(5);

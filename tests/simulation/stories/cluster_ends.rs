@@ -6,6 +6,7 @@ use crate::stories::shutdown::with_shutdown;
 use crate::story::{NEVER, ONE, node_with};
 use crate::world::api_server::PODS;
 use crate::world::{S, World};
+use serde_json::json;
 use std::time::Duration;
 use wherry::engine::config::EngineConfig;
 use wherry::engine::control::{Request, RequestError};
@@ -50,12 +51,16 @@ fn c2_a_pod_that_has_ended_at_the_server_does_not_run_again() {
     w.kill_uid("uid-1".into(), TerminationSource::Eviction, Some(1));
     w.run(10);
     assert_eq!((w.phase_at_server("web"), w.runs("web/main")), ("Failed", false), "{}", w.trace());
-    // A power failure loses the record of the end.
-    w.kill_engine();
-    w.disk.records.insert("pods/uid-1".into(), record);
-    w.start();
-    w.run(60);
-    assert!(!w.runs("web/main"), "{}", w.trace());
+    // A power failure loses the record of the end. The server may answer before the manifests are read.
+    for late in [0, S] {
+        w.kill_engine();
+        w.disk.records.insert("pods/uid-1".into(), record.clone());
+        w.manifests_take(late);
+        w.start();
+        w.run(60);
+        assert!(!w.runs("web/main"), "{}", w.trace());
+    }
+    w.manifests_take(0);
     w.restart_engine();
     w.run(60);
     assert_eq!((w.phase_at_server("web"), w.runs("web/main")), ("Failed", false), "{}", w.trace());
@@ -63,6 +68,24 @@ fn c2_a_pod_that_has_ended_at_the_server_does_not_run_again() {
     w.api_delete_pod("web", 1);
     w.run(5);
     assert!(w.api.pod("web").is_none(), "{}", w.trace());
+}
+
+#[test]
+fn c2_the_remains_of_a_pod_that_has_ended_at_the_server_are_stopped() {
+    let mut w = member();
+    w.api_pod("web", "uid-1", ONE);
+    w.run(5);
+    let mut pod = w.api.pod("web").unwrap().clone();
+    w.kill_engine();
+    // The disk has lost the record, and a controller has given the pod up.
+    w.disk.records.clear();
+    pod["status"]["phase"] = "Failed".into();
+    w.api_set(PODS, pod);
+    w.start();
+    w.run(60);
+    assert_eq!((w.phase_at_server("web"), w.runs("web/main")), ("Failed", false), "{}", w.trace());
+    assert_eq!(w.engine.pods().len(), 0, "{}", w.trace());
+    w.assert_well();
 }
 
 #[test]
@@ -189,4 +212,76 @@ fn c8_a_pod_of_a_manifest_that_runs_again_has_a_new_mirror() {
     w.restart_engine();
     w.run(20);
     assert_eq!(uid(&w), second);
+}
+
+#[test]
+fn c2_a_drained_pod_of_the_server_does_not_start_again_for_its_new_labels() {
+    for ms in 0..20 {
+        let mut w = member();
+        w.api_pod("web", "uid-1", ONE);
+        w.run(5);
+        w.kill_engine();
+        let mut pod = w.api.pod("web").cloned().unwrap();
+        pod["metadata"]["labels"] = json!({ "a": "x" });
+        w.api_set(PODS, pod);
+        // The pod's object comes before the worker exists.
+        w.manifests_take(S);
+        w.start();
+        w.run_ms(1000 + ms);
+        w.kill_uid("uid-1".into(), TerminationSource::Drain, Some(1));
+        w.run(30);
+        assert_eq!((w.phase_at_server("web"), w.runs("web/main")), ("Failed", false), "{ms}: {}", w.trace());
+    }
+}
+
+#[test]
+fn c5_a_drain_ends_a_pod_for_good_also_beside_a_shutdown() {
+    for when in ["before", "during", "after"] {
+        let mut w = with_graceful_shutdown();
+        w.life("web/main", &[Life { on_term: Some((Duration::from_secs(4), 0)), ..Life::FOREVER }]);
+        w.api_pod("web", "uid-1", ONE);
+        w.run(5);
+        let drain = |w: &mut World, now: &str| {
+            if now == when {
+                w.kill_uid("uid-1".into(), TerminationSource::Drain, Some(10));
+            }
+        };
+        drain(&mut w, "before");
+        w.power_off();
+        w.run(1);
+        drain(&mut w, "during");
+        w.call_off();
+        w.run(1);
+        // The pod still ends, to start again.
+        drain(&mut w, "after");
+        w.api_pod("other", "uid-2", ONE);
+        w.run(60);
+        assert_eq!((w.phase_at_server("web"), w.runs("web/main")), ("Failed", false), "{when}: {}", w.trace());
+    }
+}
+
+#[test]
+fn c5_a_pod_that_runs_again_while_the_disk_is_full_has_not_ended_for_the_next_run() {
+    let mut w = with_graceful_shutdown();
+    w.api_pod("web", "uid-1", ONE);
+    w.run(5);
+    w.power_off();
+    w.run(2);
+    assert!(!w.runs("web/main"), "{}", w.trace());
+    w.disk_full(30 * S);
+    w.call_off();
+    w.run(10);
+    let second = w.running("web/main");
+    w.api_away(true);
+    w.restart_engine();
+    w.run(60);
+    assert_eq!(w.running("web/main"), second, "{}", w.trace());
+    w.api_away(false);
+    w.run(5);
+    assert_eq!(
+        (w.running("web/main").as_str(), w.phase_at_server("web")),
+        (second.as_str(), "Running"),
+        "{}",
+        w.trace()
+    );
 }

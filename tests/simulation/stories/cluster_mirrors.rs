@@ -125,3 +125,26 @@ fn c8_a_mirror_follows_a_change_that_ends_nothing() {
     w.run(60);
     assert_eq!((requested(&w), w.times("StartContainer", 0).len()), (Some("200m".into()), 1), "{}", w.trace());
 }
+
+#[test]
+fn c8_the_status_reaches_the_mirror_with_the_new_name_although_the_old_one_is_still_there() {
+    // The server gives the mirrors UIDs in both orders.
+    for earlier in 0..10 {
+        let mut w = member();
+        for n in 0..earlier {
+            w.api_set("/api/v1/namespaces/default/configmaps", json!({ "metadata": { "name": format!("c{n}") } }));
+        }
+        w.api_lags();
+        w.file_with_uid("a", "fixed", ONE);
+        w.run_ms(20);
+        w.remove("a");
+        w.file_with_uid("b", "fixed", ONE);
+        w.run(1);
+        w.api_catches_up();
+        w.run(20);
+        let status = &w.api.pod("b-lab").expect("the mirror")["status"];
+        assert_eq!(status["phase"], "Running", "{}", w.trace());
+        assert!(w.api.pod("a-lab").is_none(), "{}", w.trace());
+        w.assert_well();
+    }
+}

@@ -215,7 +215,7 @@ fn w5_a_kill_that_comes_before_the_manifests_were_read_waits_for_them() {
     let mut w = running("web");
     w.kill_engine();
     let uid = uid_of(&w, "web");
-    let records = w.disk.records.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+    let records = w.disk.found();
     w.step(Event::Records(records));
     let kill = w.kill_uid(uid, TerminationSource::Drain, None);
     w.step(Event::RuntimeUp);

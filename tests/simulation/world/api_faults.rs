@@ -2,13 +2,14 @@
 //! lost, watches end, and their lines come late or twice.
 
 use super::api_server::LATENCY;
-use super::{MS, S, World};
+use super::{Item, MS, S, World};
 use crate::chance::below;
 use serde_json::json;
 use std::time::Duration;
 use wherry::api::cluster::request::{ApiError, ApiRequest, ApiResponse, Reading};
 use wherry::engine::event::{ApiEvent, Event};
 use wherry::engine::op::OpId;
+use wherry::engine::rng::Rng;
 
 /// Answers of other programs.
 const FOREIGN: [(u16, &str); 6] = [
@@ -29,6 +30,18 @@ pub struct ApiFaults {
     foreign: Option<(u16, &'static str)>,
     refuses_until: u64,
     refusal: u16,
+    loses_until: u64,
+    lags_until: u64,
+    /// With its refusals, the server asks for this delay.
+    retry_after: Option<Duration>,
+    /// Each attempt to connect succeeds with a probability of one half.
+    connections: Option<Connections>,
+}
+
+/// Attempts to connect that may fail.
+struct Connections {
+    dice: Rng,
+    open: bool,
 }
 
 /// The treatment of a request.
@@ -45,12 +58,27 @@ impl World {
     /// No more faults from here on.
     pub(super) fn api_is_well(&mut self) {
         self.api.faults = ApiFaults::default();
+        self.api_catches_up();
     }
 
     /// The server cannot be reached for this time (ns).
     pub fn api_away_for(&mut self, ns: u64) {
         self.api.faults.away_until = self.clock.now + ns;
         self.break_connection();
+    }
+
+    /// For this time (ns), a server answers whose cache stays behind.
+    pub fn api_lags_for(&mut self, ns: u64) {
+        self.api_catches_up();
+        self.api_lags();
+        self.api.faults.lags_until = self.clock.now + ns;
+        self.at(ns, Item::CatchesUp);
+    }
+
+    pub(super) fn cache_is_due(&mut self) {
+        if self.api.faults.lags_until <= self.clock.now {
+            self.api_catches_up();
+        }
     }
 
     pub fn api_foreign_for(&mut self, ns: u64, pick: u64) {
@@ -64,7 +92,31 @@ impl World {
         self.api.faults.refuses_until = self.clock.now + ns;
     }
 
-    pub(super) fn api_is_away(&self) -> bool {
+    /// All requests are refused for this time (ns), because there are too many. They may be repeated after a delay.
+    pub fn api_is_busy_for(&mut self, ns: u64, retry_after: Duration) {
+        self.api.faults.refusal = 429;
+        self.api.faults.refuses_until = self.clock.now + ns;
+        self.api.faults.retry_after = Some(retry_after);
+    }
+
+    /// All requests are received and their answers are lost, for this time (ns).
+    pub fn api_loses_answers_for(&mut self, ns: u64) {
+        self.api.faults.loses_until = self.clock.now + ns;
+    }
+
+    /// From now on, an attempt to connect succeeds with a probability of one half.
+    pub fn api_refuses_half_of_the_connections(&mut self, seed: u64) {
+        self.api.faults.connections = Some(Connections { dice: Rng::new(seed), open: false });
+    }
+
+    /// The request finds no connection.
+    pub(super) fn api_is_away(&mut self) -> bool {
+        if let Some(connections) = &mut self.api.faults.connections {
+            connections.open |= below(&mut connections.dice, 2) == 0;
+            if !connections.open {
+                return true;
+            }
+        }
         self.api.away || self.clock.now < self.api.faults.away_until
     }
 
@@ -76,8 +128,11 @@ impl World {
             return Fate::Over;
         }
         if now < faults.refuses_until {
-            self.refuse(op, faults.refusal, None);
+            self.refuse(op, faults.refusal, faults.retry_after);
             return Fate::Over;
+        }
+        if now < faults.loses_until {
+            return Fate::Lost(LATENCY);
         }
         let of = format!("{} {}", request.method.as_str(), request.path.split('?').next().unwrap_or_default());
         let Some(chaos) = &mut self.chaos else { return Fate::Answered(LATENCY) };
@@ -132,15 +187,19 @@ impl World {
     }
 
     pub fn close_watches(&mut self, broken: bool) {
-        let now = self.clock.now;
         for (op, due) in self.api.take_watches() {
-            let result = match broken {
-                true => Err(ApiError::Unknown("connection lost".into())),
-                false => Ok(ApiResponse { status: 200, retry_after: None, body: Vec::new() }),
-            };
-            // After the lines that are on their way.
-            let after = due.saturating_sub(now) + MS;
-            self.event_in(after, Event::Api(ApiEvent::Done { op, result }));
+            self.end_watch(op, due, broken);
         }
+    }
+
+    /// `due`: the time of its last line (ns).
+    pub(super) fn end_watch(&mut self, op: OpId, due: u64, broken: bool) {
+        let result = match broken {
+            true => Err(ApiError::Unknown("connection lost".into())),
+            false => Ok(ApiResponse { status: 200, retry_after: None, body: Vec::new() }),
+        };
+        // After the lines that are on their way.
+        let after = due.saturating_sub(self.clock.now) + MS;
+        self.event_in(after, Event::Api(ApiEvent::Done { op, result }));
     }
 }

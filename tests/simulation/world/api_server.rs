@@ -1,12 +1,13 @@
 //! The API server of a cluster: objects with versions, lists, watches, patches, and its faults. It knows only the requests of a node.
 
 use super::api_faults::{ApiFaults, Fate};
-use super::{MS, World};
+use super::{Item, MS, S, World};
 use k8s_openapi::ByteString;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use wherry::api::cluster::request::{ApiError, ApiRequest, ApiResponse, Method, Reading};
+use wherry::api::names::Uid;
 use wherry::engine::event::{ApiEvent, Event};
 use wherry::engine::op::OpId;
 
@@ -28,6 +29,8 @@ pub struct ApiServer {
     /// Older versions have expired.
     oldest: u64,
     watches: BTreeMap<OpId, Watch>,
+    /// The cache of the server has this earlier state.
+    cache: Option<Cache>,
     /// The requests that the server received: `PATCH /api/v1/nodes/lab/status`, with the time (ns).
     pub requests: Vec<(u64, String)>,
     /// Lists of pods are answered with this text instead.
@@ -40,8 +43,12 @@ pub struct ApiServer {
     pub approved: BTreeSet<String>,
     /// There is no service account.
     pub no_account: bool,
+    /// The shortest time in which a token is issued (ns).
+    pub token_latency: u64,
     /// The number of tokens that were issued. Each is `token-N`.
     pub issued: u32,
+    /// The server accepts the tokens for a year.
+    pub extends_tokens: bool,
     /// The users of tokens.
     pub tokens: BTreeMap<String, String>,
     /// Who may do what with the node: `ann get proxy`.
@@ -53,6 +60,13 @@ pub struct ApiServer {
     pub(super) faults: ApiFaults,
     /// The number of pods that were bound by random actions. Each has the UID `pod-N`.
     bound: u32,
+}
+
+/// As in a server of several whose cache is behind: lists that need not be the newest, and watches, have this state. Other requests
+/// have the newest one.
+struct Cache {
+    objects: BTreeMap<(String, String), Value>,
+    version: u64,
 }
 
 /// The treatment of requests for certificates.
@@ -91,6 +105,11 @@ fn kind_of(collection: &str) -> (&'static str, &'static str) {
     }
 }
 
+/// A node watches objects of the collection.
+fn is_watched(collection: &str) -> bool {
+    !["/leases", "/events", CSRS].iter().any(|end| collection.ends_with(end))
+}
+
 /// A collection across namespaces is stored by namespace: `/api/v1/pods` lists `/api/v1/namespaces/x/pods`.
 fn belongs(stored: &str, asked: &str) -> bool {
     stored == asked || asked == "/api/v1/pods" && stored.starts_with("/api/v1/namespaces/") && stored.ends_with("/pods")
@@ -101,6 +120,14 @@ fn matches(object: &Value, selector: &str) -> bool {
         None => true,
         Some(("spec.nodeName", node)) => object["spec"]["nodeName"] == node,
         Some((_, name)) => object["metadata"]["name"] == name,
+    }
+}
+
+/// The collection of an object, without the namespace.
+fn kind_of_object(object: &Value) -> &'static str {
+    match object["kind"].as_str() {
+        Some("ConfigMap") => "configmaps",
+        _ => "pods",
     }
 }
 
@@ -134,6 +161,10 @@ fn merge(into: &mut Value, patch: Value, field: &str) {
         }
         (Value::Array(into), Value::Array(patch)) if field == "conditions" => {
             for condition in patch {
+                if condition["$patch"] == "delete" {
+                    into.retain(|c| c["type"] != condition["type"]);
+                    continue;
+                }
                 match into.iter_mut().find(|c| c["type"] == condition["type"]) {
                     Some(old) => merge(old, condition, ""),
                     None => into.push(condition),
@@ -160,8 +191,31 @@ impl ApiServer {
             "DELETED" => self.objects.remove(&key),
             _ => self.objects.insert(key, object.clone()),
         };
-        self.changes.push((self.version, kind, collection.to_owned(), object.clone()));
+        if is_watched(collection) {
+            self.changes.push((self.version, kind, collection.to_owned(), object.clone()));
+        }
         object
+    }
+
+    /// The newest version.
+    pub(super) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The objects of the server pass to `other`. The connections and the requests of a node stay with it.
+    pub(super) fn pass_to(&mut self, other: &mut ApiServer) {
+        std::mem::swap(self, other);
+        std::mem::swap(&mut self.watches, &mut other.watches);
+        std::mem::swap(&mut self.requests, &mut other.requests);
+        std::mem::swap(&mut self.faults, &mut other.faults);
+        (self.away, other.away) = (other.away, self.away);
+    }
+
+    /// The versions of the cluster begin again.
+    pub fn restore_from_backup(&mut self) {
+        self.version = 1;
+        self.oldest = 0;
+        self.changes.clear();
     }
 
     /// Only the newest version can be watched from now on.
@@ -214,6 +268,13 @@ impl ApiServer {
         std::mem::take(&mut self.watches).into_iter().map(|(op, watch)| (op, watch.due)).collect()
     }
 
+    /// The lines under way arrive later, and the next lines after them.
+    pub fn delay_lines(&mut self, ns: u64) {
+        for watch in self.watches.values_mut() {
+            watch.due += ns;
+        }
+    }
+
     pub fn node(&self) -> Option<&Value> {
         self.object("/api/v1/nodes", "lab")
     }
@@ -248,7 +309,7 @@ impl ApiServer {
         let mut answer = body.clone();
         answer["status"] = json!({
             "token": format!("token-{}", self.issued),
-            "expirationTimestamp": "2027-01-15T09:00:00Z",
+            "expirationTimestamp": format!("{}-01-15T09:00:00Z", if self.extends_tokens { 2028 } else { 2027 }),
         });
         (201, answer)
     }
@@ -282,13 +343,19 @@ impl ApiServer {
         let body: Value = request.body.as_ref().map_or(Value::Null, |(_, text)| serde_json::from_str(text).unwrap());
         match (request.method, request.reading) {
             (Method::Get, Reading::Items) => {
-                let items: Vec<&Value> = self
-                    .objects
+                let wanted = query.get("resourceVersion").and_then(|v| v.parse::<u64>().ok());
+                let cache = self.cache.as_ref().filter(|_| wanted.is_some());
+                let (objects, version) =
+                    cache.map_or((&self.objects, self.version), |cache| (&cache.objects, cache.version));
+                if wanted.is_some_and(|wanted| wanted > version) {
+                    return Some((504, json!("Timeout")));
+                }
+                let items: Vec<&Value> = objects
                     .iter()
                     .filter(|((collection, _), object)| belongs(collection, path) && matches(object, &selector))
                     .map(|(_, object)| object)
                     .collect();
-                Some((200, json!({ "items": items })))
+                Some((200, json!({ "items": items, "version": version })))
             }
             (Method::Get, Reading::Lines) => {
                 let from: u64 = query.get("resourceVersion").and_then(|v| v.parse().ok()).unwrap_or(0);
@@ -363,11 +430,29 @@ impl ApiServer {
     }
 }
 
+/// The containers that have another image in `now`.
+fn other_images(before: &Value, now: &Value) -> Vec<String> {
+    let of = |pod: &Value| -> Vec<(String, Value)> {
+        let lists = [&pod["spec"]["containers"], &pod["spec"]["initContainers"]];
+        let all = lists.into_iter().filter_map(Value::as_array).flatten();
+        all.map(|c| (c["name"].as_str().unwrap_or_default().to_owned(), c["image"].clone())).collect()
+    };
+    let before = of(before);
+    of(now).into_iter().filter(|container| !before.contains(container)).map(|(name, _)| name).collect()
+}
+
 impl World {
     /// Someone creates or replaces an object.
     pub fn api_set(&mut self, collection: &str, object: Value) {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        let kind = if self.api.object(collection, name).is_some() { "MODIFIED" } else { "ADDED" };
+        let before = self.api.object(collection, name);
+        let kind = if before.is_some() { "MODIFIED" } else { "ADDED" };
+        if let Some(before) = before.filter(|before| before["metadata"]["uid"] == object["metadata"]["uid"]) {
+            let uid = Uid::from(object["metadata"]["uid"].as_str().unwrap_or_default());
+            for name in other_images(before, &object) {
+                self.checks.bounds.reimaged(uid.clone(), name);
+            }
+        }
         self.note(|| format!("--- {kind} {collection}/{name}"));
         self.api.change(kind, collection, object);
         self.tell_watches();
@@ -387,7 +472,7 @@ impl World {
         let mut pod = wherry::api::document::value(text.as_bytes()).expect("a pod");
         pod["metadata"]["namespace"] = json!("default");
         pod["metadata"]["uid"] = json!(uid);
-        pod["spec"]["nodeName"] = json!("lab");
+        pod["spec"]["nodeName"] = json!(self.config.node.name);
         pod["status"] = json!({ "phase": "Pending" });
         self.checks.of_server.insert(uid.to_owned());
         self.api_set("/api/v1/namespaces/default/pods", pod);
@@ -399,6 +484,44 @@ impl World {
         pod["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:00Z");
         pod["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
         self.api_set("/api/v1/namespaces/default/pods", pod);
+    }
+
+    /// Another server answers from now on, and its cache stays as it is now.
+    pub fn api_lags(&mut self) {
+        self.note(|| "--- the cache of the API server stays behind".into());
+        self.api.cache = Some(Cache { objects: self.api.objects.clone(), version: self.api.version });
+        self.break_connection();
+    }
+
+    /// The same, and its cache has this object of the past.
+    pub fn api_lags_with(&mut self, past: Value) {
+        self.api_lags();
+        let of = kind_of_object(&past);
+        let name = past["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let version = past["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse().ok()).unwrap_or(1);
+        if let Some(cache) = &mut self.api.cache {
+            cache.objects.insert((format!("/api/v1/namespaces/default/{of}"), name), past);
+            cache.version = version;
+        }
+    }
+
+    /// The same, and its cache does not have this pod yet.
+    pub fn api_lags_without(&mut self, pod: &str) {
+        self.api_lags();
+        let changes = self.api.changes.iter();
+        let first =
+            changes.filter(|(_, _, _, object)| object["metadata"]["name"] == pod).map(|(version, ..)| *version).min();
+        if let Some(cache) = &mut self.api.cache {
+            cache.objects.remove(&(PODS.to_owned(), pod.to_owned()));
+            cache.version = first.unwrap_or(1) - 1;
+        }
+    }
+
+    pub fn api_catches_up(&mut self) {
+        if self.api.cache.take().is_some() {
+            self.note(|| "--- the cache of the API server catches up".into());
+            self.tell_watches();
+        }
     }
 
     /// The server cannot be reached from now on, or it can again.
@@ -432,6 +555,7 @@ impl World {
         }
         self.api.requests.push((self.clock.now, format!("{} {}", request.method.as_str(), request.path)));
         self.check_request(request);
+        self.check_rate();
         if request.path.ends_with("reviews") && self.api.breaking > 0 {
             self.api.breaking -= 1;
             let result = Err(ApiError::Unknown("connection reset".into()));
@@ -459,12 +583,33 @@ impl World {
         }
         self.tell_watches();
         match (fate, response) {
-            (Fate::Answered(after), Some((status, body))) => self.api_respond(op, request, status, body, after),
+            (Fate::Answered(after), Some((status, body))) => {
+                let after = if request.path.ends_with("/token") { after.max(self.api.token_latency) } else { after };
+                self.api_respond(op, request, status, body, after);
+            }
             (Fate::Lost(after), Some(_)) => {
                 let result = Err(ApiError::Unknown("connection lost".into()));
                 self.event_in(after, Event::Api(ApiEvent::Done { op, result }));
             }
-            (_, None) | (Fate::Over, _) => {}
+            (_, None) => self.watch_ends_in_time(op, &request.path),
+            (Fate::Over, _) => {}
+        }
+    }
+
+    /// The server ends the watch after the time that the node wants.
+    fn watch_ends_in_time(&mut self, op: OpId, path: &str) {
+        let seconds = path.split_once("timeoutSeconds=").map(|(_, rest)| rest.split('&').next().unwrap_or_default());
+        if let Some(seconds) = seconds.and_then(|text| text.parse::<u64>().ok()) {
+            let life = self.process.life;
+            self.at(seconds * S, Item::WatchOver { life, op });
+        }
+    }
+
+    pub(super) fn watch_is_over(&mut self, life: u32, op: OpId) {
+        if life == self.process.life
+            && let Some(watch) = self.api.watches.remove(&op)
+        {
+            self.end_watch(op, watch.due, false);
         }
     }
 
@@ -486,7 +631,7 @@ impl World {
                 self.event_in(after, Event::Api(ApiEvent::Item { op, json }));
             }
             let (kind, version) = kind_of(request.path.split('?').next().unwrap_or_default());
-            let metadata = json!({ "resourceVersion": self.api.version.max(1).to_string() });
+            let metadata = json!({ "resourceVersion": body["version"].as_u64().unwrap_or(0).max(1).to_string() });
             let rest = json!({ "kind": format!("{kind}List"), "apiVersion": version, "metadata": metadata });
             return self.api_answer(op, 200, &rest, after);
         }
@@ -503,12 +648,13 @@ impl World {
     }
 
     /// Sends each watch the changes that it has not seen.
-    fn tell_watches(&mut self) {
+    pub(super) fn tell_watches(&mut self) {
         let mut lines = Vec::new();
+        let visible = self.api.cache.as_ref().map_or(self.api.version, |cache| cache.version);
         for (op, watch) in &mut self.api.watches {
             let seen = self.api.changes.partition_point(|(version, ..)| *version <= watch.from);
-            for (_, kind, collection, object) in &self.api.changes[seen..] {
-                if belongs(collection, &watch.collection) && matches(object, &watch.selector) {
+            for (version, kind, collection, object) in &self.api.changes[seen..] {
+                if *version <= visible && belongs(collection, &watch.collection) && matches(object, &watch.selector) {
                     let mut object = object.clone();
                     let (kind_of_object, version) = kind_of(collection);
                     object["kind"] = json!(kind_of_object);
@@ -516,7 +662,7 @@ impl World {
                     lines.push((*op, json!({ "type": kind, "object": object })));
                 }
             }
-            watch.from = self.api.version;
+            watch.from = watch.from.max(visible);
         }
         for (op, line) in lines {
             let (after, twice) = self.line_delay();

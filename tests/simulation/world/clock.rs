@@ -70,6 +70,7 @@ impl World {
         self.clock.slept = true;
         self.clock.now += ns;
         self.queue.delay(ns, |item| !matches!(item, Item::Timer { .. } | Item::Deadline { .. }));
+        self.api.delay_lines(ns);
     }
 
     pub fn run_ms(&mut self, ms: u64) {

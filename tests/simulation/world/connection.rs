@@ -136,6 +136,14 @@ impl World {
         self.no_start_in_a_shutdown(call);
         self.no_start_without_room(call);
         if let RuntimeCall::RunSandbox { pod, .. } = call
+            && self.checks.confirmed.contains(pod.uid.as_str())
+            // Otherwise the version of the list was perhaps lost, too.
+            && self.checks.lost_records.is_empty()
+            && !self.disk.was_full
+        {
+            self.checks.fail("C14: a pod whose deletion was confirmed does not run again", pod.uid.to_string());
+        }
+        if let RuntimeCall::RunSandbox { pod, .. } = call
             && self.engine.pod(&pod.uid).is_some_and(|v| !v.desired)
         {
             self.checks.fail("no start after the end was asked for", format!("RunSandbox of {}", pod.uid));

@@ -5,6 +5,7 @@ use crate::text::files_text;
 use std::collections::BTreeMap;
 use wherry::api::mount::Mount;
 use wherry::api::names::{FullName, Uid};
+use wherry::api::sealing::{Content, StoredRecord};
 use wherry::engine::effect::{FilesCall, RecordChange};
 use wherry::engine::event::{Answer, Prepared};
 use wherry::engine::op::{Code, OpError, OpId};
@@ -15,6 +16,10 @@ const UNSAFE: u64 = 5 * super::S;
 #[derive(Default)]
 pub struct Disk {
     pub records: BTreeMap<String, String>,
+    /// The sealed ones, by the key that opens them.
+    pub sealed: BTreeMap<String, u32>,
+    /// The key of the service. The configuration has to agree.
+    pub key: Option<u32>,
     /// No record can be written.
     pub full: bool,
     /// Added to the time of each change of a record (ns).
@@ -22,7 +27,7 @@ pub struct Disk {
     /// Writes of records failed at some time.
     pub was_full: bool,
     /// Acknowledged changes of records: time, key, and the previous content.
-    acknowledged: Vec<(u64, String, Option<String>)>,
+    acknowledged: Vec<(u64, String, Option<Before>)>,
     pub directories: BTreeMap<Uid, FullName>,
     /// The content of termination message files.
     pub termination_message: String,
@@ -30,21 +35,47 @@ pub struct Disk {
     pub message_delay: u64,
 }
 
+/// The previous content of a record.
+struct Before {
+    value: String,
+    sealed: Option<u32>,
+}
+
 impl Disk {
     /// Carries out and acknowledges a change of a record.
     pub(super) fn keep(&mut self, now: u64, change: RecordChange) {
         let key = record_key(&change).to_owned();
-        let before = match change {
-            RecordChange::Put { key, value } => self.records.insert(key, value),
-            RecordChange::Delete { key } | RecordChange::SetAside { key } => self.records.remove(&key),
+        let seal = self.key.filter(|_| matches!(change, RecordChange::Seal { .. }));
+        let sealed = match seal {
+            Some(with) => self.sealed.insert(key.clone(), with),
+            None => self.sealed.remove(&key),
         };
-        self.acknowledged.push((now, key, before));
+        let before = match change {
+            RecordChange::Put { key, value } | RecordChange::Seal { key, value } => self.records.insert(key, value),
+            RecordChange::Delete { key } | RecordChange::SetAside { key } => self.records.remove(&key),
+            RecordChange::RemoveCorrupt { .. } => return,
+        };
+        self.acknowledged.push((now, key, before.map(|value| Before { value, sealed })));
+    }
+
+    /// The records as a start finds them.
+    pub fn found(&self) -> Vec<StoredRecord> {
+        let content = |key: &String, value: &String| match (self.sealed.get(key), self.key) {
+            (None, _) => Content::Plain(value.clone()),
+            (Some(with), Some(key)) if *with == key => Content::Sealed(value.clone()),
+            (Some(_), _) => Content::Locked,
+        };
+        let all = self.records.iter();
+        all.map(|(key, value)| StoredRecord { key: key.clone(), content: content(key, value) }).collect()
     }
 }
 
 fn record_key(change: &RecordChange) -> &str {
     match change {
-        RecordChange::Put { key, .. } | RecordChange::Delete { key } | RecordChange::SetAside { key } => key,
+        RecordChange::Put { key, .. } | RecordChange::Seal { key, .. } => key,
+        RecordChange::Delete { key } | RecordChange::SetAside { key } | RecordChange::RemoveCorrupt { kind: key } => {
+            key
+        }
     }
 }
 
@@ -68,8 +99,17 @@ impl World {
             self.note(|| format!("    what was written to {key} is lost"));
             self.checks.record_lost(&key);
             match before {
-                Some(value) => drop(self.disk.records.insert(key, value)),
-                None => drop(self.disk.records.remove(&key)),
+                Some(Before { value, sealed }) => {
+                    match sealed {
+                        Some(with) => self.disk.sealed.insert(key.clone(), with),
+                        None => self.disk.sealed.remove(&key),
+                    };
+                    self.disk.records.insert(key, value);
+                }
+                None => {
+                    self.disk.sealed.remove(&key);
+                    self.disk.records.remove(&key);
+                }
             }
         }
     }
@@ -78,6 +118,8 @@ impl World {
     pub(super) fn change_record(&mut self, op: OpId, change: RecordChange) {
         self.note(|| match &change {
             RecordChange::Put { key, .. } => format!("  < put {key}"),
+            RecordChange::Seal { key, .. } => format!("  < seal {key}"),
+            RecordChange::RemoveCorrupt { kind } => format!("  < remove corrupt {kind}"),
             RecordChange::Delete { key } => format!("  < delete {key}"),
             RecordChange::SetAside { key } => format!("  < set aside {key}"),
         });
@@ -95,7 +137,7 @@ impl World {
         if key.0 != self.process.life {
             return;
         }
-        let wrong = self.disk.full && matches!(change, RecordChange::Put { .. })
+        let wrong = self.disk.full && matches!(change, RecordChange::Put { .. } | RecordChange::Seal { .. })
             || self.goes_wrong("no space for", record_key(&change), 4);
         let result = if wrong {
             Err(OpError::Answered { code: Code::Other(28), message: "no space left on device".into() })

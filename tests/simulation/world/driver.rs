@@ -29,6 +29,8 @@ impl World {
             Item::DiskWell => self.disk.full = false,
             Item::Logind { key, call } => self.logind_acts(key, &call),
             Item::LockDue { since } => self.lock_is_released_in_time(since),
+            Item::CatchesUp => self.cache_is_due(),
+            Item::WatchOver { life, op } => self.watch_is_over(life, op),
             Item::Event { life, event } if life == self.process.life => self.step(event),
             // For an earlier engine.
             Item::Manifests { .. } | Item::Event { .. } => {}

@@ -16,11 +16,13 @@ pub struct EngineProcess {
     pub(super) unread: bool,
     /// The engine is killed after this number of further effects, and starts again after this time (ns).
     kill_after: Option<(u64, u64)>,
+    /// The manifests are read this long after a start (ns).
+    late_manifests: u64,
 }
 
 impl Default for EngineProcess {
     fn default() -> EngineProcess {
-        EngineProcess { alive: true, life: 0, unread: false, kill_after: None }
+        EngineProcess { alive: true, life: 0, unread: false, kill_after: None, late_manifests: 0 }
     }
 }
 
@@ -47,8 +49,7 @@ impl World {
     pub fn start(&mut self) {
         self.config.started = self.wall_now();
         self.new_engine();
-        let records = self.disk.records.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
-        self.step(Event::Records(records));
+        self.step(Event::Records(self.disk.found()));
         for (signer, in_use) in self.identity.read() {
             self.step(Event::Api(ApiEvent::Certificate(signer, in_use)));
         }
@@ -66,8 +67,10 @@ impl World {
             self.meet_logind();
         }
         let late = self.chaos.as_mut().and_then(|c| c.mishap("manifests are read late", "", 500));
-        if late.is_none() {
-            self.read_manifests();
+        match self.process.late_manifests {
+            _ if late.is_some() => {}
+            0 => self.read_manifests(),
+            after => self.at(after, Item::Manifests { life: self.process.life }),
         }
         if self.connection.up {
             self.step(Event::RuntimeUp);
@@ -94,6 +97,11 @@ impl World {
     /// Kills the engine after this number of further effects, perhaps in the middle of a step; it starts again after `away` (ns).
     pub fn kill_after(&mut self, effects: u64, away: u64) {
         self.process.kill_after = Some((effects, away));
+    }
+
+    /// The manifests are read this long (ns) after each following start.
+    pub fn manifests_take(&mut self, ns: u64) {
+        self.process.late_manifests = ns;
     }
 
     pub fn restart_engine(&mut self) {

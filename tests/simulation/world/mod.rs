@@ -20,6 +20,7 @@ mod logs;
 mod manifests;
 mod networks;
 mod observed;
+pub mod pair;
 mod pidfds;
 mod power;
 mod processes;

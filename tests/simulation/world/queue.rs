@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use wherry::api::names::Uid;
 use wherry::engine::effect::{LogindCall, RecordChange, TimerKey};
 use wherry::engine::event::{Answer, Event};
-use wherry::engine::op::OpError;
+use wherry::engine::op::{OpError, OpId};
 
 /// An event of the world. `life` and the first part of a key are the run of the engine that caused it.
 pub enum Item {
@@ -77,6 +77,13 @@ pub enum Item {
     LockDue {
         since: u64,
     },
+    /// The cache of the API server catches up.
+    CatchesUp,
+    /// The time of a watch of the API server is over.
+    WatchOver {
+        life: u32,
+        op: OpId,
+    },
     /// An event for the engine.
     Event {
         life: u32,
@@ -95,6 +102,11 @@ impl Queue {
     pub fn push(&mut self, at: u64, item: Item) {
         self.serial += 1;
         self.items.insert((at, self.serial), item);
+    }
+
+    /// The due time of the next item.
+    pub fn next(&self) -> Option<u64> {
+        self.items.first_key_value().map(|((at, _), _)| *at)
     }
 
     /// The next item that is due by `end`, with its time.

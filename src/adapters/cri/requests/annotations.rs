@@ -50,7 +50,7 @@ pub fn container_annotations(create: &CreateContainer, container: &core::Contain
     let mut a = create.devices.annotations.clone();
     a.insert(
         annotation::CONTAINER_HASH.into(),
-        hash::container(&container.name, container.image.as_deref().unwrap_or_default()),
+        format!("{:x}", hash::container(&container.name, container.image.as_deref().unwrap_or_default())),
     );
     a.insert(annotation::RESTART_COUNT.into(), create.attempt.to_string());
     a.insert(annotation::TERMINATION_PATH.into(), container.termination_message_path.clone().unwrap_or_default());

@@ -2,6 +2,7 @@ use super::*;
 use crate::adapters::volumes::tests::{End, Place, mode, place, read};
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::time::{Duration, Instant};
 
 type Open = fn(BorrowedFd<'_>, &[u8], Mode) -> Result<OwnedFd, Errno>;
 
@@ -133,8 +134,11 @@ fn a_part_that_is_replaced_during_the_walk_never_leads_outside() {
                 }
             });
             let _end = end.after();
-            let mut opened = 0;
-            for _ in 0..20_000 {
+            let (mut tries, mut opened) = (0, 0);
+            // On a busy disk an exchange can take longer than all 20,000 tries.
+            let deadline = Instant::now() + Duration::from_secs(60);
+            while tries < 20_000 || (opened == 0 && Instant::now() < deadline) {
+                tries += 1;
                 match way(root.as_fd(), b"a/b/file", Mode::from_raw_mode(0o755)) {
                     Ok(fd) => {
                         opened += 1;

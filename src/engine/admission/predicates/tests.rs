@@ -4,6 +4,7 @@ use crate::api::document::Context;
 use crate::api::names::{FullName, Uid};
 use crate::api::pod::Source;
 use crate::api::reason::Reason;
+use crate::api::taints::NoExecute;
 use serde_json::{Value, json};
 
 /// A defaulted pod with this spec, on the node `lab`.
@@ -241,9 +242,15 @@ fn a3_all_reasons_are_found_in_their_order_with_the_ports_in_their_place() {
         },
         "containers": [{ "name": "c", "ports": [{ "containerPort": 80, "hostPort": 80 }] }]
     }));
-    let mut refusals = against(&pod, &node());
+    let taints = vec![NoExecute { key: "dedicated".to_owned(), value: "quay".to_owned() }];
+    let node = NodeFacts { taints, ..node() };
+    let mut refusals = against(&pod, &node);
     let reasons = |all: &[Refusal]| all.iter().map(|r| r.reason.to_string()).collect::<Vec<_>>();
     assert_eq!(reasons(&refusals), ["PodOSNotSupported", "NodeAffinity", "NodeName", "SysctlForbidden", "AppArmor"]);
+    assert_eq!(untolerated(&pod, &node), None, "pods of manifests tolerate each taint");
+    let mut from_server = Pod { source: Source::api(), ..pod.clone() };
+    from_server.object.spec.as_mut().unwrap().tolerations = None;
+    refusals.extend(untolerated(&from_server, &node));
     refusals.push(port_is_taken(&host_ports(&pod)[0]));
     in_order(&mut refusals);
     assert_eq!(reasons(&refusals), ORDER.map(|reason| reason.to_string()));

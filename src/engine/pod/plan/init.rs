@@ -69,9 +69,7 @@ pub(super) fn next(input: &PlanInput<'_>, current: &SandboxFact) -> Init {
 /// Starts a container that was already created in this sandbox, or creates one.
 fn begin(input: &PlanInput<'_>, current: &SandboxFact, index: usize) -> Next {
     match newest(input.facts, &input.pod.init_containers()[index].name) {
-        Some(c) if c.state == ContainerState::Created && c.sandbox == current.id => {
-            Next::Start { index, id: c.id.clone() }
-        }
+        Some(c) if input.may_start(c, current) => Next::Start { index, id: c.id.clone() },
         last => input.create(index, last),
     }
 }

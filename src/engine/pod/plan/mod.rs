@@ -7,6 +7,7 @@ mod init;
 mod tests;
 
 use crate::api::facts::{ContainerFact, ContainerState, PodFacts, SandboxFact};
+use crate::api::hash;
 use crate::api::names::{ContainerId, SandboxId};
 use crate::api::pod::{Pod, RestartPolicy};
 use crate::engine::pleg::strangers::Strangers;
@@ -60,6 +61,13 @@ pub fn restarts(policy: RestartPolicy, c: &ContainerFact) -> bool {
     }
 }
 
+/// C2: the image in the spec of a pod of the API server is not the one for which the container was created.
+pub fn has_old_image(pod: &Pod, c: &ContainerFact) -> bool {
+    let spec = pod.all_containers().find(|spec| spec.name == c.name).filter(|_| pod.is_from_api_server());
+    let wanted = spec.map(|spec| hash::container(&spec.name, spec.image.as_deref().unwrap_or_default()));
+    wanted.zip(c.spec_hash).is_some_and(|(wanted, had)| wanted != had)
+}
+
 /// The input of a plan.
 pub struct PlanInput<'a> {
     pub pod: &'a Pod,
@@ -80,13 +88,30 @@ pub struct PlanInput<'a> {
     pub started: &'a dyn Fn(&ContainerFact) -> bool,
     /// W29: the ephemeral containers that were started.
     pub begun_ephemeral: &'a BTreeSet<String>,
+    /// C2: containers that are replaced because of their image. They restart whatever the policy is.
+    pub replaced: &'a BTreeSet<ContainerId>,
 }
 
 impl PlanInput<'_> {
     /// The container has ended and does not restart.
     fn has_ended(&self, name: &str) -> bool {
         let policy = self.pod.restart_policy();
-        newest(self.facts, name).is_some_and(|c| c.state == ContainerState::Exited && !restarts(policy, c))
+        newest(self.facts, name).is_some_and(|c| c.state == ContainerState::Exited && !self.restarts(policy, c))
+    }
+
+    fn restarts(&self, policy: RestartPolicy, c: &ContainerFact) -> bool {
+        restarts(policy, c) || self.replaced.contains(&c.id)
+    }
+
+    /// A replaced container has ended, and its successor does not exist yet.
+    fn is_replacing(&self) -> bool {
+        let mut newest = self.pod.all_containers().filter_map(|spec| newest(self.facts, &spec.name));
+        newest.any(|c| c.state == ContainerState::Exited && self.replaced.contains(&c.id))
+    }
+
+    /// The container was created in this sandbox for the spec, and has not started.
+    fn may_start(&self, c: &ContainerFact, current: &SandboxFact) -> bool {
+        c.state == ContainerState::Created && c.sandbox == current.id && !has_old_image(self.pod, c)
     }
 
     /// The next instance of a container, under a free attempt number.
@@ -146,10 +171,12 @@ pub fn next(input: &PlanInput<'_>) -> Next {
             None => return input.create(index, None),
             Some(c) => match c.state {
                 ContainerState::Running | ContainerState::Unknown => {}
-                ContainerState::Created if c.sandbox == current.id => return Next::Start { index, id: c.id.clone() },
-                // Its sandbox is gone. The container never ran, but its name is taken.
+                ContainerState::Created if input.may_start(c, current) => {
+                    return Next::Start { index, id: c.id.clone() };
+                }
+                // Its sandbox is gone, or its image is an old one. The container never ran, but its name is taken.
                 ContainerState::Created => return input.create(index, Some(c)),
-                ContainerState::Exited if restarts(policy, c) => return input.create(index, Some(c)),
+                ContainerState::Exited if input.restarts(policy, c) => return input.create(index, Some(c)),
                 ContainerState::Exited => {}
             },
         }
@@ -161,7 +188,9 @@ pub fn next(input: &PlanInput<'_>) -> Next {
 fn sandbox(input: &PlanInput<'_>) -> Next {
     let PlanInput { pod, facts, first_attempt, .. } = *input;
     // W13: under restartPolicy Never a pod gets no second sandbox once a container existed.
-    if pod.restart_policy() == RestartPolicy::Never && !facts.containers.iter().all(ContainerFact::start_was_given_up) {
+    let is_over =
+        pod.restart_policy() == RestartPolicy::Never && !facts.containers.iter().all(ContainerFact::start_was_given_up);
+    if is_over && !input.is_replacing() {
         return Next::Ended;
     }
     // Without a container that could start in it, no sandbox is needed yet.

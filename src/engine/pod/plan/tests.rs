@@ -42,6 +42,7 @@ fn container(name: &str, attempt: u32, state: ContainerState, sandbox: &str, exi
         message: String::new(),
         image: String::new(),
         image_ref: String::new(),
+        spec_hash: None,
         backoff_level: 0,
         grace_seconds: None,
         pre_stop: None,
@@ -84,6 +85,7 @@ fn planned(
         in_doubt: false,
         started: &|_| true,
         begun_ephemeral: &BTreeSet::new(),
+        replaced: &BTreeSet::new(),
     })
 }
 
@@ -217,6 +219,7 @@ fn plan_init_of(pod: &Pod, facts: &PodFacts, started: bool, in_doubt: bool) -> N
         in_doubt,
         started: &|_| started,
         begun_ephemeral: &BTreeSet::new(),
+        replaced: &BTreeSet::new(),
     })
 }
 

@@ -6,17 +6,18 @@ use super::ops::{ActiveOp, BackgroundOp, Ended};
 use super::sandbox::Preparation;
 use super::{State, Worker};
 use crate::api::facts::{ContainerFact, ContainerState};
+use crate::api::hash;
 use crate::api::names::ContainerId;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::runtime_features::CdiDevices;
 use crate::api::time::{Boot, Wall};
 use crate::engine::context::Context;
-use crate::engine::effect::{FilesCall, Measure};
+use crate::engine::effect::{FilesCall, Measure, RecordChange};
 use crate::engine::event::Answer;
 use crate::engine::op::{OpError, OpId};
 use crate::engine::pleg::cache::Entry;
-use crate::engine::pod::plan;
+use crate::engine::pod::{plan, record};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -110,7 +111,11 @@ impl Worker {
             }
         };
         ctx.emit_warning(self.pod.as_ref(), None, Reason::FailedRecord, message);
-        self.record.write_failed(ctx.now.boot + wait);
+        if self.record.write_failed(ctx.now.boot + wait) {
+            // A removal needs no space.
+            let op = ctx.record(&self.uid, RecordChange::Delete { key: record::key(&self.uid) });
+            self.ops.start_background(op, BackgroundOp::Other);
+        }
     }
 
     fn active_done(&mut self, active: ActiveOp, result: Outcome, entry: &mut Entry, ctx: &mut Context<'_>) {
@@ -276,6 +281,7 @@ impl Worker {
             message: String::new(),
             image: spec.image.clone().unwrap_or_default(),
             image_ref: String::new(),
+            spec_hash: Some(hash::container(&spec.name, spec.image.as_deref().unwrap_or_default())),
             backoff_level: level,
             grace_seconds: None,
             pre_stop: None,

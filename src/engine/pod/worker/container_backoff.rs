@@ -92,8 +92,8 @@ impl ContainerBackoffs {
         self.start_errors.get(id)
     }
 
-    /// The newest container of this name has ended and does not restart.
-    pub fn ended_for_good(&mut self, name: &str) {
+    /// The newest container of this name has ended and does not restart, or it gets another image.
+    pub fn forget(&mut self, name: &str) {
         self.by_name.remove(name);
     }
 

@@ -182,6 +182,18 @@ impl Starting {
         }
     }
 
+    /// The image of the container at `index` is being pulled, or was found.
+    pub fn depends_on_image_of(&self, index: usize) -> bool {
+        match self {
+            Starting::Pulling { needed: NeededImage::Volume(_), .. } => false,
+            Starting::Pulling { of, .. }
+            | Starting::Image { of, .. }
+            | Starting::Files { of, .. }
+            | Starting::Mounted { of, .. } => of.index == index,
+            Starting::Nothing | Starting::VolumeImages { .. } => false,
+        }
+    }
+
     /// The container is about to be created.
     pub fn has_files(&self) -> bool {
         matches!(self, Starting::Files { .. } | Starting::Mounted { .. })

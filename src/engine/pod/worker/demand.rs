@@ -37,6 +37,13 @@ impl Demand {
         self.successor.as_deref().filter(|_| self.desired && self.waits_for.is_empty())
     }
 
+    /// The pod ends for good: it does not run again, whatever it waited for. Returns false if it would not have run again anyway.
+    pub fn end(&mut self) -> bool {
+        let before = (self.replaced, self.successor.take().is_some(), std::mem::take(&mut self.waits_for).is_empty());
+        self.replaced = false;
+        before != (false, false, true)
+    }
+
     pub fn waits_only_for(&self, source: TerminationSource) -> bool {
         self.waits_for.len() == 1 && self.waits_for.contains(&source)
     }
@@ -77,6 +84,15 @@ mod tests {
         assert!(demand.waits_only_for(drain) && demand.next().is_none());
         assert!(demand.release(drain, Some(&pod())));
         assert!(demand.next().is_some() && demand.replaced && !demand.stays());
+    }
+
+    #[test]
+    fn c5_a_pod_that_ends_for_good_does_not_run_again() {
+        let mut demand = Demand { desired: true, ..Demand::default() };
+        assert!(!demand.end());
+        demand.waits_for.insert(TerminationSource::Shutdown);
+        assert!(demand.release(TerminationSource::Shutdown, Some(&pod())) && demand.runs_again());
+        assert!(demand.end() && !demand.runs_again() && !demand.replaced && demand.desired);
     }
 
     #[test]

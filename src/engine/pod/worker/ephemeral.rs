@@ -6,7 +6,6 @@ use crate::api::facts::ContainerState;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::engine::context::Context;
-use crate::engine::effect::Effect;
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::plan::{self, ephemeral::waits_for_target};
 use k8s_openapi::api::core::v1 as core;
@@ -22,9 +21,7 @@ impl Worker {
     pub fn set_ephemeral(&mut self, list: Vec<core::EphemeralContainer>, ctx: &mut Context<'_>) {
         let Some(pod) = &self.pod else { return };
         self.pod = Some(Rc::new(pod.with_ephemeral(list)));
-        self.record.wait_for_write();
-        self.put_record(ctx);
-        ctx.outbox.push(Effect::Publish { uid: self.uid.clone(), name: self.name.clone() });
+        self.record_version(ctx);
     }
 
     /// The pod's manifest has another version, with which the instance continues.
@@ -33,42 +30,13 @@ impl Worker {
         self.pod = Some(if list.is_empty() { pod } else { Rc::new(pod.with_ephemeral(list.to_vec())) });
     }
 
-    /// The object at the API server has labels, annotations or ephemeral containers that the pod can get now.
-    pub fn differs_in_place(&self, wanted: &Pod) -> bool {
-        let Some(pod) = self.pod.as_ref().filter(|_| self.demand.desired) else { return false };
-        let (ours, theirs) = (&pod.object.metadata, &wanted.object.metadata);
-        ours.labels != theirs.labels
-            || ours.annotations != theirs.annotations
-            || self.takes_ephemeral() && added(pod, wanted).next().is_some()
-    }
-
-    pub fn follow_in_place(&mut self, wanted: &Pod, ctx: &mut Context<'_>) {
-        let Some(pod) = &self.pod else { return };
-        let mut followed = (**pod).clone();
-        followed.object.metadata.labels.clone_from(&wanted.object.metadata.labels);
-        followed.object.metadata.annotations.clone_from(&wanted.object.metadata.annotations);
-        // Those that a user of this machine has added stay, in their places.
-        let new: Vec<_> = added(pod, wanted).cloned().collect();
-        let list = [pod.ephemeral_specs(), &new].concat();
-        let is_new = self.takes_ephemeral() && !new.is_empty();
-        self.pod = Some(Rc::new(followed));
-        // Files of the downward API.
-        self.volumes.outdated();
-        if is_new {
-            return self.set_ephemeral(list, ctx);
-        }
-        self.record.rewrite();
-        self.put_record(ctx);
-        ctx.outbox.push(Effect::Publish { uid: self.uid.clone(), name: self.name.clone() });
-    }
-
     /// Notes the ephemeral containers that were started. The record contains them, so that none of them starts again when its dead
     /// container is gone.
     pub(super) fn note_ephemeral(&mut self, pod: &Pod, entry: &Entry, ctx: &mut Context<'_>) {
         for e in &pod.ephemeral {
             let newest = plan::newest(entry.facts(), &e.container.name);
             if newest.is_some_and(|c| c.state == ContainerState::Exited) {
-                self.backoffs.ended_for_good(&e.container.name);
+                self.backoffs.forget(&e.container.name);
             }
         }
         let ran =
@@ -95,9 +63,4 @@ impl Worker {
             format!("unable to find target container {target}: it is not running"),
         ))
     }
-}
-
-/// The ephemeral containers that the pod does not have yet. None is ever removed.
-fn added<'w>(pod: &'w Pod, wanted: &'w Pod) -> impl Iterator<Item = &'w core::EphemeralContainer> {
-    wanted.ephemeral_specs().iter().filter(|new| pod.ephemeral(&new.name).is_none())
 }

@@ -23,9 +23,16 @@ impl Worker {
         let cause = kill.cause();
         let (severity, reason) = kill.by.notice();
         // A pod that completed by itself keeps its status.
-        if !self.is_over() && self.end == End::Open {
-            // After a restart of Wherry a requester repeats its request; report it only once.
-            let marked = self.runs_again_after(kill.by) && self.demand.waits_for.insert(kill.by);
+        let is_open = !self.is_over() && self.end == End::Open;
+        if is_open && !(kill.by == TerminationSource::Shutdown && self.ends_for_good()) {
+            let marked = match self.runs_again_after(kill.by) {
+                // After a restart of Wherry a requester repeats its request; report it only once.
+                true => self.demand.waits_for.insert(kill.by),
+                false => {
+                    self.demand.end();
+                    false
+                }
+            };
             if marked || self.cause.as_ref() != Some(&cause) {
                 ctx.outbox.emit_event(self.pod.as_ref(), None, severity, reason, cause.message.clone());
             }
@@ -53,6 +60,12 @@ impl Worker {
     /// An exception is a shutdown, because without the server nothing would run after it.
     fn runs_again_after(&self, by: TerminationSource) -> bool {
         by == TerminationSource::Shutdown || !self.is_from_api_server()
+    }
+
+    /// A kill of a pod of the API server was not for a shutdown. A shutdown that follows does not change that.
+    fn ends_for_good(&self) -> bool {
+        let killed = self.cause.as_ref().is_some_and(|cause| cause.by != Some(TerminationSource::Shutdown));
+        killed && self.is_from_api_server() && matches!(self.state, State::Terminating(_))
     }
 
     /// W4: a pod that terminates gets this grace period if it is shorter.
@@ -89,11 +102,10 @@ impl Worker {
 
     /// C2: the pod has ended at the API server, and a controller has perhaps created another one: it does not run here any more.
     pub fn end_as_at_server(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
-        self.demand.successor = None;
-        if !std::mem::take(&mut self.demand.waits_for).is_empty() {
+        if self.demand.end() {
             self.put_marks(ctx);
         }
-        if matches!(self.state, State::Waiting | State::Sync(_)) {
+        if matches!(self.state, State::Waiting | State::Sync(_)) && self.rejection().is_none() {
             self.kill(self.grace_period(), None, entry, ctx);
         }
     }
@@ -268,6 +280,13 @@ impl Worker {
         self.put_record(ctx);
     }
 
+    /// The pod has another version. It takes effect when the record contains it.
+    pub(super) fn record_version(&mut self, ctx: &mut Context<'_>) {
+        self.record.wait_for_write();
+        self.put_record(ctx);
+        ctx.outbox.push(Effect::Publish { uid: self.uid.clone(), name: self.name.clone() });
+    }
+
     /// Writes the pod's record.
     pub(super) fn put_record(&mut self, ctx: &mut Context<'_>) {
         let Some(pod) = self.pod.clone() else { return };
@@ -294,6 +313,7 @@ impl Worker {
             resizing: self.resize.outdated().cloned(),
             devices: self.devices.clone(),
             begun_ephemeral: self.begun_ephemeral.clone(),
+            replaced: self.replacing.containers().clone(),
             termination,
             terminal,
         });

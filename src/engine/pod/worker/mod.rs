@@ -8,7 +8,7 @@
 //! is idempotent.
 //!
 //! Each state in `state` carries its own data. Each concern that outlives a state is a small machine with its own tests: `ops`
-//! (operations in flight), `sandbox`, `container_start`, `pull`, `container_backoff`, `stops`, `volumes`, `resize`, `demand`, `pod_record`, `deadline`,
+//! (operations in flight), `sandbox`, `container_start`, `pull`, `container_backoff`, `stops`, `replacing`, `volumes`, `resize`, `demand`, `pod_record`, `deadline`,
 //! `sharing`, `retry`, `timer`, and `engine::probe`. The worker composes them: `admission` keeps the node's decision, `sync`
 //! plans, `starts` carries out the steps that start something and `pulling` those of a pull, `killing` and `terminate` end the pod, `cleanup` removes the
 //! rest, `completions` records the results of operations.
@@ -23,6 +23,7 @@ mod demand;
 mod devices;
 mod ephemeral;
 mod hooks;
+mod in_place;
 mod killing;
 mod measure;
 mod needed_image;
@@ -31,6 +32,7 @@ mod pod_record;
 mod probing;
 mod pull;
 mod pulling;
+mod replacing;
 mod resize;
 mod retry;
 mod sandbox;
@@ -67,6 +69,7 @@ use k8s_openapi::api::core::v1 as core;
 use measure::Measured;
 use ops::{ActiveOp, Operations};
 use pod_record::PodRecord;
+use replacing::Replacing;
 pub use resize::{Before, Outdated, Resize, Verdict as ResizeVerdict};
 use retry::Retry;
 pub use sandbox::LATE;
@@ -148,6 +151,7 @@ pub struct Worker {
     pub devices: PodDevices,
     /// W29: the ephemeral containers that were started.
     begun_ephemeral: BTreeSet<String>,
+    replacing: Replacing,
     sharing: Sharing,
     /// The retry of a failed removal of containers, sandboxes, directories or the record.
     cleanup: Retry,
@@ -200,6 +204,7 @@ impl Worker {
         worker.resize = Resize::resumed(record.resizing);
         worker.devices = record.devices;
         worker.begun_ephemeral = record.begun_ephemeral;
+        worker.replacing = Replacing::resumed(record.replaced);
         worker.stops = Stops::with_pre_stopped(record.pre_stopped);
         if let Some(cause) = record.rejected {
             worker.admission = Admission::Rejected(cause);
@@ -281,6 +286,7 @@ impl Worker {
             resize: Resize::default(),
             devices: PodDevices::default(),
             begun_ephemeral: BTreeSet::new(),
+            replacing: Replacing::default(),
             sharing: Sharing::default(),
             cleanup: Retry::default(),
             measured: Measured::new(now.boot),
@@ -490,6 +496,7 @@ impl Worker {
             cause: self.cause.as_ref(),
             waits: self.waits_for_strangers(entry),
             begun_ephemeral: &self.begun_ephemeral,
+            replaced: self.replacing.containers(),
             resize: &self.resize,
             over,
             runtime: ctx.runtime_name,

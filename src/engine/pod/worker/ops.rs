@@ -172,6 +172,11 @@ impl ActiveOp {
             || matches!(self.nature(), Nature::Pull | Nature::Devices | Nature::Hook | Nature::Resize)
     }
 
+    /// It pulls an image, or collects credentials for that.
+    pub fn is_pull(&self) -> bool {
+        self.nature() == Nature::Pull
+    }
+
     /// The operation brings the pod closer to its spec. A removal only tidies up and does not count as a sync.
     pub fn is_sync_work(&self) -> bool {
         self.nature() != Nature::Removal
@@ -275,6 +280,11 @@ impl Operations {
     /// The operation to cancel when the pod is killed.
     pub fn cancelled_by_kill(&self) -> Option<OpId> {
         self.active.as_ref().filter(|(_, active)| active.is_cancelled_by_kill()).map(|(op, _)| *op)
+    }
+
+    /// The operation of a pull.
+    pub fn pull(&self) -> Option<OpId> {
+        self.active.as_ref().filter(|(_, active)| active.is_pull()).map(|(op, _)| *op)
     }
 
     /// Returns the postStart hook in flight, to be cancelled, if `ended` is true of its container. Returns it only once.

@@ -19,6 +19,14 @@ enum State {
     },
 }
 
+/// The pod that the record describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+enum Of {
+    ThisPod,
+    /// The pod that had the UID before. It has ended.
+    Predecessor,
+}
+
 /// Whether the record contains all devices of the pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 enum Devices {
@@ -29,6 +37,7 @@ enum Devices {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct PodRecord {
     state: State,
+    of: Of,
     devices: Devices,
     /// The last record says that the pod starts again after its end (W6).
     again: bool,
@@ -36,17 +45,20 @@ pub struct PodRecord {
 
 impl PodRecord {
     pub fn none() -> PodRecord {
-        PodRecord { state: State::None, devices: Devices::Recorded, again: false }
+        PodRecord { state: State::None, of: Of::ThisPod, devices: Devices::Recorded, again: false }
     }
 
     /// A record of a previous run.
     pub fn read(again: bool) -> PodRecord {
-        PodRecord { state: State::Durable, devices: Devices::Recorded, again }
+        PodRecord { state: State::Durable, of: Of::ThisPod, devices: Devices::Recorded, again }
     }
 
     /// The record of the pod that had the UID before. The first write replaces it.
     pub fn inherited(self) -> PodRecord {
-        PodRecord { state: if self.exists() { State::Stale } else { State::None }, ..PodRecord::none() }
+        match self.exists() {
+            true => PodRecord { state: State::Stale, of: Of::Predecessor, ..PodRecord::none() },
+            false => PodRecord::none(),
+        }
     }
 
     /// There is a record, or one is being written.
@@ -114,13 +126,16 @@ impl PodRecord {
         if last && self.state != State::Stale {
             self.state = State::Durable;
         }
+        self.of = Of::ThisPod;
         if last {
             self.devices = Devices::Recorded;
         }
     }
 
-    pub fn write_failed(&mut self, retry_at: Boot) {
+    /// Returns true if the existing record has to be removed: it says that the pod has ended, and the pod starts now.
+    pub fn write_failed(&mut self, retry_at: Boot) -> bool {
         self.state = State::Failed { retry_at };
+        std::mem::replace(&mut self.of, Of::ThisPod) == Of::Predecessor
     }
 
     /// When the failed write is due again.

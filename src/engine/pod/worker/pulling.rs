@@ -126,6 +126,10 @@ impl Worker {
         ctx: &mut Context<'_>,
     ) {
         let Some(pod) = self.pod.clone() else { return };
+        // The image in the spec has changed meanwhile.
+        if needed.spec(&pod, of.index).0 != image {
+            return;
+        }
         let now = ctx.now.boot;
         let name = &pod.at(of.index).name;
         match result {

@@ -14,7 +14,7 @@ use crate::api::reason::Reason;
 use crate::api::resize::{self, How};
 use crate::engine::admission::pod_requests::PodRequests;
 use crate::engine::context::Context;
-use crate::engine::effect::{CgroupCall, Effect, RuntimeCall};
+use crate::engine::effect::{CgroupCall, RuntimeCall};
 use crate::engine::event::Answer;
 use crate::engine::op::OpError;
 use crate::engine::pleg::cache::Entry;
@@ -137,10 +137,19 @@ impl Worker {
     /// R1: the manifest is `pod`. If that is a resize of the running pod, it waits for the node's decision now. Any other resize
     /// that waited is dropped.
     pub fn want_resize(&mut self, pod: &Rc<Pod>) {
-        if self.resize.wanted.as_ref().is_some_and(|wanted| wanted.pod.digest == pod.digest) {
+        // All versions of a pod of the API server have one digest, because other changes need no decision of the node.
+        let of_api = pod.is_from_api_server();
+        let same = |wanted: &Pod| match of_api {
+            true => !resize::changes_amounts(wanted, pod),
+            false => wanted.digest == pod.digest,
+        };
+        if self.resize.wanted.as_ref().is_some_and(|wanted| same(&wanted.pod)) {
             return;
         }
-        let is_in_place = |current: &Rc<Pod>| resize::is_in_place(current, pod);
+        let is_in_place = |current: &Rc<Pod>| match of_api {
+            true => resize::with_amounts(current, pod).is_some(),
+            false => resize::is_in_place(current, pod),
+        };
         let resizes = self.can_be_resized() && self.pod.as_ref().is_some_and(is_in_place);
         self.resize.wanted = resizes.then(|| Wanted {
             pod: pod.clone(),
@@ -195,6 +204,7 @@ impl Worker {
         let (Some(Wanted { pod, requests, .. }), Some(current)) = (self.resize.wanted.take(), self.pod.clone()) else {
             return;
         };
+        let pod = with_amounts(&current, pod);
         // Files with values from labels, annotations or `resourceFieldRef` change too.
         if self.extras.volumes {
             self.volumes.outdated();
@@ -222,16 +232,16 @@ impl Worker {
     /// R5: only labels and annotations have changed. A resize in progress continues.
     fn metadata_changed(&mut self, pod: Rc<Pod>, ctx: &mut Context<'_>) {
         self.continue_as(pod);
-        self.record.wait_for_write();
-        self.put_record(ctx);
-        ctx.outbox.push(Effect::Publish { uid: self.uid.clone(), name: self.name.clone() });
+        self.record_version(ctx);
     }
 
     /// Nothing of the pod runs: it starts with the new resources.
     pub(super) fn resize_before_start(&mut self, ctx: &mut Context<'_>) {
-        let Some(Wanted { pod, requests, .. }) = self.resize.wanted.take() else { return };
+        let (Some(Wanted { pod, requests, .. }), Some(current)) = (self.resize.wanted.take(), self.pod.clone()) else {
+            return;
+        };
         (self.requests, self.resize.applying) = (requests, None);
-        self.continue_as(pod);
+        self.continue_as(with_amounts(&current, pod));
         self.record.wait_for_write();
         self.put_record(ctx);
     }
@@ -239,8 +249,15 @@ impl Worker {
     /// R1: the pod ends before the new resources were decided. They are those of the pod that starts after it.
     pub(super) fn end_resize(&mut self) {
         let wanted = self.resize.wanted.take();
-        if self.state.is_sync() && self.demand.desired {
-            self.demand.successor = self.demand.successor.take().or(wanted.map(|wanted| wanted.pod));
+        if !self.state.is_sync() || !self.demand.desired {
+            return;
+        }
+        match (&self.pod, wanted) {
+            // It starts again only after a shutdown.
+            (Some(pod), Some(wanted)) if pod.is_from_api_server() => self.pod = Some(with_amounts(pod, wanted.pod)),
+            (_, wanted) => {
+                self.demand.successor = self.demand.successor.take().or(wanted.map(|wanted| wanted.pod));
+            }
         }
     }
 
@@ -380,6 +397,14 @@ impl Worker {
             ctx.emit_warning(self.pod.as_ref(), None, Reason::ResizeError, format!("Pod resize error: {message}"));
             applying.error = Some(message);
         }
+    }
+}
+
+/// The pod with the amounts of `wanted`. A pod of the API server follows other changes in other ways.
+fn with_amounts(current: &Rc<Pod>, wanted: Rc<Pod>) -> Rc<Pod> {
+    match wanted.is_from_api_server() {
+        true => resize::with_amounts(current, &wanted).map_or_else(|| current.clone(), Rc::new),
+        false => wanted,
     }
 }
 

@@ -63,7 +63,7 @@ impl Worker {
             return;
         }
         self.keep_record(ctx);
-        if !self.mount_volumes(pod, ctx) {
+        if !self.volumes_follow(pod, &next, ctx) && !self.mount_volumes(pod, ctx) {
             return;
         }
         match next {
@@ -101,7 +101,7 @@ impl Worker {
     /// P6, W9: nothing starts while the runtime, its network or PLEG is unhealthy. The node steps every
     /// worker when that changes.
     fn may_start(&mut self, pod: &Pod, next: &Next, entry: &Entry, ctx: &Context<'_>) -> bool {
-        if !ctx.may_start || !self.volumes_may_be_mounted(ctx) {
+        if !ctx.may_start || !self.volumes_follow(pod, next, ctx) && !self.volumes_may_be_mounted(ctx) {
             return false;
         }
         if !matches!(next, Next::RunSandbox { .. }) {
@@ -318,6 +318,7 @@ impl Worker {
         process.env.splice(0..0, added);
         let name = &container.name;
         let level = match plan::newest(entry.facts(), name) {
+            Some(before) if self.is_replaced(pod, before) => 0,
             Some(unused) if unused.state == ContainerState::Created => unused.backoff_level,
             Some(dead) if dead.attempt < attempt => backoff::after(dead, ctx.config.max_restart_backoff).1,
             _ => 0,

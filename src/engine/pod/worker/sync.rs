@@ -20,6 +20,7 @@ const GRID: Duration = Duration::from_secs(30);
 
 impl Worker {
     pub(super) fn step_sync(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
+        self.take_images(ctx);
         let Some(pod) = self.pod.clone() else { return };
         if let Some(deadline) = self.deadline.map(|d| d.at()) {
             if deadline <= ctx.now.boot {
@@ -41,6 +42,7 @@ impl Worker {
         self.sandbox.replace_foreign(&pod, entry.facts());
         self.note_running(&pod, entry, ctx);
         self.note_ephemeral(&pod, entry, ctx);
+        self.replace_old_images(&pod, entry, ctx);
         // A pod that runs already takes room, so it counts as admitted.
         if entry.facts().sandboxes.iter().any(|s| s.ready) || entry.running().next().is_some() {
             self.admit();
@@ -75,6 +77,7 @@ impl Worker {
             in_doubt: entry.in_doubt(now),
             started: &|c| pod.container(&c.name).is_none_or(|spec| self.probes.started(spec, &c.id)),
             begun_ephemeral: &self.begun_ephemeral,
+            replaced: self.replacing.containers(),
         })
     }
 
@@ -134,8 +137,12 @@ impl Worker {
             if dead.state != ContainerState::Exited {
                 continue;
             }
-            if !plan::restarts(pod.restart_policy_of(index), dead) {
-                self.backoffs.ended_for_good(&spec.name);
+            let replaced = self.replacing.containers().contains(&dead.id);
+            if !replaced && !plan::restarts(pod.restart_policy_of(index), dead) {
+                self.backoffs.forget(&spec.name);
+                continue;
+            }
+            if self.is_replaced(pod, dead) {
                 continue;
             }
             let max = ctx.config.max_restart_backoff;

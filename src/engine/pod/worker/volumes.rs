@@ -1,19 +1,22 @@
-//! A pod's volumes: all are mounted before its sandbox and its first container, and removed before its cgroup (W2).
+//! A pod's volumes: all are mounted before its sandbox and its first container, and removed before its cgroup (W2). Volumes with
+//! a token that is still to be issued are mounted after the sandbox (C4).
 //!
 //! After a restart Wherry does not know whether they are mounted. It requests them again before it starts something.
 
 use super::Worker;
 use super::ops::{ActiveOp, BackgroundOp};
 use super::retry::Retry;
-use crate::api::environment::Facts;
+use crate::api::environment::{ClusterValues, Facts};
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
+use crate::api::service_token;
 use crate::api::time::Boot;
 use crate::api::volume::Volume;
 use crate::api::volume_contents;
 use crate::engine::context::Context;
 use crate::engine::effect::VolumesCall;
 use crate::engine::op::OpError;
+use crate::engine::pod::plan::Next;
 use serde::Serialize;
 use std::rc::Rc;
 
@@ -98,6 +101,17 @@ impl Worker {
             // The pod's record must exist first, so that a later run finds the mounts.
             _ => !self.record.is_writing(),
         }
+    }
+
+    /// C4: the sandbox does not wait for a token that the API server has not issued yet. The volumes are mounted after it.
+    pub(super) fn volumes_follow(&self, pod: &Pod, next: &Next, ctx: &Context<'_>) -> bool {
+        let is_awaited = |values: ClusterValues<'_>| {
+            let mut keys = service_token::of_pod(pod);
+            keys.any(|key| values.tokens.awaits(&key))
+        };
+        matches!(next, Next::RunSandbox { .. })
+            && matches!(self.volumes.mounts, Mounts::Unknown { .. })
+            && ctx.cluster.is_some_and(is_awaited)
     }
 
     /// Returns true if the volumes are mounted; otherwise requests the mount.

@@ -1,0 +1,153 @@
+//! The sealing of Secrets and tokens on the disk (C15): the setting, the state of the key, and the records that a start finds.
+//! An adapter seals; the engine decides which record is sealed.
+
+use serde::Serialize;
+use std::fmt;
+
+/// The credential of the service that contains the key.
+pub const CREDENTIAL: &str = "wherry.key";
+/// Where the documentation stores the encrypted credential.
+pub const CREDENTIAL_FILE: &str = "/etc/credstore.encrypted/wherry.key";
+
+/// `sealSecrets`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub enum Policy {
+    /// Sealed if the service has a key.
+    #[default]
+    Auto,
+    /// Without a key, no Secret and no token is written.
+    Required,
+    /// Plain text. Sealed records become plain again.
+    Never,
+}
+
+impl Policy {
+    pub const NAMES: &[&str] = &["Auto", "Required", "Never"];
+
+    pub fn of_name(name: &str) -> Policy {
+        match name {
+            "Required" => Policy::Required,
+            "Never" => Policy::Never,
+            _ => Policy::Auto,
+        }
+    }
+}
+
+/// The key of the service.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub enum KeyState {
+    /// The service has no such credential.
+    #[default]
+    Missing,
+    /// It has one that is no key, for this reason.
+    Unusable(String),
+    Usable,
+}
+
+/// Why there is no usable key, as a part of a sentence.
+impl fmt::Display for KeyState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KeyState::Missing => write!(f, "the service has no credential {CREDENTIAL}"),
+            KeyState::Unusable(why) => write!(f, "the credential {CREDENTIAL} of the service cannot be used: {why}"),
+            KeyState::Usable => write!(f, "they are sealed with another key than the credential {CREDENTIAL}"),
+        }
+    }
+}
+
+impl KeyState {
+    /// The recommended action if sealed records cannot be opened.
+    pub fn remedy(&self) -> String {
+        match self {
+            KeyState::Missing => format!(
+                "add LoadCredentialEncrypted={CREDENTIAL}:{CREDENTIAL_FILE} to wherry.service (systemctl edit wherry) and restart it; if \
+                 the key is lost, make another one (man wherry-config, sealSecrets)"
+            ),
+            KeyState::Unusable(_) => {
+                format!(
+                    "restore {CREDENTIAL_FILE} or make another key (man wherry-config, sealSecrets), and restart wherry"
+                )
+            }
+            KeyState::Usable => format!(
+                "restore the former {CREDENTIAL_FILE} and restart wherry; otherwise the answers of the API server replace the records"
+            ),
+        }
+    }
+}
+
+/// A record that a start finds.
+#[derive(Clone, PartialEq, Eq)]
+pub struct StoredRecord {
+    /// `kind/name`
+    pub key: String,
+    pub content: Content,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+pub enum Content {
+    Plain(String),
+    /// The value of a sealed record.
+    Sealed(String),
+    /// A sealed record that the key does not open, or that has no key. It is not damaged.
+    Locked,
+}
+
+impl StoredRecord {
+    pub fn plain(key: &str, value: &str) -> StoredRecord {
+        StoredRecord { key: key.to_owned(), content: Content::Plain(value.to_owned()) }
+    }
+
+    /// The key and the value. None: it is locked.
+    pub fn opened(self) -> Option<(String, String)> {
+        match self.content {
+            Content::Plain(value) | Content::Sealed(value) => Some((self.key, value)),
+            Content::Locked => None,
+        }
+    }
+
+    /// None: it is locked.
+    pub fn value(&self) -> Option<&str> {
+        match &self.content {
+            Content::Plain(value) | Content::Sealed(value) => Some(value),
+            Content::Locked => None,
+        }
+    }
+}
+
+/// Without the value, which may be secret.
+impl fmt::Debug for StoredRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({:?})", self.key, self.content)
+    }
+}
+
+/// Without the value, too.
+impl fmt::Debug for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Content::Plain(_) => "plain",
+            Content::Sealed(_) => "sealed",
+            Content::Locked => "locked",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_name_of_the_setting_has_a_meaning_of_its_own() {
+        let policies: Vec<Policy> = Policy::NAMES.iter().map(|name| Policy::of_name(name)).collect();
+        assert_eq!(policies, [Policy::Auto, Policy::Required, Policy::Never]);
+        assert_eq!(Policy::of_name(""), Policy::default());
+    }
+
+    #[test]
+    fn a_record_is_shown_without_its_value() {
+        for content in [Content::Plain("hunter2".into()), Content::Sealed("hunter2".into())] {
+            let record = StoredRecord { key: "objects/secret.a.b".into(), content };
+            assert!(!format!("{record:?}").contains("hunter2") && record.value() == Some("hunter2"));
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! C2: a pod of the API server follows the changes of its object.
+//!
+//! A running pod gets new images between two operations (`replacing`), and new amounts of resources when they fit (`resize`). One
+//! that does not run has them at once.
+
+use super::deadline::ActiveDeadline;
+use super::{State, Worker};
+use crate::api::cluster::in_place;
+use crate::api::pod::Pod;
+use crate::api::resize;
+use crate::engine::admission::pod_requests::PodRequests;
+use crate::engine::context::Context;
+use crate::engine::effect::Effect;
+use k8s_openapi::api::core::v1 as core;
+use std::rc::Rc;
+
+impl Worker {
+    /// The object at the API server has something that the pod can get now.
+    pub fn differs_in_place(&self, wanted: &Pod) -> bool {
+        let Some(pod) = self.pod.as_ref().filter(|_| self.demand.desired) else { return false };
+        let (ours, theirs) = (&pod.object.metadata, &wanted.object.metadata);
+        ours.labels != theirs.labels
+            || ours.annotations != theirs.annotations
+            || !in_place::has_tolerations_and_deadline(pod, wanted)
+            || !in_place::has_images(self.replacing.newest(pod), wanted)
+            || !self.state.is_sync() && resize::with_amounts(pod, wanted).is_some()
+            || self.takes_ephemeral() && added(pod, wanted).next().is_some()
+    }
+
+    pub fn follow_in_place(&mut self, wanted: &Rc<Pod>, ctx: &mut Context<'_>) {
+        let Some(pod) = self.pod.clone() else { return };
+        let mut followed = (*pod).clone();
+        followed.object.metadata.labels.clone_from(&wanted.object.metadata.labels);
+        followed.object.metadata.annotations.clone_from(&wanted.object.metadata.annotations);
+        in_place::take_tolerations_and_deadline(&mut followed, wanted);
+        if self.state.is_sync() {
+            self.replacing.want(Some(wanted.clone()).filter(|wanted| !in_place::has_images(&pod, wanted)));
+        } else {
+            self.replacing.want(None);
+            in_place::take_images(&mut followed, wanted);
+            followed = resize::with_amounts(&followed, wanted).unwrap_or(followed);
+        }
+        if matches!(self.state, State::Waiting) {
+            self.requests = Rc::new(PodRequests::of(&followed));
+        }
+        if followed.active_deadline() != pod.active_deadline() {
+            self.follow_deadline(&followed, ctx);
+        }
+        // Those that a user of this machine has added stay, in their places.
+        let new: Vec<_> = added(&pod, wanted).cloned().collect();
+        let list = [pod.ephemeral_specs(), &new].concat();
+        let is_new = self.takes_ephemeral() && !new.is_empty();
+        if followed.object == pod.object && !is_new {
+            return;
+        }
+        self.pod = Some(Rc::new(followed));
+        // Files of the downward API.
+        self.volumes.outdated();
+        if is_new {
+            return self.set_ephemeral(list, ctx);
+        }
+        self.record.rewrite();
+        self.put_record(ctx);
+        ctx.outbox.push(Effect::Publish { uid: self.uid.clone(), name: self.name.clone() });
+    }
+
+    /// The time that the pod was active counts if it had a deadline before. Otherwise it was not measured.
+    fn follow_deadline(&mut self, followed: &Pod, ctx: &Context<'_>) {
+        let now = ctx.now.boot;
+        let before = self.deadline;
+        self.deadline = followed.active_deadline().map(|whole| match before {
+            Some(before) => ActiveDeadline::after(whole, before.active(now), now),
+            None => ActiveDeadline::new(whole, now),
+        });
+    }
+}
+
+/// The ephemeral containers that the pod does not have yet. None is ever removed.
+fn added<'w>(pod: &'w Pod, wanted: &'w Pod) -> impl Iterator<Item = &'w core::EphemeralContainer> {
+    wanted.ephemeral_specs().iter().filter(|new| pod.ephemeral(&new.name).is_none())
+}
