@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use wherry::adapters::volumes;
 use wherry::api::layout::Layout;
 use wherry::api::volume::{FilesPlugin, Medium, Volume, VolumeFile, VolumeKind};
@@ -141,7 +141,10 @@ fuzz_target!(|steps: Vec<Step>| {
 /// If two files have the same path, the last one counts. Empty parts and `.` do not count.
 fn has_its_files(directory: &Path, volume: &Volume) {
     let VolumeKind::Files { files, .. } = &volume.kind else { return };
-    let path = |file: &VolumeFile| -> PathBuf { Path::new(&file.path).components().collect() };
+    // `components()` keeps a `.` at the beginning.
+    let path = |file: &VolumeFile| -> PathBuf {
+        Path::new(&file.path).components().filter(|part| *part != Component::CurDir).collect()
+    };
     let last: BTreeMap<PathBuf, &VolumeFile> = files.iter().map(|file| (path(file), file)).collect();
     for (path, file) in last {
         let found = fs::read(directory.join(&path));
