@@ -20,7 +20,7 @@ DESTDIR ?=
 PREFIX ?= /usr
 
 .DEFAULT_GOAL := all
-.PHONY: all help build release deb rpm test test-unit test-runtime test-api-server test-cluster test-shutdown test-grpcio build-grpcio test-packages test-vm test-vm-shutdown test-vm-package test-mutations simulate fuzz bench soak demo demo-down fmt lint install clean
+.PHONY: all help build release deb rpm test test-unit test-runtime test-api-server test-cluster test-shutdown test-grpcio build-grpcio test-packages test-vm test-vm-shutdown test-vm-package test-vm-cluster test-mutations simulate fuzz bench soak demo demo-down fmt lint install clean
 
 all: release ## the installable binary (the same as release)
 
@@ -82,7 +82,10 @@ test-vm-shutdown: ## a virtual machine with pods powers off and reboots through 
 test-vm-package: ## a virtual machine: the deb is installed, upgraded, damaged, removed and purged, with five power cuts
 	@tests/vm/package.sh
 
-test-vm: test-vm-shutdown test-vm-package ## both, and the runtime tests in a virtual machine with systemd and pure cgroup v2 (slow)
+test-vm-cluster: ## a virtual machine is a node of a real control plane, and reboots without it
+	@tests/vm/cluster.sh
+
+test-vm: test-vm-shutdown test-vm-package test-vm-cluster ## these three, and the runtime tests in a virtual machine with systemd and pure cgroup v2 (slow)
 	@tests/vm/runtime.sh $(ARGS)
 
 simulate: ## only the simulation; ARGS=filter, SEEDS=n lives of each kind, or m..n

@@ -14,6 +14,7 @@ mod controllers;
 mod credentials;
 mod join;
 mod keep;
+mod machine;
 mod metered;
 mod network;
 mod operations;

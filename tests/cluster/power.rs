@@ -25,8 +25,15 @@ fn cut_power(agent: &mut Agent, runtime: &Runtime) {
     make_cgroup(&agent.cgroup);
 }
 
-fn uids(pods: &[Value]) -> BTreeSet<String> {
+pub fn uids(pods: &[Value]) -> BTreeSet<String> {
     pods.iter().map(|pod| pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+/// The sum of the restarts of all pods of the namespace.
+pub fn restarts(plane: &ControlPlane, namespace: &str) -> i64 {
+    let all = pods(plane, namespace);
+    let of = |pod: &Value| pod["status"]["containerStatuses"][0]["restartCount"].as_i64();
+    all.iter().filter_map(of).sum()
 }
 
 /// When the event occurred, in whole seconds since the epoch.
@@ -91,12 +98,7 @@ fn after_a_power_failure_without_the_api_server_the_pods_start_from_the_disk() {
     assert!(!started(&plane).iter().any(|event| time_of(event) >= begun), "no event is posted without the server");
     let back = jiff::Timestamp::now().as_second();
     drop(partition);
-    let restarts = |plane: &ControlPlane| -> i64 {
-        let all = pods(plane, namespace);
-        let of = |pod: &Value| pod["status"]["containerStatuses"][0]["restartCount"].as_i64();
-        all.iter().filter_map(of).sum()
-    };
-    plane.wait("the restarts are reported", |plane| settled(plane) && restarts(plane) == 2);
+    plane.wait("the restarts are reported", |plane| settled(plane) && restarts(plane, namespace) == 2);
     plane.wait("the node is ready", |plane| is_ready(plane, node));
     assert_eq!(uids(&pods(&plane, namespace)), before, "the same pods");
     // The events have the times at which they occurred.

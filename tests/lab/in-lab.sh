@@ -6,7 +6,7 @@
 # containerd 1.7 instead of the system's (newer-runtime.sh). WHERRY_KUBECTL='1.20 1.36': the tests use these versions of kubectl
 # (kubectl.sh); one that is not available is left out. WHERRY_API_SERVER=build: build a kube-apiserver for the comparison with one
 # (control-plane.sh); otherwise it is used if it was built before. WHERRY_CONTROL_PLANE=build: build a whole control plane; =built: use one
-# that was built before. Exit code 77: it is not available.
+# that was built before. Exit code 77: it is not available. WHERRY_LAB_MACHINE: the directory of a virtual machine (tests/vm/cluster.sh).
 set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/common.sh"
@@ -66,6 +66,6 @@ build | built)
 	;;
 *) die "WHERRY_CONTROL_PLANE is build or built, not $WHERRY_CONTROL_PLANE" ;;
 esac
-as_root env WHERRY_LAB_CONTROL_PLANE="$plane" WHERRY_LAB_API_SERVER="$server" WHERRY_LAB_IMAGES="$images" WHERRY_LAB_BIN="$bin" WHERRY_KUBECTL="${WHERRY_KUBECTL:-}" WHERRY_LAB_KUBECTL="$kubectl" WHERRY_LAB_KEEP="${WHERRY_LAB_KEEP:-}" WHERRY_RECORD="${WHERRY_RECORD:-}" \
+as_root env WHERRY_LAB_MACHINE="${WHERRY_LAB_MACHINE:-}" WHERRY_LAB_CONTROL_PLANE="$plane" WHERRY_LAB_API_SERVER="$server" WHERRY_LAB_IMAGES="$images" WHERRY_LAB_BIN="$bin" WHERRY_KUBECTL="${WHERRY_KUBECTL:-}" WHERRY_LAB_KUBECTL="$kubectl" WHERRY_LAB_KEEP="${WHERRY_LAB_KEEP:-}" WHERRY_RECORD="${WHERRY_RECORD:-}" \
 	WHERRY_FORCE_SEED="${WHERRY_FORCE_SEED:-}" WHERRY_FORCE_KILLS="${WHERRY_FORCE_KILLS:-}" RUST_BACKTRACE="${RUST_BACKTRACE:-1}" \
 	"$LAB/isolate.sh" "$LAB/in-lab.sh" --inside "$@"

@@ -46,6 +46,20 @@ trap 'exit 143' TERM HUP
 "$LAB/install.sh" build fuzz
 make() { command make --no-print-directory "$@"; }
 
+# The control plane takes minutes to build, so only one that was built before is used, and only while the whole run remains
+# short. The simulation has tested the same rules before.
+CLUSTER_BEFORE=1500
+cluster() {
+	local name='tests/cluster: a real control plane'
+	if [ -z "$("$LAB/control-plane.sh" --built kube-apiserver kube-controller-manager kube-scheduler)" ]; then
+		result 'not run' "$name" 'make test-cluster builds it'
+	elif [ $SECONDS -gt $CLUSTER_BEFORE ]; then
+		result 'not run' "$name" "the other tests have taken $SECONDS s (make test-cluster)"
+	else
+		suite "$name" make test-cluster CONTROL_PLANE=built
+	fi
+}
+
 # newer VERSION [FILTERS]: the runtime tests on a newer containerd.
 newer() {
 	local version=$1 code=0 name="tests/runtime on containerd $1${2:+, a part}"
@@ -77,6 +91,8 @@ if can_be_root; then
 	newer 1.7
 	# Here a part is enough: the ordinary life, and the tests that depend on the features that a runtime reports.
 	newer 2 'life:: trouble:: adopt features:: volumes:: images:: kubectl::'
+
+	cluster
 
 	wait "$background" || true
 	background=

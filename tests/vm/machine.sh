@@ -112,18 +112,25 @@ pack_input() {
 	tar -C "$1" --owner=0 --group=0 -cf "$work/input.tar" .
 }
 
-# `switch_on DISK WORD...`: starts the machine. DISK is a path, with ",snapshot=on" to discard changes. The words are added to the
-# kernel's command line. The output of run.sh is printed and written to $work/result.log, that of the kernel to $work/console.log.
+# `describe_machine DISK NETWORK WORD...`: sets MACHINE to the command that runs the machine. DISK is a path, with ",snapshot=on" to
+# discard changes, NETWORK the value of qemu's option -nic. The words are added to the kernel's command line.
+describe_machine() {
+	local disk=$1 network=$2
+	shift 2
+	MACHINE=("${QEMU[@]}" -accel "${WHERRY_VM_ACCEL:-tcg,thread=multi}" -cpu max -M q35 -m 2048 -smp 2 -display none -nodefaults -no-reboot
+		-serial "file:$work/console.log" -serial "file:$work/result.log"
+		-drive "file=$disk,format=raw,if=virtio,cache=unsafe"
+		-drive "file=$work/input.tar,format=raw,if=virtio,readonly=on"
+		-device virtio-rng-pci -nic "$network" -kernel "$CACHE/vmlinuz" -initrd "$CACHE/initrd"
+		-append "root=/dev/vda rw console=ttyS0 panic=-1 mitigations=off $*")
+}
+
+# `switch_on DISK WORD...`: starts the machine, without a network. The output of run.sh is printed and written to $work/result.log,
+# that of the kernel to $work/console.log.
 switch_on() {
-	local disk=$1
-	shift
+	describe_machine "$1" none "${@:2}"
 	: >"$work/result.log"
-	"${QEMU[@]}" -accel "${WHERRY_VM_ACCEL:-tcg,thread=multi}" -cpu max -M q35 -m 2048 -smp 2 -display none -nodefaults -no-reboot \
-		-serial "file:$work/console.log" -serial "file:$work/result.log" \
-		-drive "file=$disk,format=raw,if=virtio,cache=unsafe" \
-		-drive "file=$work/input.tar,format=raw,if=virtio,readonly=on" \
-		-device virtio-rng-pci -nic none -kernel "$CACHE/vmlinuz" -initrd "$CACHE/initrd" \
-		-append "root=/dev/vda rw console=ttyS0 panic=-1 mitigations=off $*" </dev/null &
+	"${MACHINE[@]}" </dev/null &
 	machine=$!
 	tail -n +1 -f --pid="$machine" "$work/result.log" &
 }
