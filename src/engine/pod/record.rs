@@ -9,7 +9,7 @@ use crate::api::reason::Reason;
 use crate::api::time::{Boot, Wall};
 use crate::engine::pod::kill::TerminationSource;
 use crate::engine::pod::status::Cause;
-use crate::engine::pod::worker::Outdated;
+use crate::engine::pod::worker::{Earlier, Outdated};
 use crate::engine::record_error::{self, RecordError};
 use k8s_openapi::api::core::v1 as core;
 use serde::{Deserialize as _, Serialize};
@@ -54,6 +54,8 @@ pub struct Record {
     pub begun_ephemeral: BTreeSet<String>,
     /// C2: the containers that are replaced because of their image.
     pub replaced: BTreeSet<ContainerId>,
+    /// C5: the containers before a shutdown.
+    pub earlier: Earlier,
     /// The terminal status that the pod showed (W7).
     pub terminal: Option<core::PodStatus>,
     /// Containers whose preStop hook has started (W4: it runs once).
@@ -172,6 +174,9 @@ pub fn write(record: &Record) -> String {
     if !record.devices.is_empty() {
         value["devices"] = json!(record.devices);
     }
+    if !record.earlier.is_empty() {
+        value["earlier"] = json!(record.earlier);
+    }
     if !record.begun_ephemeral.is_empty() {
         value["begunEphemeral"] = json!(record.begun_ephemeral);
     }
@@ -253,6 +258,8 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
     let resizing = resizing.map_err(|e| Invalid { field: "resizing", why: e.to_string() })?;
     let devices = value.get_mut("devices").map(Value::take).map(serde_json::from_value).transpose();
     let devices = devices.map_err(|e| Invalid { field: "devices", why: e.to_string() })?.unwrap_or_default();
+    let earlier = value.get_mut("earlier").map(Value::take).map(serde_json::from_value).transpose();
+    let earlier = earlier.map_err(|e| Invalid { field: "earlier", why: e.to_string() })?.unwrap_or_default();
     let object = value.get_mut("pod").map(Value::take).ok_or(Missing("pod"))?;
     let mut object = crate::api::document::pod_from_value(&object).map_err(RecordError::NotAPod)?;
     let terminal = object.status.take();
@@ -284,6 +291,7 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
         devices,
         begun_ephemeral,
         replaced,
+        earlier,
         terminal,
         pre_stopped,
     })
@@ -304,6 +312,13 @@ mod tests {
         Rc::new(document::read(text.as_bytes(), "/m/a.yaml", context).0.remove(0))
     }
 
+    /// The status of a pod whose container has ended.
+    fn ended() -> core::PodStatus {
+        let ended = serde_json::json!({ "containerStatuses": [{ "name": "m", "image": "i:1", "imageID": "", "ready": false,
+            "restartCount": 4, "state": { "terminated": { "exitCode": 143 } } }] });
+        serde_json::from_value(ended).unwrap()
+    }
+
     fn plain(pod: &Rc<Pod>) -> Record {
         Record {
             pod: pod.clone(),
@@ -322,6 +337,7 @@ mod tests {
             devices: PodDevices::default(),
             begun_ephemeral: BTreeSet::new(),
             replaced: BTreeSet::new(),
+            earlier: Earlier::default(),
             terminal: None,
             pre_stopped: BTreeSet::new(),
         }
@@ -343,6 +359,7 @@ mod tests {
             pod: Rc::new(pod.with_ephemeral(serde_json::from_value(list).unwrap())),
             begun_ephemeral: ["d".to_owned()].into(),
             replaced: ["c2".into()].into(),
+            earlier: Earlier::of(&ended()),
             kept: Some(Kept { boot_id: "b1".into(), boot: Boot(7), wall: Wall(8) }),
             active: Duration::from_millis(1500),
             waiting: true,

@@ -10,7 +10,7 @@ use crate::api::reason::Reason;
 use crate::api::time::Wall;
 use crate::engine::pod::kill::TerminationSource;
 use crate::engine::pod::plan;
-use crate::engine::pod::worker::Resize;
+use crate::engine::pod::worker::{Earlier, Resize};
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Serialize;
@@ -62,6 +62,8 @@ pub struct View<'a> {
     pub begun_ephemeral: &'a BTreeSet<String>,
     /// C2: containers that are replaced because of their image.
     pub replaced: &'a BTreeSet<ContainerId>,
+    /// C5: the containers before a shutdown.
+    pub earlier: &'a Earlier,
     /// The in-place resize of the pod.
     pub resize: &'a Resize,
     /// No container runs or can still start, so the status may show a terminal phase (W3).
@@ -216,7 +218,8 @@ fn container(view: &View<'_>, spec: &core::Container, main: bool) -> core::Conta
     let Some(newest) = plan::newest(view.facts, &spec.name) else {
         // W10: a container that was never attempted is waiting, also after the end of the pod. One that
         // ran and is gone has ended.
-        match end_before(view.previous, &spec.name) {
+        status.restart_count = i32::try_from(view.earlier.restarts(&spec.name)).unwrap_or(i32::MAX);
+        match end_before(view.previous, &spec.name).or_else(|| view.earlier.end(&spec.name)) {
             Some(end) if view.over => status.state = Some(end),
             end => {
                 status.state = Some(waiting_state(creating()));
@@ -240,7 +243,8 @@ fn container(view: &View<'_>, spec: &core::Container, main: bool) -> core::Conta
         .iter()
         .filter(|c| c.name == newest.name && c.id != newest.id && c.state == ContainerState::Exited)
         .max_by_key(|c| (c.attempt, c.created_at));
-    let last = before.map(|c| terminated(view, c));
+    let earlier = || view.earlier.end(&spec.name).filter(|_| newest.attempt == view.earlier.first_free(&spec.name));
+    let last = before.map(|c| terminated(view, c)).or_else(earlier);
     if let Some(why) = starting {
         status.state = Some(waiting_state(why));
         status.last_state = Some(last.unwrap_or_default());
@@ -291,9 +295,13 @@ fn container(view: &View<'_>, spec: &core::Container, main: bool) -> core::Conta
 /// The end of a container that the previous status shows and that is gone from the runtime; None if the container never ran.
 fn end_before(previous: &core::PodStatus, name: &str) -> Option<core::ContainerState> {
     let all = [&previous.init_container_statuses, &previous.container_statuses, &previous.ephemeral_container_statuses];
-    let before = all.into_iter().flatten().flatten().find(|c| c.name == name)?;
-    let ended = [&before.state, &before.last_state].into_iter().flatten().find(|s| s.terminated.is_some());
-    let runs = before.state.as_ref().is_some_and(|s| s.running.is_some());
+    last_end(all.into_iter().flatten().flatten().find(|c| c.name == name)?)
+}
+
+/// The end of the last container that this status shows, if the container is gone; None if it never ran.
+pub fn last_end(shown: &core::ContainerStatus) -> Option<core::ContainerState> {
+    let ended = [&shown.state, &shown.last_state].into_iter().flatten().find(|s| s.terminated.is_some());
+    let runs = shown.state.as_ref().is_some_and(|s| s.running.is_some());
     if runs { Some(lost()) } else { ended.cloned() }
 }
 

@@ -76,10 +76,10 @@ impl World {
             let what = format!("{} was {} and is {}", uid(now), old["phase"], new["phase"]);
             self.checks.fail("C2: a pod that has ended stays so", what);
         }
-        // Containers that another program removed do not count any more, a pod that was stopped for a shutdown starts from the
-        // beginning (C5), and a pod without its record has only the containers that are left.
+        // Containers that another program removed do not count any more, and a pod without its record has only the containers
+        // that are left.
         let is_unrecorded = self.checks.lost_records.contains(&uid(now)) || self.disk.was_full;
-        if self.checks.tampered || !self.config.shutdown.is_off() || is_unrecorded {
+        if self.checks.tampered || is_unrecorded {
             return;
         }
         for field in ["containerStatuses", "initContainerStatuses"] {

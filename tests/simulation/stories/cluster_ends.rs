@@ -157,6 +157,39 @@ fn c5_a_pod_runs_after_a_shutdown_without_the_server_although_the_start_is_kille
 }
 
 #[test]
+fn c5_restart_counts_ends_and_the_start_time_continue_after_a_shutdown() {
+    let of = |w: &World| {
+        let status = &w.api.pod("web").expect("the pod")["status"];
+        let container = &status["containerStatuses"][0];
+        let ended = container["lastState"]["terminated"].is_object();
+        (container["restartCount"].as_u64(), ended, status["startTime"].clone(), status["phase"].clone())
+    };
+    for kill_at in [None, Some(0), Some(3), Some(6), Some(9), Some(12), Some(15), Some(20), Some(30)] {
+        let mut w = with_graceful_shutdown();
+        w.life("web/main", &[Life::exits(1, Duration::from_secs(3)), Life::FOREVER]);
+        w.api_pod("web", "uid-1", ONE);
+        w.run(60);
+        let first = of(&w);
+        assert_eq!((first.0, first.1), (Some(1), true), "{}", w.trace());
+        for boot in 1..3 {
+            w.power_off();
+            w.run(5);
+            w.api_away(true);
+            w.reboot(0);
+            if let Some(effects) = kill_at {
+                w.kill_after(effects, 0);
+            }
+            w.run(60);
+            w.api_away(false);
+            w.run(30);
+            let expected = (Some(1 + boot), true, first.2.clone(), first.3.clone());
+            assert_eq!(of(&w), expected, "{kill_at:?}: {}", w.trace());
+        }
+        w.assert_well();
+    }
+}
+
+#[test]
 fn c5_a_rejected_pod_is_not_retried() {
     let mut w = member();
     w.api_pod("web", "uid-1", &format!("nodeSelector: {{pool: none}}, {ONE}"));

@@ -314,6 +314,7 @@ impl Worker {
             devices: self.devices.clone(),
             begun_ephemeral: self.begun_ephemeral.clone(),
             replaced: self.replacing.containers().clone(),
+            earlier: self.earlier.clone(),
             termination,
             terminal,
         });

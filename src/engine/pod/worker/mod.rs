@@ -21,6 +21,7 @@ mod container_start;
 mod deadline;
 mod demand;
 mod devices;
+mod earlier;
 mod ephemeral;
 mod hooks;
 mod in_place;
@@ -65,6 +66,7 @@ use container_backoff::ContainerBackoffs;
 use container_start::Failures;
 use deadline::ActiveDeadline;
 use demand::Demand;
+pub use earlier::Earlier;
 use k8s_openapi::api::core::v1 as core;
 use measure::Measured;
 use ops::{ActiveOp, Operations};
@@ -152,6 +154,8 @@ pub struct Worker {
     /// W29: the ephemeral containers that were started.
     begun_ephemeral: BTreeSet<String>,
     replacing: Replacing,
+    /// C5: for the record.
+    earlier: Earlier,
     sharing: Sharing,
     /// The retry of a failed removal of containers, sandboxes, directories or the record.
     cleanup: Retry,
@@ -182,6 +186,11 @@ impl Worker {
         self.bound |= previous.bound;
         // E5: the number of evictions counts across restarts of the pod.
         self.evicted.clone_from(&previous.evicted);
+        // C5: for the API server, the pod continues.
+        if self.is_from_api_server() {
+            self.start_time = previous.start_time;
+            self.earlier = Earlier::of(&previous.status);
+        }
     }
 
     /// A worker for a pod of a previous run (W25). It continues the termination if one was in progress (W4, W7).
@@ -205,6 +214,7 @@ impl Worker {
         worker.devices = record.devices;
         worker.begun_ephemeral = record.begun_ephemeral;
         worker.replacing = Replacing::resumed(record.replaced);
+        worker.earlier = record.earlier;
         worker.stops = Stops::with_pre_stopped(record.pre_stopped);
         if let Some(cause) = record.rejected {
             worker.admission = Admission::Rejected(cause);
@@ -287,6 +297,7 @@ impl Worker {
             devices: PodDevices::default(),
             begun_ephemeral: BTreeSet::new(),
             replacing: Replacing::default(),
+            earlier: Earlier::default(),
             sharing: Sharing::default(),
             cleanup: Retry::default(),
             measured: Measured::new(now.boot),
@@ -497,6 +508,7 @@ impl Worker {
             waits: self.waits_for_strangers(entry),
             begun_ephemeral: &self.begun_ephemeral,
             replaced: self.replacing.containers(),
+            earlier: &self.earlier,
             resize: &self.resize,
             over,
             runtime: ctx.runtime_name,

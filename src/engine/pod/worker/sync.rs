@@ -71,7 +71,7 @@ impl Worker {
             facts: entry.facts(),
             first_attempt: self.sandbox.first_attempt,
             strangers: entry.strangers(),
-            first_free: &|name| self.failures.first_free(name),
+            first_free: &|name| self.failures.first_free(name).max(self.earlier.first_free(name)),
             held: &|name| self.backoffs.holds(name, now),
             stopped: &|id| self.sandbox.is_stopped(id),
             in_doubt: entry.in_doubt(now),

@@ -1,0 +1,47 @@
+//! C5: a pod of the API server runs again after a shutdown, under the same UID. Its containers of before are gone from the runtime; their
+//! restart counts continue, and their ends are the last ones.
+
+use crate::engine::pod::status;
+use k8s_openapi::api::core::v1 as core;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The containers of before that have run, by name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Earlier(BTreeMap<String, Container>);
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Container {
+    restarts: u32,
+    end: core::ContainerState,
+}
+
+impl Earlier {
+    /// Those that this status shows. (A pod that starts again has no ephemeral containers, W29.)
+    pub fn of(status: &core::PodStatus) -> Earlier {
+        let all = [&status.init_container_statuses, &status.container_statuses].into_iter().flatten().flatten();
+        let container = |shown: &core::ContainerStatus| {
+            let restarts = u32::try_from(shown.restart_count).unwrap_or_default();
+            Some((shown.name.clone(), Container { restarts, end: status::last_end(shown)? }))
+        };
+        Earlier(all.filter_map(container).collect())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn restarts(&self, name: &str) -> u32 {
+        self.0.get(name).map_or(0, |container| container.restarts)
+    }
+
+    /// The attempt number of the first container of that name after these.
+    pub fn first_free(&self, name: &str) -> u32 {
+        self.0.get(name).map_or(0, |container| container.restarts.saturating_add(1))
+    }
+
+    pub fn end(&self, name: &str) -> Option<core::ContainerState> {
+        self.0.get(name).map(|container| container.end.clone())
+    }
+}
