@@ -29,6 +29,7 @@ use crate::engine::handler::Handler;
 use crate::engine::op::{Code, OpError, OpId};
 use crate::engine::pod::kill::KillId;
 use crate::event_loop::{Class, Finished, Helpers, JobError, JobId};
+use crate::net::addresses::addresses;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -207,6 +208,11 @@ impl Agent {
             Effect::UnwatchLog { id } => self.log_writes.unwatch(&id),
             Effect::Hook { op, call, timeout } => self.start_handler(op, Handler::Hook(call), timeout, now),
             Effect::Probe { op, call, timeout } => self.start_handler(op, Handler::Probe(call), timeout, now),
+            Effect::ReadAddresses => self.events.push_back(Event::Addresses(addresses())),
+            Effect::AddressesChanged => {
+                log::info!("node addresses={}", self.engine.addresses().join(","));
+                self.check_node_server(now);
+            }
             Effect::AnswerRegistration { id, result } => self.answer_registration(id, result),
             Effect::WatchDevices { resource, endpoint } => self.watch_devices(&resource, &endpoint, now),
             Effect::Device { op, call, timeout } => self.call_device_plugin(op, call, timeout, now),

@@ -68,7 +68,7 @@ impl Agent {
                 stored.ok_or_else(|| "the kubeconfig contains no certificate".to_owned())
             }
             Changed::Serving(Ok(stored)) => {
-                self.serving_certificate_stored(now);
+                self.check_node_server(now);
                 Ok(Answer::Certificate(stored))
             }
             Changed::Client(Err(why)) | Changed::Serving(Err(why)) => Err(why),

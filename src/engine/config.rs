@@ -1,6 +1,6 @@
 //! The engine's settings. `Event::Configure` replaces them; `owner`, `boot_id`, `started` and `seed` are fixed at the start.
 
-use crate::api::cluster::node::{Address, NodeInfo, Taint};
+use crate::api::cluster::node::{NodeInfo, Taint};
 use crate::api::credential_provider::Provider;
 use crate::api::node_facts::NodeFacts;
 use crate::api::resources::{CPU, MEMORY, PODS, Resources};
@@ -64,7 +64,7 @@ pub struct EngineConfig {
 /// The settings of a member of a cluster. They are fixed at the start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ClusterConfig {
-    /// The addresses of this node for the API server, the preferred one first.
+    /// The addresses of this machine at the start or the reload, the preferred one first. `cluster::addresses` has the later ones.
     pub addresses: Vec<String>,
     /// Only a new node gets these two.
     pub taints: Vec<Taint>,
@@ -78,15 +78,6 @@ pub struct ClusterConfig {
     /// The form of Secrets and tokens on the disk. A change has no effect before the next start.
     pub sealing: sealing::Settings,
     pub serving: ServingIssuer,
-}
-
-impl ClusterConfig {
-    /// The addresses in the status of the node.
-    pub fn reported_addresses(&self, node: &str) -> Vec<Address> {
-        let of = |kind: &str, address: &str| Address { kind: kind.to_owned(), address: address.to_owned() };
-        let internal = self.addresses.iter().map(|ip| of("InternalIP", ip));
-        internal.chain([of("Hostname", node)]).collect()
-    }
 }
 
 /// The issuer of the certificate of the node's server.

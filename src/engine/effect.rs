@@ -84,6 +84,10 @@ pub enum Effect {
     Api { op: OpId, request: ApiRequest, timeout: Option<Duration> },
     /// Work on the files of the node's certificates (C7).
     Identity { op: OpId, call: IdentityCall },
+    /// Read the addresses of this machine. `Event::Addresses` answers it once.
+    ReadAddresses,
+    /// `Engine::addresses` has changed. The node's server issues its own certificate again.
+    AddressesChanged,
     /// S4: close the inhibitor lock, if Wherry holds one. A `StoreLock` has to follow: systemd's copy counts too.
     ReleaseLock,
     /// S7: make systemd's descriptor store contain exactly the lock that Wherry holds.

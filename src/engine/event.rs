@@ -91,6 +91,9 @@ pub enum Event {
     NodeServer {
         port: u16,
     },
+    /// The answer to `ReadAddresses`: the addresses from which this machine reaches other networks, the preferred one first. Empty:
+    /// it has no route at the moment.
+    Addresses(Vec<String>),
     /// The answer to `Watch`. If the watch failed, relists cover the process.
     Watched {
         uid: Uid,

@@ -10,6 +10,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod addresses;
 mod controllers;
 mod credentials;
 mod join;

@@ -45,6 +45,7 @@ use crate::config::Config;
 use crate::engine::control::{Request, RequestId};
 use crate::engine::event::Event;
 use crate::event_loop::Class;
+use crate::net::addresses::addresses;
 use crate::net::tls::server::Acceptor;
 use access::Access;
 use encoded::EncodedChanges;
@@ -178,7 +179,7 @@ impl Agent {
         if let KubeState::Waiting(_) = self.kube {
             self.kube = KubeState::Preparing;
         }
-        let names = names(&self.config.node_name, self.config.kubectl_address);
+        let names = names(&self.config.node_name, self.config.kubectl_address, &addresses());
         let (root, node) = (self.config.root_dir.clone(), self.config.node_name.clone());
         let deadline = now.boot + PREPARE_TIMEOUT;
         let work = move || super::effects::Work::Kube(KubeWork::Prepared(prepare(&root, &node, &names)));
@@ -232,7 +233,7 @@ impl Agent {
             objects: Objects::new(run),
             access: Access::new(crate::adapters::pki::directory(&self.config.root_dir), certificate),
             machine,
-            names: names(&self.config.node_name, self.config.kubectl_address),
+            names: names(&self.config.node_name, self.config.kubectl_address, &addresses()),
             waiting: WaitingRequests::default(),
             pending: BTreeMap::new(),
             writes: Writes::default(),
@@ -286,8 +287,8 @@ impl Agent {
     }
 }
 
-/// The names and addresses of a server that listens on `address`, for its certificate.
-fn names(node: &str, address: IpAddr) -> Names {
-    let all: Vec<IpAddr> = crate::net::addresses::addresses().iter().filter_map(|a| a.parse().ok()).collect();
+/// The names and addresses of a server that listens on `address`, for its certificate. `of_node`: the addresses of the node.
+fn names(node: &str, address: IpAddr, of_node: &[String]) -> Names {
+    let all: Vec<IpAddr> = of_node.iter().filter_map(|a| a.parse().ok()).collect();
     Names::new(node, if address.is_unspecified() { all } else { vec![address] })
 }

@@ -2,8 +2,9 @@
 
 use super::certificate::Certificate;
 use crate::api::cluster::certificate::{Purpose, ServingNames};
+use crate::api::cluster::node::Address;
 use crate::api::cluster::requests::Signer;
-use crate::engine::config::{ClusterConfig, ServingIssuer};
+use crate::engine::config::ServingIssuer;
 use serde::Serialize;
 use std::iter;
 
@@ -16,10 +17,11 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    pub fn new(node: &str, config: &ClusterConfig) -> Certificates {
-        let serving = match config.serving {
+    /// `addresses`: those in the status of the node.
+    pub fn new(issuer: ServingIssuer, addresses: &[Address]) -> Certificates {
+        let serving = match issuer {
             ServingIssuer::Node => None,
-            ServingIssuer::Cluster => Some(ServingNames::of(&config.reported_addresses(node))),
+            ServingIssuer::Cluster => Some(ServingNames::of(addresses)),
         };
         Certificates {
             client: Certificate::new(Purpose::Client),
@@ -27,10 +29,10 @@ impl Certificates {
         }
     }
 
-    /// A reload of the configuration reads the addresses of the node again. The issuer needs a restart.
-    pub fn configure(&mut self, node: &str, config: &ClusterConfig) {
+    /// The status of the node has these addresses from now on.
+    pub fn addresses_changed(&mut self, addresses: &[Address]) {
         if let Some(serving) = &mut self.serving {
-            serving.want(Purpose::Serving(ServingNames::of(&config.reported_addresses(node))));
+            serving.want(Purpose::Serving(ServingNames::of(addresses)));
         }
     }
 

@@ -62,10 +62,10 @@ impl Lease {
         }
     }
 
-    /// `node_uid`: the owner of the lease.
-    pub fn step(&mut self, node: &str, node_uid: &str, step: &mut Step<'_>) {
+    /// `node_uid`: the owner of the lease. Returns whether a renewal, or the creation, has begun.
+    pub fn step(&mut self, node: &str, node_uid: &str, step: &mut Step<'_>) -> bool {
         if self.next().is_none_or(|at| at > step.now) {
-            return;
+            return false;
         }
         self.state = match self.state {
             State::Missing => {
@@ -78,6 +78,7 @@ impl Lease {
                 if matches!(before, State::Unknown) { State::First(op) } else { State::Renewing(op) }
             }
         };
+        true
     }
 
     /// None: the operation is not one of the lease.

@@ -1,5 +1,6 @@
 //! The node as a member of a cluster: owns the machines of this directory, and passes each answer to its machine.
 
+use super::addresses::Addresses;
 use super::backoff::{Backoff, CONNECTION};
 use super::certificate::Certificate;
 use super::certificates::Certificates;
@@ -72,6 +73,7 @@ pub struct Member {
     node: Node,
     pub own: OwnNode,
     lease: Lease,
+    pub addresses: Addresses,
     pub certificates: Certificates,
     pub sealing: Sealing,
     pub pods: Pods,
@@ -126,12 +128,15 @@ enum Server {
 
 impl Member {
     pub fn new(node: &str, config: &ClusterConfig) -> Member {
+        let addresses = Addresses::new(config.addresses.clone());
+        let certificates = Certificates::new(config.serving, &addresses.reported(node));
         Member {
             server: Server::Answers,
             node: Node::default(),
             own: OwnNode::new(node),
             lease: Lease::default(),
-            certificates: Certificates::new(node, config),
+            addresses,
+            certificates,
             sealing: Sealing::new(config.sealing.clone()),
             pods: Pods::new(node),
             data: Data::default(),
@@ -160,6 +165,16 @@ impl Member {
     pub fn wants_report(&self, now: Boot) -> bool {
         let is_reported = self.reported.as_ref() == Some(&self.health);
         !self.node.is_busy() && (!is_reported || self.node.next().is_some_and(|at| at <= now))
+    }
+
+    /// The machine has these addresses. Returns whether other ones are reported from now on.
+    pub fn addresses_found(&mut self, node: &str, found: Vec<String>) -> bool {
+        let have_changed = self.addresses.found(found);
+        if have_changed {
+            self.certificates.addresses_changed(&self.addresses.reported(node));
+            self.reported = None;
+        }
+        have_changed
     }
 
     /// An event for the server.
@@ -210,8 +225,13 @@ impl Member {
             self.node.step(report, step);
         }
         let Some(uid) = self.node.uid() else { return };
-        self.lease.step(name, uid, step);
-        self.certificates.iter_mut().for_each(|certificate| certificate.step(step));
+        if self.lease.step(name, uid, step) {
+            self.addresses.read_with_lease(step);
+        }
+        // A person has to approve each request for a serving certificate, so none is made for old addresses.
+        if !self.addresses.are_being_read() {
+            self.certificates.iter_mut().for_each(|certificate| certificate.step(step));
+        }
         self.own.reflector.step(step);
         self.pods.reflector.step(step);
         if self.rival.is_known() {
@@ -234,7 +254,7 @@ impl Member {
             Server::Answers => [
                 self.node.next(),
                 self.lease.next(),
-                self.certificates.iter().filter_map(Certificate::next).min(),
+                self.next_of_certificates(),
                 self.own.next(),
                 self.pods.reflector.next(),
                 self.data.next(),
@@ -254,6 +274,12 @@ impl Member {
             self.armed = at;
             outbox.push(Effect::Timer { key: TimerKey::Cluster, at });
         }
+    }
+
+    fn next_of_certificates(&self) -> Option<Boot> {
+        // The event with the addresses causes a step.
+        let certificates = self.certificates.iter().filter(|_| !self.addresses.are_being_read());
+        certificates.filter_map(Certificate::next).min()
     }
 
     /// The timer has fired.
@@ -492,6 +518,7 @@ impl Member {
         self.server = Server::Answers;
         self.reported = None;
         self.lease.hurry();
+        self.addresses.read(step.now, step.outbox);
         self.certificates.iter_mut().for_each(Certificate::hurry);
         self.own.reflector.hurry();
         self.pods.reflector.hurry();

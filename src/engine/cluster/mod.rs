@@ -5,6 +5,7 @@
 //! changes: the pods run on.
 
 pub mod access;
+pub mod addresses;
 pub mod backoff;
 pub mod cache;
 pub mod certificate;

@@ -21,7 +21,6 @@ use crate::engine::cluster::certificates::Certificates;
 use crate::engine::cluster::member::{Health, Member};
 use crate::engine::cluster::pods::{Bound, Seen};
 use crate::engine::cluster::reflector::Step;
-use crate::engine::config::EngineConfig;
 use crate::engine::context::Owner;
 use crate::engine::effect::{Effect, Notice, RecordChange, Severity};
 use crate::engine::event::{Answer, ApiEvent};
@@ -116,6 +115,25 @@ impl Engine {
         self.cluster.member().map(|member| &member.certificates)
     }
 
+    /// The addresses of the node of a cluster, the preferred one first.
+    pub fn addresses(&self) -> &[String] {
+        self.cluster.member().map_or(&[], |member| member.addresses.known())
+    }
+
+    /// The machine has these addresses. Every status that contains them is reported again.
+    pub(super) fn addresses_found(&mut self, found: Vec<String>) {
+        let Engine { cluster, config, workers, outbox, .. } = self;
+        let have_changed = cluster.member_mut().is_some_and(|member| member.addresses_found(&config.node.name, found));
+        if !have_changed {
+            return;
+        }
+        outbox.push(Effect::AddressesChanged);
+        // A pod that has ended had the old ones.
+        for worker in workers.values().filter(|worker| worker.is_shown() && !has_ended(worker)) {
+            outbox.push(Effect::Publish { uid: worker.uid.clone(), name: worker.name.clone() });
+        }
+    }
+
     /// The files of a certificate of the node were changed (C7).
     pub(super) fn identity_done(&mut self, op: OpId, result: &Result<Answer, OpError>) {
         self.with_member(|member, step| member.certificates.iter_mut().any(|c| c.done(op, result, step)));
@@ -196,10 +214,9 @@ impl Engine {
 
     /// The worker of a deleted pod is forgotten: nothing of the pod is left.
     pub(super) fn deleted_pod_is_gone(&mut self, worker: &Worker) {
-        let Engine { cluster, config, .. } = self;
-        let Some(member) = cluster.member_mut() else { return };
+        let Some(member) = self.cluster.member_mut() else { return };
         if let Some(bound) = member.pods.get(&worker.uid).filter(|bound| bound.deletion.is_some()) {
-            let last = complete(worker, Some(bound), config);
+            let last = complete(worker, Some(bound), member.addresses.known());
             member.reports.ended(&worker.uid, &worker.name, Some(last));
         }
     }
@@ -235,9 +252,10 @@ impl Engine {
                 Effect::Publish { uid, name } => {
                     let worker = workers.get(uid).filter(|w| w.is_shown() && !w.keeps_its_phase());
                     if let Some(worker) = worker.filter(|worker| !worker.is_from_api_server()) {
-                        member.publish_mirror(uid, complete(worker, None, config));
+                        let status = complete(worker, None, member.addresses.known());
+                        member.publish_mirror(uid, status);
                     } else if let Some(worker) = worker {
-                        let status = complete(worker, member.pods.get(uid), config);
+                        let status = complete(worker, member.pods.get(uid), member.addresses.known());
                         member.publish(uid, name, status);
                     }
                 }
@@ -266,8 +284,8 @@ impl Engine {
     /// Pods that have ended at the server, and not here: the record of their end was lost, or another program has ended them.
     pub(super) fn end_as_at_server(&mut self) {
         let Some(member) = self.cluster.member() else { return };
-        let ended = |worker: &Worker| matches!(worker.status.phase.as_deref(), Some("Succeeded" | "Failed"));
-        let here = |uid: &&Uid| self.workers.get(*uid).is_some_and(|worker| !ended(worker) || worker.is_held_back());
+        let here =
+            |uid: &&Uid| self.workers.get(*uid).is_some_and(|worker| !has_ended(worker) || worker.is_held_back());
         let ended_there = member.pods.iter().filter(|(_, bound)| bound.ended).map(|(uid, _)| uid);
         for uid in ended_there.filter(here).cloned().collect::<Vec<_>>() {
             self.with_worker(&uid, |worker, entry, ctx| worker.end_as_at_server(entry, ctx));
@@ -335,7 +353,7 @@ impl Engine {
         let Health { runtime, why_not, pressures, port } =
             self.cluster.member().map(|member| member.health.clone()).unwrap_or_default();
         let pressure = |of, condition| Condition::pressure(of, pressures.contains(&condition));
-        let addresses = cluster.reported_addresses(&node.name);
+        let addresses = self.cluster.member().map(|member| member.addresses.reported(&node.name)).unwrap_or_default();
         let info = NodeInfo { container_runtime_version: runtime, ..cluster.info };
         NodeReport {
             name: node.name.clone(),
@@ -378,9 +396,12 @@ fn status_of(rejection: &Rejection) -> core::PodStatus {
     status::rejected(&Cause { reason, message, by: None })
 }
 
-/// The status for the API server.
-fn complete(worker: &Worker, bound: Option<&Bound>, config: &EngineConfig) -> core::PodStatus {
-    let addresses = config.cluster.as_ref().map(|cluster| cluster.addresses.as_slice()).unwrap_or_default();
+fn has_ended(worker: &Worker) -> bool {
+    matches!(worker.status.phase.as_deref(), Some("Succeeded" | "Failed"))
+}
+
+/// The status for the API server. `addresses`: of the node.
+fn complete(worker: &Worker, bound: Option<&Bound>, addresses: &[String]) -> core::PodStatus {
     let host_network = worker.pod.as_ref().is_some_and(|pod| pod.host_network());
     let mut status = worker.status.clone();
     let generation = bound.and_then(|bound| bound.generation);

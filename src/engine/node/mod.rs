@@ -142,12 +142,11 @@ impl Engine {
         if self.config.credential_providers != config.credential_providers {
             self.provider_cache.clear();
         }
-        if let (Some(member), Some(cluster)) = (self.cluster.member_mut(), &config.cluster) {
-            member.certificates.configure(&config.node.name, cluster);
-        }
+        let addresses = config.cluster.as_ref().map(|cluster| cluster.addresses.clone()).unwrap_or_default();
         let old = std::mem::take(&mut self.config);
         self.config =
             EngineConfig { owner: old.owner, seed: old.seed, boot_id: old.boot_id, started: old.started, ..config };
+        self.addresses_found(addresses);
     }
 
     /// Handles an event. The effects are in the order in which they have to start.
@@ -191,6 +190,7 @@ impl Engine {
             }
             Event::Api(event) => self.api_event(event),
             Event::NodeServer { port } => self.node_server_listens(port),
+            Event::Addresses(found) => self.addresses_found(found),
             Event::Watched { uid, id, ok } => self.pleg.watch_answered(&uid, &id, ok, now.boot),
             Event::Ended { uid, id } => self.process_ended(&uid, &id),
             Event::Done { op, result } => self.operation_ended(op, result),

@@ -16,6 +16,8 @@ const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 const SETTINGS: &str = "settings";
 /// The Secret that some of the pods need, and its values in base64.
 const PASSWORD: &str = "password";
+/// The addresses of the machine: none, one, or both families.
+const ADDRESSES: [&[&str]; 4] = [&[], &["10.0.0.7"], &["10.0.0.8"], &["10.0.0.8", "fd00::8"]];
 const VALUES: [&str; 3] = ["b25l", "dHdv", "dGhyZWU="];
 /// The own grace period of most pods of the pool, and others (s).
 const GRACES: [u64; 5] = [1, 3, 5, 10, 30];
@@ -57,6 +59,10 @@ pub enum Change {
         seconds: u64,
     },
     DeleteNode,
+    /// The machine gets other addresses, or loses its route.
+    Addresses {
+        pick: u64,
+    },
     /// Another program changes the node's status.
     Unknown,
     DeleteMirror {
@@ -120,6 +126,7 @@ impl Change {
             32 | 33 => Change::Password { value: (below(d, 3) > 0).then(|| below(d, 3)) },
             34..=37 => Change::Image { pick: d.draw(), container: d.draw(), other: below(d, 2) == 0 },
             38 if below(d, 4) == 0 => Change::Deadline { pick: d.draw(), seconds: 5 + below(d, 35) },
+            39 => Change::Addresses { pick: d.draw() },
             _ => Change::Lag { ms: ms(d) },
         }
     }
@@ -190,6 +197,10 @@ impl World {
                 if self.api.node().is_some() {
                     self.api_remove("/api/v1/nodes", "lab");
                 }
+            }
+            Change::Addresses { pick } => {
+                let addresses = ADDRESSES[(pick % ADDRESSES.len() as u64) as usize];
+                self.has_addresses(addresses);
             }
             Change::Unknown => {
                 if let Some(mut node) = self.api.node().cloned() {

@@ -52,7 +52,15 @@ pub fn agrees(w: &World) -> Judged {
         unless(bound, "C2: a pod that is gone ends", || format!("{uid} is here"))?;
     }
     mirrors_agree(w)?;
-    unless(w.api.node().is_some(), "C1: the node exists", String::new)
+    let node = w.api.node().cloned().unwrap_or_default();
+    unless(!node.is_null(), "C1: the node exists", String::new)?;
+    // Without a route, the node has the addresses of before.
+    let addresses = &w.config.cluster.as_ref().map(|cluster| cluster.addresses.clone()).unwrap_or_default();
+    let at_server = node["status"]["addresses"].as_array().into_iter().flatten();
+    let at_server: Vec<&str> = at_server.map(|one| text(&one["address"])).filter(|address| *address != "lab").collect();
+    unless(addresses.is_empty() || at_server == *addresses, "C1: the node has its addresses", || {
+        format!("{at_server:?} at the server, and {addresses:?} here")
+    })
 }
 
 /// C2: what runs has the images of the server. An ordinary init container keeps the one with which it began.

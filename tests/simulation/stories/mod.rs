@@ -6,6 +6,7 @@ mod adoption;
 mod certificates;
 mod classes;
 pub mod cluster;
+mod cluster_addresses;
 mod cluster_diary;
 mod cluster_ends;
 mod cluster_in_place;

@@ -122,6 +122,8 @@ impl World {
             Effect::CountProcesses { op, pods } => self.count_processes(op, &pods),
             Effect::MeasurePods { op, pods, .. } => self.measure_pods(op, &pods),
             Effect::WatchMemoryPressure(wanted) => self.watch_memory(wanted),
+            Effect::ReadAddresses => self.read_addresses(),
+            Effect::AddressesChanged => self.host.addresses_used += 1,
             Effect::AnswerRegistration { result, .. } => self.devices.answers.push(result),
             Effect::WatchDevices { resource, .. } => self.watch_devices(resource),
             Effect::Device { op, call, timeout } => self.device_call(op, call, timeout),

@@ -38,6 +38,10 @@ pub struct Host {
     pub measured: u64,
     /// The available memory that the last measurement showed.
     pub shown: u64,
+    /// When the addresses of the machine were read. (They are those of `World::config`, as at a start.)
+    pub address_reads: Vec<u64>,
+    /// How often the node's server was told to issue its certificate for other addresses.
+    pub addresses_used: usize,
 }
 
 impl Default for Host {
@@ -54,6 +58,8 @@ impl Default for Host {
             watched: false,
             measured: 0,
             shown: CAPACITY,
+            address_reads: Vec::new(),
+            addresses_used: 0,
         }
     }
 }
@@ -154,6 +160,20 @@ impl World {
         if for_memory && priority::of(pod.spec()) >= CRITICAL {
             self.checks.fail("E4: a critical pod stays", format!("{} is evicted", pod.uid));
         }
+    }
+
+    /// The machine of a member of a cluster has these addresses from now on.
+    pub fn has_addresses(&mut self, addresses: &[&str]) {
+        if let Some(cluster) = &mut self.config.cluster {
+            cluster.addresses = addresses.iter().map(|address| (*address).to_owned()).collect();
+        }
+    }
+
+    pub(super) fn read_addresses(&mut self) {
+        let found = self.config.cluster.as_ref().map(|cluster| cluster.addresses.clone()).unwrap_or_default();
+        self.note(|| format!("  < ReadAddresses {found:?}"));
+        self.host.address_reads.push(self.clock.now);
+        self.event_in(MS / 10, Event::Addresses(found));
     }
 
     pub(super) fn watch_memory(&mut self, wanted: bool) {

@@ -41,7 +41,8 @@ fn request_name(purpose: &Purpose, key: u64) -> String {
         Purpose::Serving(names) => {
             let dns = names.dns.iter().cloned();
             let all: Vec<String> = dns.chain(names.addresses.iter().map(ToString::to_string)).collect();
-            format!("serving-csr-{key}-{}", all.join("-"))
+            // A colon would be escaped in the path of a request.
+            format!("serving-csr-{key}-{}", all.join("-").replace(':', "-"))
         }
     }
 }

@@ -54,7 +54,7 @@ pub(in crate::agent) struct NodeServer {
 enum Check {
     Due(Boot),
     Running,
-    /// The serving certificate was replaced meanwhile, so the result does not count.
+    /// The serving certificate or the addresses were replaced meanwhile, so the result does not count.
     Outdated,
 }
 
@@ -130,7 +130,7 @@ impl Agent {
 
     fn prepare_node_server(&mut self, now: Now) {
         let own = self.node_server.get().and_then(|server| server.own.clone());
-        let Some(inputs) = Inputs::new(&self.config, own) else { return };
+        let Some(inputs) = Inputs::new(&self.config, self.engine.addresses(), own) else { return };
         let (deadline, path) = (now.boot + PREPARE_TIMEOUT, inputs.kubeconfig.clone());
         let work = move || super::super::effects::Work::Kube(KubeWork::NodePrepared(prepare(&inputs).map(Box::new)));
         let what = "prepare the node's server";
@@ -208,8 +208,9 @@ impl Agent {
         self.events.push_back(Event::Api(ApiEvent::Certificate(Signer::Serving, in_use)));
     }
 
-    /// New connections get the new certificate as soon as a helper has read it.
-    pub(in crate::agent) fn serving_certificate_stored(&mut self, now: Now) {
+    /// The serving certificate was replaced, or the node has other addresses. New connections get the new certificate as soon as a
+    /// helper has read or issued it.
+    pub(in crate::agent) fn check_node_server(&mut self, now: Now) {
         let Some(server) = self.node_server.get() else { return };
         server.check = match server.check {
             Check::Due(_) => Check::Due(now.boot),

@@ -70,13 +70,13 @@ pub(super) enum OfCluster {
 }
 
 impl Inputs {
-    /// `own`: from the last preparation. None: the node has no cluster.
-    pub fn new(config: &Config, own: Option<Arc<Own>>) -> Option<Inputs> {
+    /// `addresses`: of the node. `own`: from the last preparation. None: the node has no cluster.
+    pub fn new(config: &Config, addresses: &[String], own: Option<Arc<Own>>) -> Option<Inputs> {
         let settings = &config.node_server;
         Some(Inputs {
             root: config.root_dir.clone(),
             node: config.node_name.clone(),
-            names: super::super::names(&config.node_name, config.address),
+            names: super::super::names(&config.node_name, config.address, addresses),
             kubeconfig: config.kubeconfig.clone()?,
             client_ca: settings.client_ca.clone(),
             certificate: settings.source(),
