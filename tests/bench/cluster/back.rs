@@ -27,12 +27,15 @@ pub fn back(table: &mut Table) {
     agent.set_cluster(NODE, &partition::kubeconfig(&plane, NODE, &agent));
     agent.run();
     wait_ready(&plane, NODE);
-    let (mut killed, mut dropped) = (Vec::new(), Vec::new());
+    let (mut ready, mut listening, mut dropped) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        killed.push(after_a_kill(&plane, &agent));
+        let killed = after_a_kill(&plane, &agent);
+        ready.push(killed.ready);
+        listening.push(killed.listening);
         dropped.push(after_dropped_packets(&plane, &agent));
     }
-    rows(table, "the API server was killed and is ready", killed);
+    rows(table, "the API server was killed and is ready", ready);
+    rows(table, "the API server was killed and answers, ready or not", listening);
     rows(table, "packets are not dropped any more", dropped);
 }
 
@@ -43,21 +46,28 @@ fn rows(table: &mut Table, what: &str, taken: Vec<f64>) {
     table.row(&format!("{row}, largest of {ROUNDS}, s"), largest, None, LIMIT, "");
 }
 
-/// Negative if the server answers the node before it calls itself ready.
-fn after_a_kill(plane: &ControlPlane, agent: &Agent) -> f64 {
+/// The seconds until the first answer to the node, from two moments of the start of an API server.
+struct AfterKill {
+    /// From the first 200 of `/readyz`. Negative if the server answers the node before it calls itself ready.
+    ready: f64,
+    /// From the first answer to anybody, whatever its status is.
+    listening: f64,
+}
+
+fn after_a_kill(plane: &ControlPlane, agent: &Agent) -> AfterKill {
     let absence = Absence::of(agent);
     plane.stop_api_server();
     absence.wait();
     let (client, begun) = (plane.client(), now());
     // In another thread: `start_api_server` looks less often.
-    let ready = std::thread::scope(|scope| {
-        let ready = scope.spawn(|| time_of_readiness(&client));
+    let (listening, ready) = std::thread::scope(|scope| {
+        let times = scope.spawn(|| times_of_start(&client));
         plane.start_api_server();
-        ready.join().expect("a time")
+        times.join().expect("the times")
     });
-    let taken = ms(ready, first_answer(plane, begun)) / 1000.0;
+    let answered = first_answer(plane, begun);
     absence.end();
-    taken
+    AfterKill { ready: ms(ready, answered) / 1000.0, listening: ms(listening, answered) / 1000.0 }
 }
 
 fn after_dropped_packets(plane: &ControlPlane, agent: &Agent) -> f64 {
@@ -71,14 +81,21 @@ fn after_dropped_packets(plane: &ControlPlane, agent: &Agent) -> f64 {
     taken
 }
 
-/// Polls every 10 ms. Returns the time of the first answer with 200.
-fn time_of_readiness(client: &Client) -> i64 {
+/// Polls every 10 ms. Returns the times of the first answer, and of the first one with 200.
+fn times_of_start(client: &Client) -> (i64, i64) {
     let end = Instant::now() + Duration::from_secs(240);
-    while !client.get("/readyz").is_ok_and(|answer| answer.status == 200) {
+    let mut first = None;
+    loop {
+        if let Ok(answer) = client.get("/readyz") {
+            let at = now();
+            let first = *first.get_or_insert(at);
+            if answer.status == 200 {
+                return (first, at);
+            }
+        }
         assert!(Instant::now() < end, "the API server does not become ready");
         std::thread::sleep(Duration::from_millis(10));
     }
-    now()
 }
 
 /// When the server first answered a request that the node sent after `since`, and did not refuse it, in nanoseconds since the epoch.
