@@ -19,11 +19,46 @@ const CROWDS: [(usize, f64, f64, &str, &str); 2] = [(50, 0.1, 5.7, "5.7", "0.95"
 pub fn crowd(table: &mut Table) {
     // Before the direct calls: for up to five minutes after mass deletions, ext4 searches long for each new inode, because it does not
     // reuse those that were deleted recently. This can double the CPU time of an agent that creates directories.
-    let by_wherry: Vec<(f64, f64)> = CROWDS.iter().map(|(pods, ..)| by_wherry(*pods)).collect();
-    for ((pods, cpu_limit, limit, kubelet, kubelet_cpu), (taken, cpu)) in CROWDS.into_iter().zip(by_wherry) {
+    let by_wherry: Vec<Start> = CROWDS.iter().map(|(pods, ..)| by_wherry(*pods)).collect();
+    for ((pods, cpu_limit, limit, kubelet, kubelet_cpu), Start { taken, cpu }) in CROWDS.into_iter().zip(by_wherry) {
         let direct = directly(pods);
         table.row(&format!("{pods} pods at once, all started, s"), taken, Some(direct), limit, kubelet);
         table.row(&format!("{pods} pods at once, CPU, s"), cpu, None, cpu_limit, kubelet_cpu);
+    }
+}
+
+/// How many pods started at once.
+pub struct Start {
+    /// From the begin to the last start of a container, in seconds.
+    pub taken: f64,
+    /// CPU seconds of the agent, including helper threads.
+    pub cpu: f64,
+}
+
+/// Measures the start of the pods of a namespace. `begin` causes it, and returns the time from which it counts. `report` waits for
+/// what the agent does after the last start and what its CPU time includes.
+pub fn measure(
+    agent: &mut Agent,
+    namespace: &str,
+    pods: usize,
+    begin: impl FnOnce(&mut Agent) -> i64,
+    report: impl FnOnce(),
+) -> Start {
+    let mut cri = agent.cri();
+    let before = if agent.alive() { process::cpu_of_all(agent.pid()) } else { 0.0 };
+    let begun = begin(agent);
+    wait_started(&mut cri, namespace, pods);
+    report();
+    let cpu = process::cpu_of_all(agent.pid()) - before;
+    Start { taken: (last_start(&mut cri, namespace) - begun) as f64 / 1e9, cpu }
+}
+
+/// Waits until the runtime has no pod of the namespace.
+pub fn wait_removed(cri: &mut Cri, namespace: &str) {
+    let end = Instant::now() + Duration::from_secs(600);
+    while !cri.sandboxes(namespace).is_empty() {
+        assert!(Instant::now() < end, "the pods were not removed");
+        std::thread::sleep(Duration::from_millis(100));
     }
 }
 
@@ -32,31 +67,63 @@ fn last_start(cri: &mut Cri, namespace: &str) -> i64 {
     ids.iter().map(|id| direct::started(cri, id)).max().expect("containers")
 }
 
-fn by_wherry(pods: usize) -> (f64, f64) {
-    let agent = Agent::start(&format!("crowd{pods}"));
-    let mut cri = agent.cri();
-    let aside = agent.dir.join("aside");
+/// Pods of manifests that appear all at once while the agent runs.
+pub fn by_wherry(pods: usize) -> Start {
+    let mut agent = Agent::start(&format!("crowd{pods}"));
+    let namespace = agent.namespace.clone();
+    write_aside(&agent, pods);
+    let appear = |agent: &mut Agent| {
+        let begun = now();
+        publish(agent, pods);
+        begun
+    };
+    let start = measure(&mut agent, &namespace, pods, appear, || ());
+    remove(&agent, pods);
+    start
+}
+
+/// Pods of manifests that appear while the agent is stopped. Its start begins the measurement.
+pub fn at_the_start(pods: usize) -> Start {
+    let mut agent = Agent::start(&format!("crowd{pods}"));
+    let namespace = agent.namespace.clone();
+    agent.terminate();
+    write_aside(&agent, pods);
+    publish(&agent, pods);
+    let start = measure(&mut agent, &namespace, pods, launch, || ());
+    remove(&agent, pods);
+    start
+}
+
+/// Starts the agent. Returns the time before it.
+pub fn launch(agent: &mut Agent) -> i64 {
+    let begun = now();
+    agent.launch();
+    begun
+}
+
+fn file(pod: usize) -> String {
+    format!("pod-{pod}.yaml")
+}
+
+/// Writes the manifests beside their directory, so that only renames are left.
+fn write_aside(agent: &Agent, pods: usize) {
     for i in 0..pods {
         let text = yaml::pod(&agent.namespace, &format!("pod-{i}"), TRAP);
-        fs::write(aside.join(format!("pod-{i}.yaml")), text).expect("write");
+        fs::write(agent.dir.join("aside").join(file(i)), text).expect("write");
     }
-    let (before, begun) = (process::cpu_of_all(agent.pid()), now());
+}
+
+fn publish(agent: &Agent, pods: usize) {
     for i in 0..pods {
-        let file = format!("pod-{i}.yaml");
-        fs::rename(aside.join(&file), agent.manifests().join(&file)).expect("rename");
+        fs::rename(agent.dir.join("aside").join(file(i)), agent.manifests().join(file(i))).expect("rename");
     }
-    wait_started(&mut cri, &agent.namespace, pods);
-    let cpu = process::cpu_of_all(agent.pid()) - before;
-    let taken = (last_start(&mut cri, &agent.namespace) - begun) as f64 / 1e9;
+}
+
+fn remove(agent: &Agent, pods: usize) {
     for i in 0..pods {
-        fs::remove_file(agent.manifests().join(format!("pod-{i}.yaml"))).expect("remove");
+        fs::remove_file(agent.manifests().join(file(i))).expect("remove");
     }
-    let end = Instant::now() + Duration::from_secs(600);
-    while !cri.sandboxes(&agent.namespace).is_empty() {
-        assert!(Instant::now() < end, "the pods were not removed");
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    (taken, cpu)
+    wait_removed(&mut agent.cri(), &agent.namespace);
 }
 
 fn directly(pods: usize) -> f64 {

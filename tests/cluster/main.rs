@@ -20,7 +20,6 @@ mod metered;
 mod network;
 mod operations;
 mod outage;
-mod partition;
 mod power;
 mod scheduling;
 mod sealed;

@@ -2,10 +2,10 @@
 //! packets.
 
 use crate::support::agent::Agent;
-use crate::support::control_plane::ControlPlane;
+use crate::support::control_plane::{ControlPlane, partition};
 use crate::support::lab::{Runtime, signal};
 use crate::wherry::{all_run, is_ready, is_running, join, name, running};
-use crate::{ok, ok_with, partition, pods, wait_for_pods};
+use crate::{ok, ok_with, pods, wait_for_pods};
 use serde_json::{Value, json};
 use std::fs;
 

@@ -1,8 +1,8 @@
 //! A node that loses its power while it cannot reach the API server.
 
-use crate::partition::{self, Partition};
 use crate::support::agent::{Agent, make_cgroup};
 use crate::support::control_plane::ControlPlane;
+use crate::support::control_plane::partition::{self, Partition};
 use crate::support::lab::Runtime;
 use crate::wherry::{deployment, is_ready, is_running, running};
 use crate::{ok, ok_with, pods, wait_for_pods};

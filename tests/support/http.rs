@@ -1,4 +1,4 @@
-//! A blocking HTTP GET over TCP or a unix socket.
+//! Blocking HTTP requests over TCP or a unix socket.
 
 use std::io::{self, BufRead, Read, Write};
 use std::net::TcpStream;
@@ -48,8 +48,19 @@ pub fn exchange(stream: impl Read + Write, method: &str, path: &str) -> io::Resu
 }
 
 /// `fields`: further header fields, each with its line end.
-pub fn exchange_with(mut stream: impl Read + Write, method: &str, path: &str, fields: &str) -> io::Result<Response> {
-    write!(stream, "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{fields}\r\n")?;
+pub fn exchange_with(stream: impl Read + Write, method: &str, path: &str, fields: &str) -> io::Result<Response> {
+    exchange_body(stream, method, path, fields, "")
+}
+
+/// As `exchange_with`, with a body, whose length is one of the fields.
+pub fn exchange_body(
+    mut stream: impl Read + Write,
+    method: &str,
+    path: &str,
+    fields: &str,
+    body: &str,
+) -> io::Result<Response> {
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{fields}\r\n{body}")?;
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes)?;
     let bad = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_string());

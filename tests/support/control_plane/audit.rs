@@ -14,6 +14,8 @@ pub const POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages:
 pub struct NodeRequest {
     /// When the server received it, as in RFC 3339.
     pub at: String,
+    /// When the server answered it, as in RFC 3339.
+    pub answered: String,
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`
     pub verb: String,
     /// Without the query.
@@ -57,6 +59,7 @@ fn request(event: &Value) -> NodeRequest {
     let (path, query) = uri.split_once('?').unwrap_or((&uri, ""));
     NodeRequest {
         at: word(&event["requestReceivedTimestamp"]),
+        answered: word(&event["stageTimestamp"]),
         verb: word(&event["verb"]),
         path: path.to_owned(),
         query: query.to_owned(),

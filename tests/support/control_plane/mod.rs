@@ -10,9 +10,12 @@
 mod audit;
 pub mod bootstrap;
 pub mod certificates;
+mod client;
+pub mod partition;
 mod service;
 
 pub use audit::NodeRequest;
+pub use client::Client;
 
 use super::agent::patience;
 use super::component::{Component, NODE_ADDRESS, wait_until};
@@ -288,6 +291,11 @@ impl ControlPlane {
         let text = text.replace("user: c}}]", &format!("user: c, namespace: {namespace}}}}}]"));
         let number = self.kubectls.fetch_add(1, Ordering::SeqCst);
         Kubectl::of_server(self.dir.join(format!("kubectl-{number}")), &text, minor, &program)
+    }
+
+    /// A client as the administrator that is not a process of its own.
+    pub fn client(&self) -> Client {
+        Client::new(&self.authority, "admin", NODE_ADDRESS, port(self.number, Port::ApiServer))
     }
 
     /// A kubectl with the credentials of a node.

@@ -1,7 +1,7 @@
 //! A network between a node and the API server that drops all packets.
 
+use super::ControlPlane;
 use crate::support::agent::Agent;
-use crate::support::control_plane::ControlPlane;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -18,6 +18,7 @@ pub fn kubeconfig(plane: &ControlPlane, node: &str, agent: &Agent) -> PathBuf {
 pub struct Partition<'p>(&'p ControlPlane);
 
 impl Partition<'_> {
+    /// Drops the packets from now on.
     pub fn begin(plane: &ControlPlane) -> Partition<'_> {
         let partition = Partition(plane);
         assert!(partition.rule("-I"), "a rule of iptables");

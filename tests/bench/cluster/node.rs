@@ -1,13 +1,12 @@
-//! A node of a real cluster: the time until it is ready, its cost with ten pods, and the latency in both directions. Times are from
-//! the audit log of the API server and from the log of the runtime.
+//! The time until a node is ready, its cost with ten pods, and the latency in both directions.
 
+use super::{do_with, is_ready, nanoseconds};
 use crate::idle::{wait_started, window};
 use crate::latency::{ms, seen_by_runtime, until};
 use crate::process::{self, now};
 use crate::support::agent::Agent;
 use crate::support::control_plane::{ControlPlane, NodeRequest};
 use crate::support::cri::ContainerState;
-use crate::support::kubectl::Kubectl;
 use crate::support::lab::{Runtime, signal};
 use crate::table::{Table, median};
 use serde_json::{Value, json};
@@ -16,20 +15,9 @@ use std::time::Duration;
 const ROUNDS: usize = 9;
 const NAMESPACE: &str = "bench";
 
-fn do_with(kubectl: &Kubectl, line: &str, input: &str) {
-    let printed = kubectl.run_with(line, input.as_bytes());
-    assert_eq!(printed.code, 0, "kubectl {line}: {printed:?}");
-}
-
-/// The time of a request, in nanoseconds since the epoch.
+/// When the server received a request, in nanoseconds since the epoch.
 fn at(request: &NodeRequest) -> i64 {
-    request.at.parse::<jiff::Timestamp>().expect("a time").as_nanosecond() as i64
-}
-
-fn is_ready(request: &&NodeRequest) -> bool {
-    let conditions = request.body["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    request.path.starts_with("/api/v1/nodes")
-        && conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
+    nanoseconds(&request.at)
 }
 
 /// With what each pod of a Deployment has: a token. `name`: also a pod of its own, bound to the node.
@@ -43,7 +31,7 @@ fn spec(node: &str, bound: bool) -> Value {
     spec
 }
 
-pub fn cluster(table: &mut Table) {
+pub fn node(table: &mut Table) {
     let plane = ControlPlane::start("bench");
     let admin = plane.namespace(NAMESPACE);
     let (node, runtime) = ("bench", Runtime::shared());
