@@ -190,6 +190,25 @@ fn c5_restart_counts_ends_and_the_start_time_continue_after_a_shutdown() {
 }
 
 #[test]
+fn c2_the_last_status_of_a_deleted_pod_stays_when_its_containers_are_gone() {
+    let mut regressed = 0;
+    for effects in 0..40 {
+        let mut w = member();
+        w.life("web/main", &[Life::exits(1, Duration::from_secs(3)), Life::FOREVER]);
+        w.api_pod("web", "uid-1", ONE);
+        w.run(60);
+        assert!(w.runs("web/main"), "{}", w.trace());
+        w.api_delete_pod("web", 1);
+        w.kill_after(effects, 0);
+        // (The world checks each status that the server gets.)
+        w.run(30);
+        regressed += usize::from(w.api.pod("web").is_some());
+        w.assert_well();
+    }
+    assert_eq!(regressed, 0);
+}
+
+#[test]
 fn c5_a_rejected_pod_is_not_retried() {
     let mut w = member();
     w.api_pod("web", "uid-1", &format!("nodeSelector: {{pool: none}}, {ONE}"));
