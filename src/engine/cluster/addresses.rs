@@ -1,13 +1,12 @@
 //! The addresses of this machine, which its node and its pods report (C1).
 //!
 //! They change while Wherry runs: DHCP answers after the start, or the machine moves to another network. They are read at a renewal
-//! of the lease, which wakes Wherry anyway, and when the API server answers again, which can be in another network.
+//! of the lease, which wakes Wherry anyway. When the API server answers again, which can be in another network, the lease is renewed at once.
 
 use super::reflector::Step;
 use crate::api::cluster::node::Address;
 use crate::api::time::Boot;
 use crate::engine::effect::Effect;
-use crate::engine::outbox::Outbox;
 use serde::Serialize;
 
 #[derive(Debug, Serialize)]
@@ -54,14 +53,8 @@ impl Addresses {
             Reading::Running(_) => false,
         };
         if is_due {
-            self.read(step.now, step.outbox);
-        }
-    }
-
-    pub fn read(&mut self, now: Boot, outbox: &mut Outbox) {
-        if !self.are_being_read() {
-            self.reading = Reading::Running(now);
-            outbox.push(Effect::ReadAddresses);
+            self.reading = Reading::Running(step.now);
+            step.outbox.push(Effect::ReadAddresses);
         }
     }
 

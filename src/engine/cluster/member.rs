@@ -518,7 +518,6 @@ impl Member {
         self.server = Server::Answers;
         self.reported = None;
         self.lease.hurry();
-        self.addresses.read(step.now, step.outbox);
         self.certificates.iter_mut().for_each(Certificate::hurry);
         self.own.reflector.hurry();
         self.pods.reflector.hurry();
