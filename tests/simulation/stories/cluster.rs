@@ -3,8 +3,9 @@
 use crate::runtime::Life;
 use crate::story::{NEVER, ONE, node_with};
 use crate::world::api_server::PODS;
-use crate::world::{S, World, config};
+use crate::world::{Fault, S, World, config};
 use serde_json::json;
+use std::time::Duration;
 use wherry::engine::cluster::traffic::Traffic;
 use wherry::engine::config::{ClusterConfig, EngineConfig};
 
@@ -395,6 +396,20 @@ fn c4_a_node_that_has_left_its_cluster_keeps_nothing_of_it() {
     w.restart_engine();
     w.run(60);
     assert!(!w.runs("web/main") && of_cluster(&w) == 0, "{:?} {}", w.disk.records.keys(), w.trace());
+}
+
+#[test]
+fn c2_a_sandbox_that_is_shown_before_its_creation_is_answered_is_kept() {
+    for wait in 0..30 {
+        let mut w = member();
+        w.run(wait);
+        w.fault("RunSandbox web", Fault::Stale(Duration::from_secs(5)));
+        w.api_pod("web", "uid-1", ONE);
+        w.run(60);
+        assert!(w.runs("web/main"), "{}", w.trace());
+        assert_eq!(w.times("RunSandbox web", 0).len(), 1, "{wait}: {}", w.trace());
+        w.assert_well();
+    }
 }
 
 #[test]

@@ -107,12 +107,13 @@ impl Sandbox {
         self.stopped.insert(id);
     }
 
-    /// A pod with a fixed UID replaces an empty sandbox that this worker did not create. A cancelled call may have created
-    /// it late for another version of the pod.
+    /// A pod of a manifest with a fixed UID replaces an empty sandbox that this worker did not create. A cancelled call may have created
+    /// it late for another version of the pod. (An API server gives each UID once, and the sandbox of a pod never changes.)
     pub fn replace_foreign(&mut self, pod: &Pod, facts: &PodFacts) {
         let Some(ready) = plan::ready_sandbox(facts) else { return };
         let own = self.own.as_ref().is_some_and(|(id, _)| *id == ready.id);
-        if pod.has_own_uid() && !own && !facts.containers.iter().any(|c| c.sandbox == ready.id) {
+        let may_be_of_another = pod.has_own_uid() && !pod.is_from_api_server();
+        if may_be_of_another && !own && !facts.containers.iter().any(|c| c.sandbox == ready.id) {
             self.first_attempt = self.first_attempt.max(ready.attempt.saturating_add(1));
         }
     }
