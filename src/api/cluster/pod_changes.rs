@@ -94,6 +94,11 @@ impl Fields {
                 self.plain.insert(name, value.clone());
             }
         }
+        if self.is_terminal() {
+            for name in CONTAINERS {
+                keep_ends(self.plain.get_mut(name), server.plain.get(name));
+            }
+        }
         for (kind, condition) in &mut self.conditions {
             let Some(theirs) = server.conditions.get(kind) else { continue };
             // The same status has the same transition: the server may know an earlier one.
@@ -155,6 +160,19 @@ pub(super) fn differences(server: &Fields, mut ours: Fields) -> Vec<Difference> 
         }
     }
     all
+}
+
+/// A container that is gone from the runtime, and of which a restarted Wherry knows nothing, ended as the server shows.
+fn keep_ends(ours: Option<&mut Value>, server: Option<&Value>) {
+    let has_ended = |container: &Value| container.pointer("/state/terminated").is_some();
+    let server = server.and_then(Value::as_array);
+    for container in ours.and_then(Value::as_array_mut).into_iter().flatten() {
+        let theirs =
+            server.into_iter().flatten().find(|theirs| theirs["name"] == container["name"] && has_ended(theirs));
+        if let Some(theirs) = theirs.filter(|_| container["containerID"].is_null() && !has_ended(container)) {
+            container.clone_from(theirs);
+        }
+    }
 }
 
 fn key_of(condition: &str) -> String {

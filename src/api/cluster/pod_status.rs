@@ -6,7 +6,7 @@
 use super::pod_changes::{Fields, differences};
 use crate::api::names::Uid;
 use crate::api::reason::Reason;
-use k8s_openapi::api::core::v1::{ContainerStatus, HostIP, PodIP, PodStatus};
+use k8s_openapi::api::core::v1::{HostIP, PodIP, PodStatus};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -50,24 +50,6 @@ pub struct Patch {
     pub body: String,
     /// The fields in it, with digests of our values.
     sent: Vec<(String, u64)>,
-}
-
-/// For a pod that has ended: a container that is gone from the runtime, so that a restarted Wherry knows nothing of it, ended as `server`
-/// shows (as in a kubelet).
-pub fn keep_known_ends(ours: &mut PodStatus, server: &PodStatus) {
-    let lists = [
-        (&mut ours.init_container_statuses, &server.init_container_statuses),
-        (&mut ours.container_statuses, &server.container_statuses),
-    ];
-    let has_ended = |c: &ContainerStatus| c.state.as_ref().is_some_and(|state| state.terminated.is_some());
-    for (ours, server) in lists {
-        for container in ours.iter_mut().flatten().filter(|c| c.container_id.is_none() && !has_ended(c)) {
-            let known = server.iter().flatten().find(|c| c.name == container.name && has_ended(c));
-            if let Some(known) = known {
-                container.clone_from(known);
-            }
-        }
-    }
 }
 
 /// What the server has acknowledged of the status of one pod.

@@ -6,7 +6,7 @@
 use super::backoff::{Backoff, REQUESTS};
 use super::pods::Stored;
 use super::reflector::{Step, begin};
-use crate::api::cluster::pod_status::{self, Patch, Reported};
+use crate::api::cluster::pod_status::{Patch, Reported};
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::requests;
 use crate::api::cluster::status::{Failure, Refusal};
@@ -183,16 +183,12 @@ impl Report {
     /// Begins the next request, if there is something to report.
     fn step(&mut self, uid: &Uid, step: &mut Step<'_>) -> Option<OpId> {
         let (State::Live { patch } | State::Ended { patch }) = &mut self.state else { return None };
-        if let Some(ours) = &mut self.ours {
-            let stored = self.stored.as_ref()?;
-            if has_ended(ours) {
-                pod_status::keep_known_ends(ours, stored);
-            }
-            if let Some(new) = self.reported.patch(uid, Some(stored), ours) {
-                let request = requests::patch_pod_status(&self.name, new.body.clone());
-                *patch = Some(new);
-                return Some(begin(request, Some(TIMEOUT), step.outbox));
-            }
+        if let Some(ours) = &self.ours
+            && let Some(new) = self.reported.patch(uid, Some(self.stored.as_ref()?), ours)
+        {
+            let request = requests::patch_pod_status(&self.name, new.body.clone());
+            *patch = Some(new);
+            return Some(begin(request, Some(TIMEOUT), step.outbox));
         }
         match self.state {
             State::Ended { .. } => {
