@@ -18,9 +18,15 @@ const PERIODS: u32 = 3;
 #[derive(Debug, Serialize)]
 pub struct Rival {
     ours: Machine,
-    /// The server has had this machine as the node.
-    reported: bool,
-    other: Option<Other>,
+    state: State,
+}
+
+#[derive(Debug, Serialize)]
+enum State {
+    /// The server has not had this machine as the node yet: the object shows an earlier boot.
+    Unreported,
+    Alone,
+    Shared(Other),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -49,12 +55,12 @@ pub enum Sight {
 impl Rival {
     pub fn new(info: &NodeInfo) -> Rival {
         let NodeInfo { machine_id, system_uuid, boot_id, .. } = info.clone();
-        Rival { ours: Machine { machine_id, system_uuid, boot_id }, reported: false, other: None }
+        Rival { ours: Machine { machine_id, system_uuid, boot_id }, state: State::Unreported }
     }
 
     /// Another machine acts as this node.
     pub fn is_known(&self) -> bool {
-        self.other.is_some()
+        matches!(self.state, State::Shared(_))
     }
 
     /// The server has this state of the node. `heartbeat`: the period of an unchanged status.
@@ -63,11 +69,12 @@ impl Rival {
         let text = |field: &str| info(field).unwrap_or_default().to_owned();
         let shown = Machine { machine_id: text("machineID"), system_uuid: text("systemUUID"), boot_id: text("bootID") };
         if shown.boot_id == self.ours.boot_id {
-            self.reported = true;
+            if let State::Unreported = self.state {
+                self.state = State::Alone;
+            }
             return Sight::Nothing;
         }
-        // Before the first report, the object shows an earlier boot.
-        if !self.reported || shown.boot_id.is_empty() || self.ours.boot_id.is_empty() {
+        if matches!(self.state, State::Unreported) || shown.boot_id.is_empty() || self.ours.boot_id.is_empty() {
             return Sight::Nothing;
         }
         let is_known = self.is_known();
@@ -79,20 +86,27 @@ impl Rival {
             );
             outbox.emit_node_event(Severity::Warning, Reason::NodeNameConflict, message);
         }
-        self.other = Some(Other { machine: shown, until: now + heartbeat * PERIODS });
+        self.state = State::Shared(Other { machine: shown, until: now + heartbeat * PERIODS });
         if is_known { Sight::Known } else { Sight::Found }
     }
 
     /// When the other machine counts as gone.
     pub fn next(&self) -> Option<Boot> {
-        self.other.as_ref().map(|other| other.until)
+        match &self.state {
+            State::Shared(other) => Some(other.until),
+            State::Unreported | State::Alone => None,
+        }
     }
 
     /// Returns whether the other machine is gone from now on.
     pub fn is_over(&mut self, now: Boot, outbox: &mut Outbox) -> bool {
-        let Some(other) = self.other.take_if(|other| other.until <= now) else { return false };
+        let State::Shared(other) = &self.state else { return false };
+        if other.until > now {
+            return false;
+        }
         let message =
             format!("no other machine reports itself as this node any more (boot id {:?})", other.machine.boot_id);
+        self.state = State::Alone;
         outbox.emit_node_event(Severity::Normal, Reason::NodeNameConflict, message);
         true
     }
