@@ -82,7 +82,6 @@ impl Engine {
         if !seen.is_empty() || listed {
             self.with_member(|member, step| member.follow(step.outbox));
             self.reject_unsupported();
-            self.end_as_at_server();
             self.publish_gated();
             self.compare();
         }

@@ -71,9 +71,8 @@ impl Engine {
         let (recorded, early) = self.desired.sources_read(&chosen);
         if !recorded.is_empty() {
             self.revive(recorded);
-            // The list of the server can arrive before the manifests.
-            self.end_as_at_server();
         }
+        self.end_as_at_server();
         self.claim(&chosen);
         self.compare_with_workers(chosen);
         self.shorten_deletions();
