@@ -54,7 +54,7 @@ pub fn agrees(w: &World) -> Judged {
     mirrors_agree(w)?;
     let node = w.api.node().cloned().unwrap_or_default();
     unless(!node.is_null(), "C1: the node exists", String::new)?;
-    // Without a route, the node has the addresses of before.
+    // Without a route, the node keeps its last addresses.
     let addresses = &w.config.cluster.as_ref().map(|cluster| cluster.addresses.clone()).unwrap_or_default();
     let at_server = node["status"]["addresses"].as_array().into_iter().flatten();
     let at_server: Vec<&str> = at_server.map(|one| text(&one["address"])).filter(|address| *address != "lab").collect();

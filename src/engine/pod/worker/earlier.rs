@@ -1,12 +1,12 @@
-//! C5: a pod of the API server runs again after a shutdown, under the same UID. Its containers of before are gone from the runtime; their
-//! restart counts continue, and their ends are the last ones.
+//! C5: a pod of the API server runs again after a shutdown, under the same UID. Its earlier containers are gone from the runtime;
+//! their restart counts continue, and their ends are the last ones.
 
 use crate::engine::pod::status;
 use k8s_openapi::api::core::v1 as core;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The containers of before that have run, by name.
+/// The earlier containers that have run, by name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Earlier(BTreeMap<String, Container>);
