@@ -47,11 +47,22 @@ impl Machine {
         let end = Instant::now() + PATIENCE;
         loop {
             let done = condition(self);
-            assert!(!self.lines().contains("FAILED: "), "boot {}: a check failed (below)", self.boot);
+            if self.lines().contains("FAILED: ") {
+                self.let_it_explain();
+                panic!("boot {}: a check failed (below)", self.boot);
+            }
             if done {
                 return;
             }
             assert!(Instant::now() < end && !self.has_ended(), "boot {}: not in time: {what}", self.boot);
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    /// After a failed check, the machine prints its state and switches itself off.
+    fn let_it_explain(&mut self) {
+        let end = Instant::now() + Duration::from_secs(60);
+        while Instant::now() < end && !self.has_ended() {
             std::thread::sleep(Duration::from_millis(200));
         }
     }

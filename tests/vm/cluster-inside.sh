@@ -30,6 +30,8 @@ install_all() {
 	systemctl start containerd
 	until_true 'containerd answers' ctr version
 	ctr -n k8s.io images import /wherry-vm/images.tar >/dev/null
+	# containerd does not flush the files that it unpacks. A power cut within the next half a minute would leave empty programs.
+	sync
 	# As in docs/configuration.md, "Sealed Secrets".
 	mkdir -p -m 700 "${KEY%/*}"
 	head -c 32 /dev/urandom | systemd-creds encrypt --with-key=host --name=wherry.key - $KEY
