@@ -68,19 +68,26 @@ fn after_a_power_failure_without_the_api_server_the_pods_start_from_the_disk() {
         "restartPolicy": "Never", "hostNetwork": true, "automountServiceAccountToken": false,
         "containers": [{ "name": "main", "image": "localhost/busybox:1.35", "command": ["true"] }] } });
     ok_with(&admin, "create -f -", &once.to_string());
+    // The server refuses that the init container leaves its end, which it does after the boot.
+    let of =
+        |name: &str, command: Value| json!({ "name": name, "image": "localhost/busybox:1.35", "command": command });
+    let steps = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "steps" }, "spec": { "nodeName": node,
+        "restartPolicy": "OnFailure", "hostNetwork": true, "automountServiceAccountToken": false,
+        "initContainers": [of("first", json!(["true"]))], "containers": [of("main", json!(["sleep", "3600"]))] } });
+    ok_with(&admin, "create -f -", &steps.to_string());
     let phase = |pod: &Value| pod["status"]["phase"].as_str().unwrap_or_default().to_owned();
     let settled = |plane: &ControlPlane| {
         let all = pods(plane, namespace);
-        all.len() == 3
-            && all.iter().filter(|pod| is_running(pod)).count() == 2
+        all.len() == 4
+            && all.iter().filter(|pod| is_running(pod)).count() == 3
             && all.iter().filter(|pod| phase(pod) == "Succeeded").count() == 1
     };
-    plane.wait("two pods run, and one has ended", settled);
+    plane.wait("three pods run, and one has ended", settled);
     let (before, first) = (uids(&pods(&plane, namespace)), running(&mut agent.cri(), namespace));
-    assert_eq!(first.len(), 2);
+    assert_eq!(first.len(), 3);
     let events = format!("/api/v1/namespaces/{namespace}/events?fieldSelector=reason=Started");
     let started = |plane: &ControlPlane| plane.list(&events);
-    plane.wait("the starts are reported", |plane| started(plane).len() == 3);
+    plane.wait("the starts are reported", |plane| started(plane).len() == 5);
 
     let partition = Partition::begin(&plane);
     plane.wait("the node notices that nothing answers", |_| agent.log().contains("reason=ApiServerDisconnected"));
@@ -91,23 +98,30 @@ fn after_a_power_failure_without_the_api_server_the_pods_start_from_the_disk() {
     let begun = jiff::Timestamp::now().as_second();
     runtime.start_again();
     agent.run();
-    plane.wait("both pods run again", |_| {
+    plane.wait("all pods run again", |_| {
         let now = running(&mut agent.cri(), namespace);
-        now.len() == 2 && now.iter().all(|id| !first.contains(id))
+        now.len() == 3 && now.iter().all(|id| !first.contains(id))
     });
+    plane.wait("the starts are known", |_| agent.log().matches("reason=Started").count() == 5 + 4);
+    // An orderly stop before the next regular write of the events.
+    assert_eq!(agent.terminate(), Some(0));
+    agent.run();
     assert!(!started(&plane).iter().any(|event| time_of(event) >= begun), "no event is posted without the server");
     let back = jiff::Timestamp::now().as_second();
     drop(partition);
-    plane.wait("the restarts are reported", |plane| settled(plane) && restarts(plane, namespace) == 2);
+    plane.wait("the restarts are reported", |plane| settled(plane) && restarts(plane, namespace) == 3);
     plane.wait("the node is ready", |plane| is_ready(plane, node));
     assert_eq!(uids(&pods(&plane, namespace)), before, "the same pods");
     // The events have the times at which they occurred.
     let meanwhile = |event: &Value| time_of(event) >= begun && time_of(event) <= back;
     plane.wait("the starts are reported with their times", |plane| {
-        started(plane).iter().filter(|event| meanwhile(event)).count() == 2
+        started(plane).iter().filter(|event| meanwhile(event)).count() == 4
     });
+    let steps = plane.get(&format!("/api/v1/namespaces/{namespace}/pods/steps")).expect("the pod");
+    assert!(steps["status"]["initContainerStatuses"][0]["state"]["terminated"].is_object(), "{steps}");
+    assert!(!agent.log().contains("refuses the status"), "{}", agent.log());
     ok(&admin, "delete deployment web");
-    ok(&admin, "delete pod once");
+    ok(&admin, "delete pod once steps");
     wait_for_pods(&plane, namespace, 0);
     assert_eq!(agent.cri().sandboxes(namespace).len(), 0);
 }

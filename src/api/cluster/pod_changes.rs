@@ -4,6 +4,7 @@
 //! are not ours.
 
 use super::event::cut;
+use super::final_ends::FinalEnds;
 use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -79,7 +80,7 @@ impl Fields {
     }
 
     /// Gives ours the values of the server that a node does not change.
-    fn adopt(&mut self, server: &Fields) {
+    fn adopt(&mut self, server: &Fields, final_ends: &FinalEnds) {
         let mut keep = vec!["startTime"];
         // If the record of the end was lost, only the server has the reason.
         let has_no_reason = !self.plain.contains_key("reason");
@@ -94,10 +95,12 @@ impl Fields {
                 self.plain.insert(name, value.clone());
             }
         }
-        if self.is_terminal() {
-            for name in CONTAINERS {
-                keep_ends(self.plain.get_mut(name), server.plain.get(name));
-            }
+        let is_terminal = self.is_terminal();
+        for name in CONTAINERS {
+            keep_ends(self.plain.get_mut(name), server.plain.get(name), |ours, theirs| {
+                // A container that is gone from the runtime, and of which a restarted Wherry knows nothing.
+                final_ends.has(theirs) || is_terminal && ours["containerID"].is_null()
+            });
         }
         for (kind, condition) in &mut self.conditions {
             let Some(theirs) = server.conditions.get(kind) else { continue };
@@ -118,11 +121,11 @@ impl Fields {
 
 /// What a patch has to change so that the server's status becomes ours. A terminal phase never changes, and a pod that has ended at
 /// the server does not live again: then there are no changes.
-pub(super) fn differences(server: &Fields, mut ours: Fields) -> Vec<Difference> {
+pub(super) fn differences(server: &Fields, mut ours: Fields, final_ends: &FinalEnds) -> Vec<Difference> {
     if server.is_terminal() && !ours.is_terminal() {
         return Vec::new();
     }
-    ours.adopt(server);
+    ours.adopt(server, final_ends);
     let mut all = Vec::new();
     for name in SCALARS.into_iter().chain(CONTAINERS).chain(ADDRESSES) {
         let (theirs, value) = (server.plain.get(name), ours.plain.get(name));
@@ -162,14 +165,14 @@ pub(super) fn differences(server: &Fields, mut ours: Fields) -> Vec<Difference> 
     all
 }
 
-/// A container that is gone from the runtime, and of which a restarted Wherry knows nothing, ended as the server shows.
-fn keep_ends(ours: Option<&mut Value>, server: Option<&Value>) {
+/// A container that has ended at the server, and not here, is shown as it is there. `stays`: of ours and theirs, whether it is.
+fn keep_ends(ours: Option<&mut Value>, server: Option<&Value>, stays: impl Fn(&Value, &Value) -> bool) {
     let has_ended = |container: &Value| container.pointer("/state/terminated").is_some();
     let server = server.and_then(Value::as_array);
-    for container in ours.and_then(Value::as_array_mut).into_iter().flatten() {
+    for container in ours.and_then(Value::as_array_mut).into_iter().flatten().filter(|ours| !has_ended(ours)) {
         let theirs =
             server.into_iter().flatten().find(|theirs| theirs["name"] == container["name"] && has_ended(theirs));
-        if let Some(theirs) = theirs.filter(|_| container["containerID"].is_null() && !has_ended(container)) {
+        if let Some(theirs) = theirs.filter(|theirs| stays(container, theirs)) {
             container.clone_from(theirs);
         }
     }

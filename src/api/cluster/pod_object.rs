@@ -4,6 +4,7 @@
 //! creates another one. Fields that this version does not know are ignored, because a newer server may have them on each pod; they
 //! are listed for the log.
 
+use crate::api::cluster::final_ends::FinalEnds;
 use crate::api::cluster::mirror::{DIGEST, MIRROR};
 use crate::api::document::{self, Context};
 use crate::api::names::{FullName, Uid};
@@ -40,6 +41,7 @@ pub struct PodObject {
     pub deletion: Option<Deletion>,
     /// As the server stores it. Fields of wrong types make it empty.
     pub status: core::PodStatus,
+    pub final_ends: FinalEnds,
     /// The desired state.
     pub pod: Result<Box<Pod>, Rejection>,
     /// The fields that this version does not know, at most 20.
@@ -135,6 +137,7 @@ fn read_with(object: Value, context: Context<'_>, validate: Validate) -> Result<
     let ephemeral =
         content.get_mut("spec").and_then(Value::as_object_mut).and_then(|s| s.remove("ephemeralContainers"));
     let seconds_of_spec = content.get("spec").and_then(|spec| spec.get("terminationGracePeriodSeconds")?.as_i64());
+    let final_ends = content.get("spec").map(FinalEnds::of).unwrap_or_default();
     let Some(metadata) = content.get_mut("metadata").and_then(Value::as_object_mut) else {
         return Err("the pod has no metadata".to_owned());
     };
@@ -178,6 +181,7 @@ fn read_with(object: Value, context: Context<'_>, validate: Validate) -> Result<
         mirror,
         deletion: deleted.then_some(Deletion { grace }),
         status: status.unwrap_or_default(),
+        final_ends,
         pod: pod.map(Box::new).map_err(Rejection::of),
         unknown: unknown.iter().map(FieldPath::to_string).collect(),
     })

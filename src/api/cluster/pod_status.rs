@@ -3,6 +3,7 @@
 //! Older servers drop fields that they do not know (`hostIPs`, `containerStatuses[].volumeMounts`). A kubelet then patches each pod
 //! each 10 s. Therefore `Reported` remembers which fields the server did not store as they were sent.
 
+use super::final_ends::FinalEnds;
 use super::pod_changes::{Fields, differences};
 use crate::api::names::Uid;
 use crate::api::reason::Reason;
@@ -64,9 +65,15 @@ pub struct Reported {
 impl Reported {
     /// The patch that makes the server's status ours. None: nothing to report. `server`: the last known status at the server, without
     /// states before an acknowledged patch (`is_current`); None: the server has no status.
-    pub fn patch(&self, uid: &Uid, server: Option<&PodStatus>, ours: &PodStatus) -> Option<Patch> {
+    pub fn patch(
+        &self,
+        uid: &Uid,
+        server: Option<&PodStatus>,
+        ours: &PodStatus,
+        final_ends: &FinalEnds,
+    ) -> Option<Patch> {
         let server = server.map(Fields::of).unwrap_or_default();
-        let mut changes = differences(&server, Fields::of(ours));
+        let mut changes = differences(&server, Fields::of(ours), final_ends);
         changes.retain(|change| {
             let digests = (digest(&change.ours), digest(&server.get(&change.key)));
             self.altered.get(&change.key) != Some(&digests)

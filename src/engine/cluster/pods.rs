@@ -5,6 +5,7 @@
 
 use super::mirrors::{Mirror, Mirrors};
 use super::reflector::{Change, Reflector, Step};
+use crate::api::cluster::final_ends::FinalEnds;
 use crate::api::cluster::in_place;
 use crate::api::cluster::pod_object::{self, MirrorOf, PodObject, Rejection};
 use crate::api::cluster::request::{ApiError, ApiResponse};
@@ -74,6 +75,7 @@ pub struct Bound {
 #[derive(Debug, PartialEq)]
 pub struct Stored {
     pub status: core::PodStatus,
+    pub final_ends: FinalEnds,
     pub resource_version: String,
 }
 
@@ -191,11 +193,12 @@ impl Pods {
     }
 
     fn set(&mut self, object: PodObject) -> Seen {
-        let PodObject { uid, name, pod, deletion, status, resource_version, mirror, generation, .. } = object;
+        let PodObject { uid, name, pod, deletion, status, final_ends, resource_version, mirror, generation, .. } =
+            object;
         let deletion = deletion.map(|d| d.grace);
         if let Some(MirrorOf { uid: of, digest }) = mirror {
             self.mirrors.set(&uid, Mirror { name, of, digest, deletion });
-            return Seen::Mirror(uid, Box::new(Stored { status, resource_version }));
+            return Seen::Mirror(uid, Box::new(Stored { status, final_ends, resource_version }));
         }
         let phase = status.phase.as_deref();
         let ended = matches!(phase, Some("Succeeded" | "Failed"));
@@ -213,7 +216,7 @@ impl Pods {
         let closed_gate = pod.as_ref().ok().and_then(|pod| in_place::closed_gate(pod.spec(), &status));
         let bound = Bound { name, pod, deletion, ended, recorded, generation, closed_gate };
         self.known.insert(uid.clone(), bound);
-        Seen::Status(uid, Box::new(Stored { status, resource_version }))
+        Seen::Status(uid, Box::new(Stored { status, final_ends, resource_version }))
     }
 }
 

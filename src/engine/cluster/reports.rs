@@ -6,6 +6,7 @@
 use super::backoff::{Backoff, REQUESTS};
 use super::pods::Stored;
 use super::reflector::{Step, begin};
+use crate::api::cluster::final_ends::FinalEnds;
 use crate::api::cluster::pod_status::{Patch, Reported};
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::requests;
@@ -37,6 +38,8 @@ struct Report {
     /// The status at the server. None: not known before the first list, so that nothing is reported yet.
     #[serde(skip)]
     stored: Option<core::PodStatus>,
+    #[serde(skip)]
+    final_ends: FinalEnds,
     /// Ours. None: nothing is known about the pod yet.
     #[serde(skip)]
     ours: Option<core::PodStatus>,
@@ -71,6 +74,7 @@ impl Reports {
         if report.reported.is_current(&stored.resource_version) {
             let is_first = report.stored.is_none();
             report.stored = Some(stored.status.clone());
+            report.final_ends = stored.final_ends.clone();
             if is_first || !rival {
                 self.changed.insert(uid.clone());
             }
@@ -173,6 +177,7 @@ impl Report {
         Report {
             name,
             stored: None,
+            final_ends: FinalEnds::default(),
             ours: None,
             reported: Reported::default(),
             state: State::Live { patch: None },
@@ -184,7 +189,7 @@ impl Report {
     fn step(&mut self, uid: &Uid, step: &mut Step<'_>) -> Option<OpId> {
         let (State::Live { patch } | State::Ended { patch }) = &mut self.state else { return None };
         if let Some(ours) = &self.ours
-            && let Some(new) = self.reported.patch(uid, Some(self.stored.as_ref()?), ours)
+            && let Some(new) = self.reported.patch(uid, Some(self.stored.as_ref()?), ours, &self.final_ends)
         {
             let request = requests::patch_pod_status(&self.name, new.body.clone());
             *patch = Some(new);
@@ -212,10 +217,10 @@ impl Report {
                     self.state = State::Deleted;
                     return false;
                 }
-                if let Some((sent, stored)) = sent.as_ref().zip(read(&response.body)) {
+                if let Some((sent, (stored, version))) = sent.as_ref().zip(read(&response.body)) {
                     self.backoff.succeeded();
-                    self.reported.acknowledge(sent, &stored.status, &stored.resource_version);
-                    self.stored = Some(stored.status);
+                    self.reported.acknowledge(sent, &stored, &version);
+                    self.stored = Some(stored);
                     return true;
                 }
                 // The answer is from another program.
@@ -266,10 +271,10 @@ fn is_object(body: &[u8]) -> bool {
     object.is_some_and(|object| object["kind"] == "Pod" || object["kind"] == "Status")
 }
 
-/// The pod in the answer to a patch.
-fn read(body: &[u8]) -> Option<Stored> {
+/// The status and the resource version in the answer to a patch.
+fn read(body: &[u8]) -> Option<(core::PodStatus, String)> {
     let mut pod: Value = serde_json::from_slice(body).ok()?;
     let resource_version = pod.pointer("/metadata/resourceVersion")?.as_str()?.to_owned();
     let status = serde_json::from_value(pod.get_mut("status")?.take()).ok()?;
-    Some(Stored { status, resource_version })
+    Some((status, resource_version))
 }

@@ -93,19 +93,29 @@ impl World {
                 }
             }
         }
-        // An API server refuses the restart of a container whose end was reported, if the policy does not restart it.
-        let policy = text(&now["spec"]["restartPolicy"]);
-        for container in new["containerStatuses"].as_array().into_iter().flatten() {
-            let mut all = old["containerStatuses"].as_array().into_iter().flatten();
+        // A real API server refuses such a status (422).
+        let lists = ["containerStatuses", "initContainerStatuses"].into_iter();
+        for container in lists.clone().filter_map(|list| new[list].as_array()).flatten() {
+            let mut all = lists.clone().filter_map(|list| old[list].as_array()).flatten();
             let Some(before) = all.find(|old| old["name"] == container["name"]) else { continue };
             let end = &before["state"]["terminated"];
-            let is_over = end.is_object() && (policy == "Never" || policy == "OnFailure" && end["exitCode"] == 0);
-            let restarts = before["restartCount"].as_i64() < container["restartCount"].as_i64();
-            if is_over && restarts && container["state"]["terminated"].is_null() {
+            if end.is_object() && container["state"]["terminated"].is_null() && !may_restart(now, before) {
                 let what = format!("{} of {} had ended: {end}", container["name"], uid(now));
                 self.checks.fail("C2: a container that does not restart has ended", what);
             }
         }
+    }
+}
+
+/// Whether a container with this status, which has ended, may run again.
+pub fn may_restart(pod: &Value, ended: &Value) -> bool {
+    let init = pod["spec"]["initContainers"].as_array();
+    let is_sidecar = |c: &&Value| c["name"] == ended["name"] && c["restartPolicy"] == "Always";
+    match text(&pod["spec"]["restartPolicy"]) {
+        _ if init.into_iter().flatten().any(|c| is_sidecar(&c)) => true,
+        "Never" => false,
+        "OnFailure" => ended["state"]["terminated"]["exitCode"] != 0,
+        _ => true,
     }
 }
 

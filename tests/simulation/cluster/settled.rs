@@ -1,6 +1,7 @@
 //! The end of the life of a member: the API server and the node show the same, also after another absence, and nothing is left of
 //! deleted pods.
 
+use crate::cluster::check::may_restart;
 use crate::runtime::Container;
 use crate::settled::{Judged, unless};
 use crate::text::brief;
@@ -106,7 +107,7 @@ fn shows(view: &PodView<'_>, pod: &Value) -> Judged {
     }
     for field in ["phase", "reason", "message", "podIP", "containerStatuses", "initContainerStatuses"] {
         // A pod without containers of its own keeps those of the server: it is perhaps not complete yet.
-        let well = ours[field] == theirs[field]
+        let well = with_final_ends(&ours[field], pod, field) == theirs[field]
             || field == "podIP" && view.pod.host_network()
             || field.ends_with("Statuses") && ours[field].is_null();
         unless(well, "C2: the server has the status", || {
@@ -123,6 +124,23 @@ fn shows(view: &PodView<'_>, pod: &Value) -> Judged {
     unless(well, "C2: the server has the status", || {
         format!("{}: {} here and {} there", view.pod.uid, ours["conditions"], theirs["conditions"])
     })
+}
+
+/// C2: a container that does not restart has ended at the server, although it runs again.
+fn with_final_ends(ours: &Value, pod: &Value, field: &str) -> Value {
+    let mut ours = ours.clone();
+    if !field.ends_with("Statuses") {
+        return ours;
+    }
+    let has_ended = |container: &Value| container["state"]["terminated"].is_object();
+    for container in ours.as_array_mut().into_iter().flatten().filter(|container| !has_ended(container)) {
+        let mut theirs = pod["status"][field].as_array().into_iter().flatten();
+        let theirs = theirs.find(|theirs| theirs["name"] == container["name"] && has_ended(theirs));
+        if let Some(theirs) = theirs.filter(|theirs| !may_restart(pod, theirs)) {
+            container.clone_from(theirs);
+        }
+    }
+    ours
 }
 
 /// A pod of the server that does not run: it has ended for a reason, or another pod has its name.

@@ -190,6 +190,43 @@ fn c5_restart_counts_ends_and_the_start_time_continue_after_a_shutdown() {
     }
 }
 
+/// The init container and the containers run again after a boot, although the server does not permit that of those that have ended.
+#[test]
+fn c5_an_end_that_the_server_keeps_does_not_hide_the_new_run_of_a_pod() {
+    for policy in ["Never", "OnFailure"] {
+        for graceful in [true, false].into_iter().filter(|graceful| *graceful || policy == "OnFailure") {
+            let mut w = with_graceful_shutdown();
+            w.life("job/init", &[Life::exits(0, Duration::from_secs(1))]);
+            w.life("job/done", &[Life::exits(0, Duration::from_secs(1)), Life::FOREVER]);
+            let of = |name: &str| format!("{{name: {name}, image: 'busybox:1.35'}}");
+            let (init, done, main) = (of("init"), of("done"), of("main"));
+            let spec = format!("restartPolicy: {policy}, initContainers: [{init}], containers: [{done}, {main}]");
+            w.api_pod("job", "uid-1", &spec);
+            w.run(10);
+            assert!(w.runs("job/main") && !w.runs("job/done"), "{}", w.trace());
+            w.api_away(true);
+            if graceful {
+                w.power_off();
+                w.run(5);
+            }
+            w.reboot(0);
+            w.run(60);
+            w.api_away(false);
+            // (The world checks each status that the server gets.)
+            w.run(30);
+            assert!(w.runs("job/main"), "{policy} {graceful}: {}", w.trace());
+            let status = &w.api.pod("job").unwrap()["status"];
+            let ended = |list: &str, at: usize| status[list][at]["state"]["terminated"].is_object();
+            assert!(ended("initContainerStatuses", 0) && ended("containerStatuses", 0), "{status}");
+            // What follows is reported nevertheless.
+            let main = &status["containerStatuses"][1];
+            assert!(main["state"]["running"].is_object() && main["restartCount"] == 1, "{status}");
+            assert_eq!(w.notices("ApiServerError"), Vec::<String>::new());
+            w.assert_well();
+        }
+    }
+}
+
 #[test]
 fn c2_the_last_status_of_a_deleted_pod_stays_when_its_containers_are_gone() {
     let mut regressed = 0;

@@ -83,7 +83,8 @@ fn completed() -> Value {
 }
 
 fn patch(reported: &Reported, server: &Value, ours: &Value) -> Option<Value> {
-    let patch = reported.patch(&UID.into(), Some(&status(server.clone())), &status(ours.clone()))?;
+    let patch =
+        reported.patch(&UID.into(), Some(&status(server.clone())), &status(ours.clone()), &FinalEnds::default())?;
     Some(serde_json::from_str(&patch.body).unwrap())
 }
 
@@ -112,7 +113,9 @@ fn the_first_patch_is_that_of_a_kubelet() {
 fn each_patch_makes_the_servers_status_ours() {
     let (mut server, mut reported) = (scheduled(), Reported::default());
     for (i, ours) in [pending(), running(), completed()].into_iter().enumerate() {
-        let made = reported.patch(&UID.into(), Some(&status(server.clone())), &status(ours.clone())).unwrap();
+        let made = reported
+            .patch(&UID.into(), Some(&status(server.clone())), &status(ours.clone()), &FinalEnds::default())
+            .unwrap();
         server = applied(&server, &serde_json::from_str(&made.body).unwrap());
         reported.acknowledge(&made, &status(server.clone()), &i.to_string());
         assert_eq!(patch(&reported, &server, &ours), None);
@@ -166,7 +169,8 @@ fn a_field_that_an_old_server_drops_is_sent_once() {
         value
     };
     let (server, mut reported) = (old(running()), Reported::default());
-    let made = reported.patch(&UID.into(), Some(&status(server.clone())), &status(running())).unwrap();
+    let made =
+        reported.patch(&UID.into(), Some(&status(server.clone())), &status(running()), &FinalEnds::default()).unwrap();
     reported.acknowledge(&made, &status(server.clone()), "7");
     assert_eq!(patch(&reported, &server, &running()), None);
     // A change of either side is a reason to send it again.
@@ -183,7 +187,8 @@ fn a_field_that_an_old_server_drops_is_sent_once() {
 fn a_change_of_another_during_a_patch_is_not_taken_for_a_refusal() {
     let (mut ours, mut reported) = (running(), Reported::default());
     ours["containerStatuses"][0]["restartCount"] = 1.into();
-    let made = reported.patch(&UID.into(), Some(&status(running())), &status(ours.clone())).unwrap();
+    let made =
+        reported.patch(&UID.into(), Some(&status(running())), &status(ours.clone()), &FinalEnds::default()).unwrap();
     let mut stored = ours.clone();
     stored["conditions"][2] = condition("Ready", false, "2026-11-22T08:00:00Z", json!({}));
     reported.acknowledge(&made, &status(stored.clone()), "9");
@@ -248,6 +253,38 @@ fn a_finished_resize_is_removed() {
 }
 
 #[test]
+fn an_end_that_the_server_keeps_stays_until_the_container_has_ended_again() {
+    let ends = |spec: &str| FinalEnds::of(&serde_json::from_str(spec).unwrap());
+    let ended = |code: i32| {
+        let mut server = running();
+        server["containerStatuses"][0]["state"] = json!({ "terminated": { "exitCode": code } });
+        server
+    };
+    let sent = |spec: &str, code: i32, ours: &Value| {
+        let (server, ours) = (status(ended(code)), status(ours.clone()));
+        let patch = Reported::default().patch(&UID.into(), Some(&server), &ours, &ends(spec))?;
+        serde_json::from_str::<Value>(&patch.body).unwrap()["status"].get("containerStatuses").cloned()
+    };
+    let own = |policy: &str| {
+        format!(r#"{{"restartPolicy": "Never", "initContainers": [{{"name": "main", "restartPolicy": "{policy}"}}]}}"#)
+    };
+    for (spec, code, is_final) in [
+        (r#"{"restartPolicy": "Never"}"#, 1, true),
+        (r#"{"restartPolicy": "OnFailure"}"#, 0, true),
+        (r#"{"restartPolicy": "OnFailure"}"#, 1, false),
+        (r#"{"restartPolicy": "Always"}"#, 0, false),
+        ("{}", 0, false),
+        (&own("Always"), 0, false),
+        (&own("Unheard"), 0, true),
+    ] {
+        assert_eq!(sent(spec, code, &running()).is_none(), is_final, "{spec} {code}");
+        // Another end is accepted.
+        let again = sent(spec, code, &ended(7)).unwrap();
+        assert_eq!(again[0]["state"]["terminated"]["exitCode"], 7, "{spec}");
+    }
+}
+
+#[test]
 fn termination_messages_share_the_limit() {
     let long = json!({ "terminated": { "exitCode": 1, "message": "\u{e4}".repeat(10_000) } });
     let mut ours = running();
@@ -273,5 +310,5 @@ fn a_node_adds_its_addresses_and_the_generation() {
     complete(&mut ours, &[], false, Some(0), None);
     assert_eq!((ours.observed_generation, ours.host_ip), (None, None));
     // A status without anything, and one with a time that JSON cannot have.
-    assert!(Reported::default().patch(&UID.into(), None, &PodStatus::default()).is_none());
+    assert!(Reported::default().patch(&UID.into(), None, &PodStatus::default(), &FinalEnds::default()).is_none());
 }
