@@ -487,7 +487,7 @@ impl Member {
     fn seen(&mut self, seen: Vec<Seen>) -> Vec<Seen> {
         for one in &seen {
             match one {
-                Seen::Status(uid, stored) => {
+                Seen::Status(uid, stored) | Seen::Pod(uid, stored) => {
                     if let Some(bound) = self.pods.get(uid) {
                         self.reports.stored(uid, &bound.name, stored, self.rival.is_known());
                     }

@@ -71,6 +71,20 @@ pub struct Bound {
     pub closed_gate: Option<String>,
 }
 
+impl Bound {
+    fn is_same(&self, other: &Bound) -> bool {
+        let Bound { name: _, pod, deletion, ended, recorded: _, generation, closed_gate } = self;
+        let has_pod = match (pod, &other.pod) {
+            (Ok(pod), Ok(other)) => Rc::ptr_eq(pod, other),
+            (Err(why), Err(other)) => why == other,
+            _ => false,
+        };
+        has_pod
+            && (*deletion, *ended, *generation) == (other.deletion, other.ended, other.generation)
+            && *closed_gate == other.closed_gate
+    }
+}
+
 /// The status at the server.
 #[derive(Debug, PartialEq)]
 pub struct Stored {
@@ -82,8 +96,10 @@ pub struct Stored {
 /// A change of the pods.
 #[derive(Debug, PartialEq)]
 pub enum Seen {
-    /// The state that the server has.
+    /// Only the status, as the server has it: mostly one that this node has reported.
     Status(Uid, Box<Stored>),
+    /// The same, of a pod that is new or has changed.
+    Pod(Uid, Box<Stored>),
     /// The object does not exist any more.
     Gone(Uid),
     /// The mirror with this UID has this state.
@@ -158,8 +174,16 @@ impl Pods {
 
     /// C14: a list after the next start must not be older than the binding or the deletion of a pod.
     fn take(&mut self, change: Change<PodObject>, outbox: &mut Outbox) -> Vec<Seen> {
-        let bindings = |pods: &Pods| -> BTreeSet<(Uid, bool)> {
-            pods.known.iter().map(|(uid, bound)| (uid.clone(), bound.deletion.is_some())).collect()
+        let concerned = match &change {
+            Change::Set(object) | Change::Gone(object) => Some(object.uid.clone()),
+            Change::All(_) => None,
+        };
+        let bindings = |pods: &Pods| -> BTreeMap<Uid, bool> {
+            let binding = |(uid, bound): (&Uid, &Bound)| (uid.clone(), bound.deletion.is_some());
+            match &concerned {
+                Some(uid) => pods.known.get_key_value(uid).map(binding).into_iter().collect(),
+                None => pods.known.iter().map(binding).collect(),
+            }
         };
         let before = bindings(self);
         let seen = self.apply(change);
@@ -215,8 +239,10 @@ impl Pods {
         };
         let closed_gate = pod.as_ref().ok().and_then(|pod| in_place::closed_gate(pod.spec(), &status));
         let bound = Bound { name, pod, deletion, ended, recorded, generation, closed_gate };
+        let stored = Box::new(Stored { status, final_ends, resource_version });
+        let is_same = before.is_some_and(|before| before.is_same(&bound));
         self.known.insert(uid.clone(), bound);
-        Seen::Status(uid, Box::new(Stored { status, final_ends, resource_version }))
+        if is_same { Seen::Status(uid, stored) } else { Seen::Pod(uid, stored) }
     }
 }
 

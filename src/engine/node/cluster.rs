@@ -79,7 +79,8 @@ impl Engine {
 
     fn pods_seen(&mut self, seen: Vec<Seen>, listed: bool) {
         self.show_in_mirrors(&seen);
-        if !seen.is_empty() || listed {
+        // The answers to our own reports change nothing here.
+        if listed || seen.iter().any(|one| !matches!(one, Seen::Status(..))) {
             self.with_member(|member, step| member.follow(step.outbox));
             self.reject_unsupported();
             self.publish_gated();
