@@ -1,6 +1,6 @@
 //! The daemon: one loop that carries events to the engine and the engine's effects to the adapters. It decides nothing.
 //!
-//! `Agent::run` is the loop. `start` builds the agent. `effects` carries effects out, and `events` brings events in; `logind`
+//! `Agent::run` is the loop. `start` builds the agent, `stopping` ends it. `effects` carries effects out, and `events` brings events in; `logind`
 //! does both for graceful shutdown. `paths` starts and cancels the runtime calls, and lets helpers read files that Wherry
 //! does not own, `credentials` those for image pulls, `devices` calls device plugins. `control` passes users' requests to the engine, and its answers to the server. `content` has the data that
 //! the server shows, `kube` the API for kubectl, `cluster` connects the node to its API server, `views` the form in which it shows pods, `descriptors` and `dump` the internal state. `event_recorder`
@@ -29,6 +29,7 @@ pub mod purge;
 pub mod seal_key;
 pub mod service;
 mod start;
+mod stopping;
 pub mod system_check;
 mod views;
 
@@ -80,6 +81,7 @@ const SERVER: usize = 1024;
 pub struct Agent {
     config: Config,
     process: Process,
+    course: stopping::Course,
     event_loop: EventLoop,
     sources: Sources,
     engine: Engine,
@@ -193,11 +195,7 @@ impl Agent {
             let now = clock::now();
             for token in &ready {
                 match *token {
-                    SIGNALS => {
-                        if self.take_signals(now) {
-                            return Ok(());
-                        }
-                    }
+                    SIGNALS => self.take_signals(now),
                     HELPERS => self.helpers_done(now),
                     RUNTIME => self.drive_runtime(now),
                     MANIFESTS => self.manifests_moved(now),
@@ -219,6 +217,9 @@ impl Agent {
             }
             self.do_what_is_due(now);
             self.settle(now);
+            if self.has_stopped(now) {
+                return Ok(());
+            }
             self.drive_server(now);
             self.notify_service(now);
         }
@@ -240,6 +241,7 @@ impl Agent {
             self.handlers.next_deadline(),
             self.devices.as_ref().and_then(Devices::next_deadline),
             self.service.next_deadline(),
+            self.stops_at(),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -315,18 +317,12 @@ impl Agent {
         }
     }
 
-    /// Returns true if a signal requests the end of the process.
-    fn take_signals(&mut self, now: Now) -> bool {
+    fn take_signals(&mut self, now: Now) {
         for signal in self.sources.signals.take() {
             match signal {
-                Signal::Terminate | Signal::Interrupt => {
-                    log::info!("stopping signal={signal:?}; pods keep running");
-                    self.notify_stopping(now);
-                    return true;
-                }
+                Signal::Terminate | Signal::Interrupt => self.stop(signal, now),
                 Signal::Hangup => self.reload(now),
             }
         }
-        false
     }
 }

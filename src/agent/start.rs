@@ -7,6 +7,7 @@ use super::event_recorder::EventRecorder;
 use super::kube::{KubeState, Machine, NodeServerState};
 use super::logind::{self, HeldLock};
 use super::service::Service;
+use super::stopping::Course;
 use super::{
     API_SERVER, Agent, DEVICES, HELPERS, MANIFESTS, MOUNTS, RUNTIME, SERVER, SIGNALS, SLICES, descriptors, logging,
     seal_key, system_check,
@@ -115,6 +116,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     );
     Ok(Agent {
         process: Process { started, root, inherited, seal_key: key_state },
+        course: Course::Runs,
         sources: Sources { signals, timers: Timers::new(), helpers, jobs: BTreeMap::new() },
         runtime: Runtime { client, container_events, buffer: Vec::new(), reported: None, checked: false },
         reporting: Reporting {

@@ -94,6 +94,8 @@ pub enum Event {
     /// The answer to `ReadAddresses`: the addresses from which this machine reaches other networks, the preferred one first. Empty:
     /// it has no route at the moment.
     Addresses(Vec<String>),
+    /// The process ends as soon as the records of this and of earlier events are written (C9). The pods run on.
+    Stopping,
     /// The answer to `Watch`. If the watch failed, relists cover the process.
     Watched {
         uid: Uid,

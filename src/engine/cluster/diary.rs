@@ -70,6 +70,8 @@ enum Disk {
     Unused,
     /// These parts are written at this time.
     Keeping { changed: BTreeSet<u64>, at: Boot },
+    /// The process ends: these parts are written at once.
+    Closing { changed: BTreeSet<u64> },
 }
 
 impl Diary {
@@ -140,9 +142,20 @@ impl Diary {
         }
     }
 
+    /// The process ends soon. An event that the server does not have by then is posted after the next start.
+    pub fn close(&mut self) {
+        let changed = match std::mem::replace(&mut self.disk, Disk::Unused) {
+            Disk::Unused => self.waiting.iter().map(|waiting| waiting.part).collect(),
+            Disk::Keeping { changed, .. } | Disk::Closing { changed } => changed,
+        };
+        self.disk = Disk::Closing { changed };
+    }
+
     /// The server answers again. Returns the numbers of the events that wait, and of those that were dropped.
     pub fn hurry(&mut self) -> (usize, u64) {
-        self.disk = Disk::Unused;
+        if let Disk::Keeping { .. } = self.disk {
+            self.disk = Disk::Unused;
+        }
         self.backoff.hurry();
         (self.waiting.len(), std::mem::take(&mut self.dropped))
     }
@@ -157,10 +170,11 @@ impl Diary {
 
     /// Writes the parts that have changed, if it is time.
     pub fn write(&mut self, now: Boot, outbox: &mut Outbox) {
-        let Disk::Keeping { changed, at } = &mut self.disk else { return };
-        if *at > now {
-            return;
-        }
+        let changed = match &mut self.disk {
+            Disk::Keeping { changed, at } if *at <= now => changed,
+            Disk::Closing { changed } => changed,
+            Disk::Keeping { .. } | Disk::Unused => return,
+        };
         for part in std::mem::take(changed) {
             let entries: Vec<&Entry> = self.waiting.iter().filter(|w| w.part == part).map(|w| &w.entry).collect();
             if !entries.is_empty() {
@@ -233,11 +247,17 @@ impl Diary {
     }
 
     fn changed(&mut self, part: u64, now: Boot) {
-        if let Disk::Keeping { changed, at } = &mut self.disk {
-            if changed.is_empty() {
-                *at = now + WRITE_DELAY;
+        match &mut self.disk {
+            Disk::Unused => {}
+            Disk::Keeping { changed, at } => {
+                if changed.is_empty() {
+                    *at = now + WRITE_DELAY;
+                }
+                changed.insert(part);
             }
-            changed.insert(part);
+            Disk::Closing { changed } => {
+                changed.insert(part);
+            }
         }
     }
 

@@ -182,6 +182,11 @@ impl Member {
         self.diary.push(entry, now, outbox);
     }
 
+    /// The process ends soon.
+    pub fn stopping(&mut self) {
+        self.diary.close();
+    }
+
     pub fn publish(&mut self, uid: &Uid, name: &FullName, status: core::PodStatus) {
         if self.pods.get(uid).is_some() {
             self.reports.publish(uid, name, status);

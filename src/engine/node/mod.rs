@@ -191,6 +191,9 @@ impl Engine {
             Event::Api(event) => self.api_event(event),
             Event::NodeServer { port } => self.node_server_listens(port),
             Event::Addresses(found) => self.addresses_found(found),
+            Event::Stopping => {
+                self.with_member(|member, _| member.stopping());
+            }
             Event::Watched { uid, id, ok } => self.pleg.watch_answered(&uid, &id, ok, now.boot),
             Event::Ended { uid, id } => self.process_ended(&uid, &id),
             Event::Done { op, result } => self.operation_ended(op, result),

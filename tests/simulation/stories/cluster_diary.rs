@@ -3,6 +3,8 @@
 use crate::stories::cluster::running;
 use crate::world::{S, World};
 use serde_json::Value;
+use std::time::Duration;
+use wherry::engine::event::Event;
 
 /// The events at the server with this reason.
 fn events(w: &World, reason: &str) -> Vec<Value> {
@@ -31,6 +33,39 @@ fn c9_events_of_an_absence_survive_a_power_cut_with_their_times() {
     assert!(message.contains("events of that time follow"), "{message}");
     w.run(30);
     assert!(!w.disk.records.keys().any(|key| key.starts_with("diary/")), "{:?}", w.disk.records.keys());
+}
+
+#[test]
+fn c9_an_orderly_stop_writes_the_events_of_the_last_seconds() {
+    // While the server is away, and while it refuses each request.
+    for refuses in [false, true] {
+        let mut w = running("web");
+        let before = events(&w, "Started").len();
+        if refuses {
+            w.api_is_busy_for(20 * S, Duration::from_secs(5));
+        } else {
+            w.api_away(true);
+        }
+        w.exit_of("web/main", 3);
+        w.run(2);
+        let written = |w: &World| w.disk.records.keys().filter(|key| key.starts_with("diary/")).count();
+        assert_eq!((before, written(&w)), (1, 0), "{}", w.trace());
+        w.step(Event::Stopping);
+        // An event between the signal and the end.
+        w.exit_of("web/main", 3);
+        w.run(1);
+        assert_eq!(written(&w), 1, "{refuses}: {}", w.trace());
+        w.kill_engine();
+        w.api_away(false);
+        w.start();
+        w.run(30);
+        let started = events(&w, "Started");
+        // Before the absence, before the stop, and after the back-off.
+        assert_eq!((started.len(), &started[0]["count"]), (1, &serde_json::json!(3)), "{refuses}: {started:?}");
+        assert_eq!(events(&w, "BackOff").len(), 1, "{}", w.trace());
+        assert_eq!(written(&w), 0);
+        w.assert_well();
+    }
 }
 
 #[test]
