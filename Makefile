@@ -103,7 +103,7 @@ ifeq ($(strip $(ARGS)),engine)
 	$(CARGO) bench --bench bench -- engine
 else
 	@tests/lab/install.sh build runtime
-	$(if $(filter cluster,$(ARGS)),WHERRY_CONTROL_PLANE=$(CONTROL_PLANE) WHERRY_KUBECTL=1.32) $(CARGO) bench --bench bench $(RUNNER) -- $(ARGS)
+	$(if $(filter cluster cluster-%,$(ARGS)),WHERRY_CONTROL_PLANE=$(CONTROL_PLANE) WHERRY_KUBECTL=1.32) $(CARGO) bench --bench bench $(RUNNER) -- $(ARGS)
 endif
 
 soak: ## 10,000 short pod lives on a real containerd, to detect growth of the process; ARGS=1000 for fewer

@@ -2,7 +2,8 @@
 //! run, and the limits of the project. All values are measured from outside: timestamps and log of the runtime, /proc,
 //! strace. During a measurement the bench sends Wherry no request, except /healthz for the start and /pods for the soak test.
 //!
-//! `make bench ARGS="latency idle shutdown crowd size backoff engine probes volumes kubectl cluster"` selects parts; `cluster` runs only if it is selected. `WHERRY_BENCH_WINDOW` is
+//! `make bench ARGS="latency idle shutdown crowd size backoff engine probes volumes kubectl cluster"` selects parts; `cluster`, or one of its parts (`cluster-node`,
+//! `cluster-back`, `cluster-crowd`), runs only if it is selected. `WHERRY_BENCH_WINDOW` is
 //! the length of an idle measurement in seconds (60), `WHERRY_BENCH_STREAM` that of a stream in MB (256). `make bench ARGS=engine`
 //! needs no runtime.
 
@@ -74,8 +75,10 @@ fn main() {
         kubectl::kubectl(&mut table);
     }
     // Only with a control plane, which `ARGS=cluster` builds.
-    if wanted.iter().any(|w| w == "cluster") {
-        cluster::cluster(&mut table);
+    for (part, measure) in cluster::PARTS {
+        if wanted.iter().any(|w| w == "cluster" || w == part) {
+            measure(&mut table);
+        }
     }
     // The soak test runs only if it is selected, because it takes long.
     if wanted.iter().any(|w| w == "soak") {

@@ -33,6 +33,10 @@ impl Component {
         Component { name: program.to_owned(), child, log }
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Starts an etcd for clients on loopback, on `port`. It uses the port after it, too. Returns the URL for its clients.
     pub fn etcd(programs: &Path, dir: &Path, port: u16) -> (Component, String) {
         let [clients, peers] = [port, port + 1].map(|port| format!("http://127.0.0.1:{port}"));

@@ -6,16 +6,17 @@
 mod back;
 mod crowd;
 mod node;
+mod processors;
 
 use crate::support::control_plane::{ControlPlane, NodeRequest};
 use crate::support::kubectl::Kubectl;
 use crate::table::Table;
 
-pub fn cluster(table: &mut Table) {
-    node::node(table);
-    back::back(table);
-    crowd::crowd(table);
-}
+type Measure = fn(&mut Table);
+
+/// By their names in `ARGS`.
+pub const PARTS: [(&str, Measure); 3] =
+    [("cluster-node", node::node), ("cluster-back", back::back), ("cluster-crowd", crowd::crowd)];
 
 fn do_with(kubectl: &Kubectl, line: &str, input: &str) {
     let printed = kubectl.run_with(line, input.as_bytes());

@@ -148,6 +148,11 @@ impl ControlPlane {
         self.components.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
+    /// The process ids of the components.
+    pub fn processes(&self) -> Vec<u32> {
+        self.components().iter().map(Component::pid).collect()
+    }
+
     fn run(&self, program: &str, arguments: &[String]) {
         let component = Component::start(&self.programs, &self.dir, program, arguments);
         self.components().insert(0, component);
