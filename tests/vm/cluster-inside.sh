@@ -13,8 +13,6 @@ KEY=/etc/credstore.encrypted/wherry.key
 running() { [ "$(wherry pods | awk '$3 == "1/1" && $4 == "Running"' | wc -l)" = "$1" ]; }
 has_event() { wherry events | grep -q "$1"; }
 has_address() { ip -4 -o addr show scope global up | grep -q 'inet 10\.0\.2\.15/'; }
-# The events of the starts of all pods are on the disk, where they arrive within 10 s.
-starts_are_kept() { [ "$(cat /var/lib/wherry/records/diary/* | grep -o '"Started"' | wc -l)" -ge $PODS ]; }
 mount_namespace() { readlink "/proc/$1/ns/mnt"; }
 # Prints the ids of the running containers.
 containers() { ctr -n k8s.io tasks ls | awk '$3 == "RUNNING" { print $1 }' | sort | tr '\n' ' '; }
@@ -83,7 +81,6 @@ case $boot in
 	until_true 'all pods run without a network' running $PODS
 	check 'the machine has no address' is "$(ip -o addr show scope global | grep -v cni0)" ''
 	look_at_service
-	until_true 'the events of the starts are on the disk' starts_are_kept
 	wherry status
 	wherry pods
 	echo 'wherry-vm: boot 2 completed'
