@@ -79,6 +79,11 @@ impl ClusterConnection {
         }
     }
 
+    /// The URL of the server; the path of the kubeconfig if that cannot be used.
+    pub fn server(&self) -> String {
+        self.credentials().map_or_else(|| self.kubeconfig.display().to_string(), |c| c.server().to_string())
+    }
+
     /// The credentials in use, if the kubeconfig could be read.
     pub fn credentials(&self) -> Option<&Credentials> {
         match &self.server {

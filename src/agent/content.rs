@@ -14,7 +14,9 @@ use crate::adapters::manifests::Manifests;
 use crate::adapters::server::api::{self, ApiCursor, ApiRequest, Client, Part};
 use crate::adapters::server::health::{self, Check};
 use crate::adapters::server::http::{Body, Cursor, JSON, ListenerKind, Request, Response, Route, Ticket};
-use crate::adapters::server::status::{ManifestStatus, NodeRoom, NodeStatus, PlegStatus, PodCounts, RuntimeStatus};
+use crate::adapters::server::status::{
+    ClusterStatus, ManifestStatus, NodeRoom, NodeStatus, PlegStatus, PodCounts, RuntimeStatus,
+};
 use crate::adapters::server::{Content, Server, control};
 use crate::api::kube::status::Failure;
 use crate::api::layout::Layout;
@@ -25,6 +27,7 @@ use crate::api::qos::Qos;
 use crate::api::time::Now;
 use crate::config::Config;
 use crate::engine::cluster::certificate::Certificate;
+use crate::engine::cluster::connection::ConnectionState;
 use crate::engine::control::{Reply, RequestError};
 use crate::engine::node::{Engine, PodView};
 use crate::metrics::Metrics;
@@ -428,6 +431,7 @@ impl View<'_> {
         };
         m.client_certificate.set(shown(certificates.map(|all| &all.client)));
         m.serving_certificate.set(shown(certificates.and_then(|all| all.serving.as_ref())));
+        m.set_connection(self.engine.connection(self.now.boot).as_ref());
         m.set_api_server_traffic(self.cluster.map_or((0, 0), ClusterConnection::traffic));
         m.manifest_errors.set((in_files + self.engine.conflicts().len()) as i64);
         m.log_lines_dropped.set(super::logging::dropped());
@@ -443,6 +447,24 @@ impl View<'_> {
             message: c.message(),
         });
         self.manifests.problems().flat_map(|p| &p.problems).cloned().chain(conflicts).collect()
+    }
+
+    fn cluster_status(&self) -> Option<ClusterStatus> {
+        let connection = self.engine.connection(self.now.boot)?;
+        let away = match &connection.state {
+            ConnectionState::Away { since, why } => Some((since.as_secs(), (*why).to_owned())),
+            ConnectionState::Registered | ConnectionState::Unregistered => None,
+        };
+        let (unreachable_seconds, error) = away.unzip();
+        Some(ClusterStatus {
+            server: self.cluster.map(ClusterConnection::server).unwrap_or_default(),
+            registered: connection.state == ConnectionState::Registered,
+            unreachable_seconds,
+            error,
+            waiting_events: connection.waiting_events as u64,
+            lost_events: connection.lost_events,
+            name_conflict: connection.is_shared,
+        })
     }
 
     fn status(&self) -> NodeStatus {
@@ -475,6 +497,7 @@ impl View<'_> {
                 not_ready: views::runtime_not_ready(&s),
                 network_not_ready: runtime.network_not_ready,
             },
+            cluster: self.cluster_status(),
             node: NodeRoom { cordoned: s.cordoned, ..NodeRoom::of(&node, &requested, pressure) },
             pleg: PlegStatus {
                 healthy: self.engine.pleg_healthy(self.now.boot),

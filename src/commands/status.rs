@@ -1,6 +1,6 @@
 //! `wherry status`: the status of the node in a few lines.
 
-use crate::adapters::server::status::{NodeRoom, NodeStatus, PodCounts, ResourceRoom};
+use crate::adapters::server::status::{ClusterStatus, NodeRoom, NodeStatus, PodCounts, ResourceRoom};
 use crate::api::kube::pod_row::human;
 use crate::api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
 use crate::api::shutdown::view::{GroupView, ProgressView, ShutdownView};
@@ -39,6 +39,9 @@ fn show(out: &mut dyn Write, s: &NodeStatus) -> std::io::Result<()> {
         format!("{name} at {}", s.runtime.endpoint)
     };
     writeln!(out, "Runtime:    {at}, {runtime}")?;
+    if let Some(cluster) = &s.cluster {
+        writeln!(out, "Cluster:    {}", of_cluster(cluster))?;
+    }
     let pleg = if s.pleg.healthy { "healthy" } else { "unhealthy" };
     match s.pleg.age_seconds {
         Some(age) => writeln!(out, "PLEG:       {pleg}, last relist {age:.1}s ago")?,
@@ -64,6 +67,28 @@ fn show(out: &mut dyn Write, s: &NodeStatus) -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+fn of_cluster(cluster: &ClusterStatus) -> String {
+    let mut line = match (cluster.unreachable_seconds, cluster.registered) {
+        (Some(seconds), _) => {
+            let span = human(i64::try_from(seconds).unwrap_or(i64::MAX));
+            let why = cluster.error.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+            format!("{}, has not answered for {span}{why}", cluster.server)
+        }
+        (None, true) => format!("{}, connected", cluster.server),
+        (None, false) => format!("{}, the node is not registered yet", cluster.server),
+    };
+    if cluster.waiting_events > 0 {
+        line += &format!("; {} waiting", count(cluster.waiting_events, "event"));
+    }
+    if cluster.lost_events > 0 {
+        line += &format!("; {} lost", count(cluster.lost_events, "event"));
+    }
+    if cluster.name_conflict {
+        line += "; another machine acts as this node (`wherry events`)";
+    }
+    line
 }
 
 fn pods(out: &mut dyn Write, p: &PodCounts) -> std::io::Result<()> {
@@ -206,6 +231,13 @@ mod tests {
                 not_ready: None,
                 network_not_ready: Some("cni plugin not initialized".into()),
             },
+            cluster: Some(ClusterStatus {
+                server: "https://10.0.0.1:6443".into(),
+                unreachable_seconds: Some(7_260),
+                error: Some("connection refused".into()),
+                waiting_events: 1,
+                ..ClusterStatus::default()
+            }),
             pleg: PlegStatus { healthy: true, age_seconds: Some(0.44) },
             pods: PodCounts { desired: 3, pending: 1, running: 2, containers: 1, ..PodCounts::default() },
             node: NodeRoom::default(),
@@ -229,6 +261,7 @@ mod tests {
             "wherry 0.1.0 on lab, up 3h12m\n\
              Node:       not ready (KubeletNotReady)\n\
              Runtime:    containerd 1.6.20 at unix:///run/c.sock, ready, but its network is not: cni plugin not initialized\n\
+             Cluster:    https://10.0.0.1:6443, has not answered for 121m: connection refused; 1 event waiting\n\
              PLEG:       healthy, last relist 0.4s ago\n\
              Pods:       3 desired, 2 running, 1 pending; 1 container running\n\
              Manifests:  4 files in /m, 1 error\n\
@@ -237,6 +270,17 @@ mod tests {
              Waiting for:\n\
              \x20 the runtime's network\n"
         );
+    }
+
+    #[test]
+    fn the_state_of_a_member_of_a_cluster_is_one_line() {
+        let server = || "https://10.0.0.1:6443".to_owned();
+        let new = ClusterStatus { server: server(), ..ClusterStatus::default() };
+        assert_eq!(of_cluster(&new), "https://10.0.0.1:6443, the node is not registered yet");
+        let shared = ClusterStatus { registered: true, lost_events: 2, name_conflict: true, ..new };
+        let line =
+            "https://10.0.0.1:6443, connected; 2 events lost; another machine acts as this node (`wherry events`)";
+        assert_eq!(of_cluster(&shared), line);
     }
 
     #[test]

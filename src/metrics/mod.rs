@@ -16,6 +16,7 @@ mod tests;
 use crate::api::node_facts::NodeFacts;
 use crate::api::pod::Pod;
 use crate::api::resources::Resources;
+use crate::engine::cluster::connection::{Connection, ConnectionState};
 use crate::engine::effect::Measure;
 use crate::engine::probe::Kind;
 use classic::PlainCounter;
@@ -113,6 +114,10 @@ pub struct Metrics {
     pub node_cordoned: Gauge,
     pub client_certificate: CertificateMetrics,
     pub serving_certificate: CertificateMetrics,
+    api_server_connected: Gauge,
+    waiting_events: Gauge,
+    lost_events: PlainCounter,
+    node_name_conflict: Gauge,
     api_server_sent: PlainCounter,
     api_server_received: PlainCounter,
     node: node_resources::Node,
@@ -185,6 +190,16 @@ impl Metrics {
                     "Number of failed requests for and renewals of the serving certificate of the node",
                 ),
             },
+            api_server_connected: r.gauge(
+                "wherry_api_server_connected",
+                "1 while the API server of the cluster answers and has the node; 0 without a cluster",
+            ),
+            waiting_events: r.gauge("wherry_events_waiting", "Number of events that the API server does not have yet"),
+            lost_events: r.counter(
+                "wherry_events_lost_total",
+                "Number of events that found no room while the API server was away",
+            ),
+            node_name_conflict: r.gauge("wherry_node_name_conflict", "1 while another machine acts as this node"),
             api_server_sent: r.counter(
                 "wherry_api_server_sent_bytes_total",
                 "Number of bytes sent to the API server of the cluster, with TLS and without TCP",
@@ -324,6 +339,15 @@ impl Metrics {
         for is_static in ["", "true"] {
             drop(self.restarted_pods.get_or_create(&label("static", is_static)));
         }
+    }
+
+    /// None: the node has no cluster.
+    pub fn set_connection(&self, connection: Option<&Connection<'_>>) {
+        let Some(connection) = connection else { return };
+        self.api_server_connected.set(i64::from(connection.state == ConnectionState::Registered));
+        self.waiting_events.set(i64::try_from(connection.waiting_events).unwrap_or(i64::MAX));
+        self.lost_events.set(connection.lost_events);
+        self.node_name_conflict.set(i64::from(connection.is_shared));
     }
 
     /// Bytes.

@@ -103,6 +103,8 @@ fn after_a_power_failure_without_the_api_server_the_pods_start_from_the_disk() {
         now.len() == 3 && now.iter().all(|id| !first.contains(id))
     });
     plane.wait("the starts are known", |_| agent.log().matches("reason=Started").count() == 5 + 4);
+    assert_eq!(agent.metric("wherry_api_server_connected"), 0.0);
+    assert!(agent.metric("wherry_events_waiting") >= 4.0);
     // An orderly stop before the next regular write of the events.
     assert_eq!(agent.terminate(), Some(0));
     agent.run();
@@ -117,6 +119,7 @@ fn after_a_power_failure_without_the_api_server_the_pods_start_from_the_disk() {
     plane.wait("the starts are reported with their times", |plane| {
         started(plane).iter().filter(|event| meanwhile(event)).count() == 4
     });
+    assert_eq!(agent.metric("wherry_api_server_connected"), 1.0);
     let steps = plane.get(&format!("/api/v1/namespaces/{namespace}/pods/steps")).expect("the pod");
     assert!(steps["status"]["initContainerStatuses"][0]["state"]["terminated"].is_object(), "{steps}");
     assert!(!agent.log().contains("refuses the status"), "{}", agent.log());

@@ -21,6 +21,9 @@ pub struct NodeStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_ready_message: Option<String>,
     pub runtime: RuntimeStatus,
+    /// None: the node has only the pods of its manifests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterStatus>,
     pub node: NodeRoom,
     pub pleg: PlegStatus,
     pub pods: PodCounts,
@@ -44,6 +47,29 @@ pub struct RuntimeStatus {
     pub not_ready: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network_not_ready: Option<String>,
+}
+
+/// The connection to the API server of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClusterStatus {
+    /// For example `https://10.0.0.1:6443`; the path of the kubeconfig if that cannot be used.
+    pub server: String,
+    /// The server answers, and has the node.
+    pub registered: bool,
+    /// For how long the server has not answered, at most since the start of Wherry. None: it answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unreachable_seconds: Option<u64>,
+    /// The error of the last attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Events that the server does not have yet.
+    pub waiting_events: u64,
+    /// Events that found no room since the start.
+    pub lost_events: u64,
+    /// Another machine acts as this node.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub name_conflict: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

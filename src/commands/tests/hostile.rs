@@ -4,7 +4,7 @@
 use super::{Content, Cursor, Running};
 use crate::adapters::records::Records;
 use crate::adapters::server::http::{self, Body, Request, Response, Route};
-use crate::adapters::server::status::{ManifestStatus, NodeStatus, RuntimeStatus};
+use crate::adapters::server::status::{ClusterStatus, ManifestStatus, NodeStatus, RuntimeStatus};
 use crate::api::printable;
 use crate::api::shutdown::view::{PlanGroup, PlanPod, PlanView};
 use crate::commands::output::{Guard, TOLD, end, to_stderr};
@@ -74,6 +74,12 @@ fn status() -> NodeStatus {
             not_ready: Some(h()),
             network_not_ready: None,
         },
+        cluster: Some(ClusterStatus {
+            server: h(),
+            error: Some(h()),
+            unreachable_seconds: Some(1),
+            ..Default::default()
+        }),
         manifests: ManifestStatus { directory: h(), files: 1, errors: vec![h(), h()] },
         waiting_for: vec![h()],
         ..NodeStatus::default()

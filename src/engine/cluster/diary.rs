@@ -48,6 +48,8 @@ pub struct Diary {
     written: BTreeSet<u64>,
     /// Events that found no room since the server went away.
     dropped: u64,
+    /// The same, since the start.
+    lost: u64,
 }
 
 #[derive(Debug)]
@@ -87,6 +89,7 @@ impl Diary {
             disk: Disk::Unused,
             written: BTreeSet::new(),
             dropped: 0,
+            lost: 0,
         }
     }
 
@@ -115,6 +118,7 @@ impl Diary {
             && let Some(Waiting { part, .. }) = self.waiting.remove(first)
         {
             self.dropped += 1;
+            self.lost += 1;
             self.left(part, outbox);
         }
         let since = |posted: &Entry| u64::try_from(entry.last.saturating_sub(posted.first)).unwrap_or(0);
@@ -158,6 +162,11 @@ impl Diary {
         }
         self.backoff.hurry();
         (self.waiting.len(), std::mem::take(&mut self.dropped))
+    }
+
+    /// The numbers of the events that wait, and of those that found no room since the start.
+    pub fn counts(&self) -> (usize, u64) {
+        (self.waiting.len(), self.lost)
     }
 
     /// When a part is written.

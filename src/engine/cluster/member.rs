@@ -4,6 +4,7 @@ use super::addresses::Addresses;
 use super::backoff::{Backoff, CONNECTION};
 use super::certificate::Certificate;
 use super::certificates::Certificates;
+use super::connection::{Connection, ConnectionState};
 use super::data::Data;
 use super::diary::Diary;
 use super::lease::{Lease, Renewal};
@@ -159,6 +160,16 @@ impl Member {
     /// The node was registered in an earlier run.
     pub fn starts_again(&mut self, now: Boot, rng: &mut Rng) {
         self.node.wait(now + rng.spread(START_SPREAD));
+    }
+
+    pub fn connection(&self, now: Boot) -> Connection<'_> {
+        let (waiting_events, lost_events) = self.diary.counts();
+        let state = match &self.server {
+            Server::Away { since, why, .. } => ConnectionState::Away { since: now.since(*since), why },
+            Server::Answers if self.node.uid().is_some() => ConnectionState::Registered,
+            Server::Answers => ConnectionState::Unregistered,
+        };
+        Connection { state, waiting_events, lost_events, is_shared: self.rival.is_known() }
     }
 
     /// `step` needs a report of the node.

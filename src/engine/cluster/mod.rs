@@ -10,6 +10,7 @@ pub mod backoff;
 pub mod cache;
 pub mod certificate;
 pub mod certificates;
+pub mod connection;
 pub mod data;
 pub mod diary;
 pub mod lease;

@@ -15,9 +15,10 @@ use crate::api::node_facts::NodeFacts;
 use crate::api::pod::Pod;
 use crate::api::runtime_features::HandlerFeatures;
 use crate::api::sealing::StoredRecord;
-use crate::api::time::Wall;
+use crate::api::time::{Boot, Wall};
 use crate::engine::cluster::Cluster;
 use crate::engine::cluster::certificates::Certificates;
+use crate::engine::cluster::connection::Connection;
 use crate::engine::cluster::member::{Health, Member};
 use crate::engine::cluster::pods::{Bound, Seen};
 use crate::engine::cluster::reflector::Step;
@@ -108,6 +109,11 @@ impl Engine {
     /// C15: why Secrets or tokens are not on the disk, or cannot be read from it, with a remedy.
     pub fn sealing_problem(&self) -> Option<String> {
         self.cluster.member()?.sealing.problem().map(|problem| problem.to_string())
+    }
+
+    /// The connection of a node of a cluster.
+    pub fn connection(&self, now: Boot) -> Option<Connection<'_>> {
+        self.cluster.member().map(|member| member.connection(now))
     }
 
     /// The certificates of a node of a cluster.

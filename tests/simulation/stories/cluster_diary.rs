@@ -1,9 +1,11 @@
 //! C9: events of the time without the server are kept and posted later.
 
-use crate::stories::cluster::running;
+use crate::stories::cluster::{member, running};
 use crate::world::{S, World};
 use serde_json::Value;
 use std::time::Duration;
+use wherry::api::time::Boot;
+use wherry::engine::cluster::connection::ConnectionState;
 use wherry::engine::event::Event;
 
 /// The events at the server with this reason.
@@ -95,4 +97,35 @@ fn c9_an_event_that_occurs_again_is_counted_at_the_server() {
     }
     let started = events(&w, "Started");
     assert_eq!((started.len(), &started[0]["count"]), (1, &serde_json::json!(4)), "{started:?}");
+}
+
+#[test]
+fn the_state_of_the_connection_is_shown() {
+    let mut w = member();
+    let connection = |w: &World| {
+        let connection = w.engine.connection(Boot(w.clock.now)).expect("a member");
+        let away = match connection.state {
+            ConnectionState::Away { since, why } => Some((since.as_secs(), why.to_owned())),
+            ConnectionState::Registered => None,
+            ConnectionState::Unregistered => panic!("the node is registered"),
+        };
+        (away, connection.waiting_events, connection.is_shared)
+    };
+    assert_eq!(connection(&w), (None, 0, false));
+    w.api_away(true);
+    w.run(120);
+    let (away, waiting, _) = connection(&w);
+    let (since, why) = away.expect("the server is away");
+    assert!((100..=120).contains(&since) && !why.is_empty() && waiting > 0, "{since} {why} {waiting}");
+    w.restart_engine();
+    assert_eq!(
+        w.engine.connection(Boot(w.clock.now)).map(|c| c.state),
+        Some(ConnectionState::Unregistered),
+        "no answer yet"
+    );
+    w.run(10);
+    assert!(connection(&w).0.is_some());
+    w.api_away(false);
+    w.run(10);
+    assert_eq!(connection(&w), (None, 0, false), "{}", w.trace());
 }
