@@ -3,18 +3,22 @@
 //!
 //! `list` contains the mutations. One copy of the sources contains all of them (`package`), and an environment variable
 //! selects one, so that a single build is enough. The unmutated engine runs all stories and lives first; the CPU time
-//! of these runs determines the limits for the mutated ones (`verdict`). Only cargo is needed.
+//! of these runs determines the limits for the mutated ones (`verdict`). What caught a mutation before runs first (`hints`). Only
+//! cargo is needed.
 //!
-//! Run with `make test-mutations`; ARGS=text selects the mutations whose name contains the text.
+//! Run with `make test-mutations`; ARGS=text selects the mutations whose name contains the text. WHERRY_MUTATIONS_LEARN=1 renews the hints.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
+#[cfg_attr(test, allow(dead_code))]
+mod hints;
 mod list;
 mod package;
 // (The unit tests of `verdict` are a test target of their own.)
 #[cfg_attr(test, allow(dead_code))]
 mod verdict;
 
+use hints::{Hint, Hints};
 use list::Mutation;
 use std::io::{BufRead, BufReader};
 use std::ops::Range;
@@ -51,6 +55,7 @@ struct Judge {
     simulation: PathBuf,
     stories: Limits,
     lives: Vec<Limits>,
+    hints: Hints,
 }
 
 fn main() -> ExitCode {
@@ -71,7 +76,8 @@ fn run() -> Result<bool, String> {
     let mutations = list::read(&project.join("tests/mutations/list"))?;
     let simulation = package::build(project, &mutations)?;
     println!("{} mutations, built in {:.0} s", mutations.len(), begin.elapsed().as_secs_f64());
-    let judge = Judge::new(simulation)?;
+    let hints = project.join("tests/mutations/caught");
+    let judge = Judge::new(simulation, hints::read(&hints))?;
     let chosen: Vec<(usize, &Mutation)> =
         mutations.iter().enumerate().filter(|(_, m)| m.name.contains(&filter)).collect();
     let judged = Mutex::new(Vec::new());
@@ -83,7 +89,7 @@ fn run() -> Result<bool, String> {
                 while let Some((i, m)) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
                     // (0 is the unmutated engine.)
                     let begin = Instant::now();
-                    let verdict = judge.judge(i + 1, m.rule());
+                    let verdict = judge.judge(i + 1, m);
                     let text = verdict.as_ref().map_or_else(|why| format!("NOT JUDGED: {why}"), Verdict::to_string);
                     println!("{:<58} {text} ({:.1} s)", m.name, begin.elapsed().as_secs_f64());
                     if let Ok(mut judged) = judged.lock() {
@@ -109,14 +115,26 @@ fn run() -> Result<bool, String> {
             Err(why) => println!("NOT JUDGED: {}: {why}", m.name),
         }
     }
+    if std::env::var_os("WHERRY_MUTATIONS_LEARN").is_some() {
+        let learned = judged.iter().filter_map(|(m, v)| Some((m.name.clone(), hint(v.as_ref().ok()?)?)));
+        let known = judge.hints.into_iter().filter(|(name, _)| mutations.iter().any(|m| m.name == *name));
+        hints::write(&hints, &known.chain(learned).collect())?;
+    }
     Ok(well)
+}
+
+/// What to run first in the next run.
+fn hint(verdict: &Verdict) -> Option<Hint> {
+    let Verdict::Caught { stories, seed } = verdict else { return None };
+    let story = stories.first().filter(|name| name.contains("::")).map(|name| Hint::Story(name.clone()));
+    story.or_else(|| Hint::of_life(seed.as_deref()?))
 }
 
 impl Judge {
     /// Runs the unmutated engine. It has to pass; otherwise the failures of mutated engines mean nothing.
-    fn new(simulation: PathBuf) -> Result<Judge, String> {
+    fn new(simulation: PathBuf, hints: Hints) -> Result<Judge, String> {
         const NO_LIMIT: Limits = Limits { cpu: Duration::MAX, clock: Duration::MAX };
-        let mut judge = Judge { simulation, stories: NO_LIMIT, lives: vec![NO_LIMIT; LIVES.len()] };
+        let mut judge = Judge { simulation, stories: NO_LIMIT, lives: vec![NO_LIMIT; LIVES.len()], hints };
         let limits = |run: &Run, begin: Instant| Limits {
             cpu: limit(run.spent),
             clock: (begin.elapsed() * CLOCK_PATIENCE).max(CLOCK_FLOOR),
@@ -132,7 +150,7 @@ impl Judge {
         judge.stories = limits(&run, begin);
         for piece in 0..LIVES.len() {
             let begin = Instant::now();
-            let run = judge.run_lives(0, piece)?;
+            let run = judge.run_lives(0, LIVES[piece].clone(), NO_LIMIT)?;
             must_pass(&run, verdict::lives(&run)?)?;
             judge.lives[piece] = limits(&run, begin);
             spent += run.spent;
@@ -146,8 +164,23 @@ impl Judge {
         Ok(judge)
     }
 
-    /// The stories of the mutation's own rule run first, because they catch most mutations and take a fraction of the time.
-    fn judge(&self, number: usize, rule: &str) -> Result<Verdict, String> {
+    /// After the hint, the stories of the mutation's own rule run, because they catch most mutations and take a fraction of the time.
+    fn judge(&self, number: usize, mutation: &Mutation) -> Result<Verdict, String> {
+        let hinted = match self.hints.get(&mutation.name) {
+            None => Verdict::Survived,
+            Some(Hint::Story(name)) => {
+                let run = self.run_stories(number, &["--exact", name])?;
+                verdict::verdict(verdict::stories(&run)?, Shown::Nothing)
+            }
+            Some(Hint::Seed(seed)) => {
+                let run = self.run_lives(number, *seed..seed.saturating_add(1), self.lives[0])?;
+                verdict::verdict(Shown::Nothing, verdict::lives(&run)?)
+            }
+        };
+        if let Verdict::Caught { .. } = hinted {
+            return Ok(hinted);
+        }
+        let rule = mutation.rule();
         let stories = match verdict::stories(&self.run_stories(number, &[rule])?)? {
             Shown::Nothing => verdict::stories(&self.run_stories(number, &["--skip", rule])?)?,
             shown => shown,
@@ -155,7 +188,7 @@ impl Judge {
         let pieces = if matches!(stories, Shown::Failures(_)) { 0 } else { LIVES.len() };
         let mut lives = Shown::Nothing;
         for piece in 0..pieces {
-            lives = verdict::lives(&self.run_lives(number, piece)?)?;
+            lives = verdict::lives(&self.run_lives(number, LIVES[piece].clone(), self.lives[piece])?)?;
             if lives != Shown::Nothing {
                 break;
             }
@@ -168,9 +201,8 @@ impl Judge {
         self.run(number, &args, 0..0, self.stories)
     }
 
-    fn run_lives(&self, number: usize, piece: usize) -> Result<Run, String> {
-        let args = ["seeds", "--exact", "--test-threads", "1"];
-        self.run(number, &args, LIVES[piece].clone(), self.lives[piece])
+    fn run_lives(&self, number: usize, seeds: Range<u32>, limits: Limits) -> Result<Run, String> {
+        self.run(number, &["seeds", "--exact", "--test-threads", "1"], seeds, limits)
     }
 
     fn run(&self, number: usize, args: &[&str], seeds: Range<u32>, limits: Limits) -> Result<Run, String> {
