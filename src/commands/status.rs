@@ -73,7 +73,10 @@ fn of_cluster(cluster: &ClusterStatus) -> String {
     let mut line = match (cluster.unreachable_seconds, cluster.registered) {
         (Some(seconds), _) => {
             let span = human(i64::try_from(seconds).unwrap_or(i64::MAX));
-            let why = cluster.error.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+            // The error of a connection begins with the address.
+            let own = format!("{}: ", cluster.server);
+            let why = cluster.error.as_ref().map(|why| why.strip_prefix(&own).unwrap_or(why));
+            let why = why.map(|why| format!(": {why}")).unwrap_or_default();
             format!("{}, has not answered for {span}{why}", cluster.server)
         }
         (None, true) => format!("{}, connected", cluster.server),
@@ -234,7 +237,7 @@ mod tests {
             cluster: Some(ClusterStatus {
                 server: "https://10.0.0.1:6443".into(),
                 unreachable_seconds: Some(7_260),
-                error: Some("connection refused".into()),
+                error: Some("https://10.0.0.1:6443: connection refused".into()),
                 waiting_events: 1,
                 ..ClusterStatus::default()
             }),
