@@ -49,11 +49,24 @@ impl Source {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RestartPolicy {
+    #[default]
     Always,
     OnFailure,
     Never,
+}
+
+impl RestartPolicy {
+    /// None: this version does not know the policy.
+    pub fn parse(text: &str) -> Option<RestartPolicy> {
+        match text {
+            "Always" => Some(RestartPolicy::Always),
+            "OnFailure" => Some(RestartPolicy::OnFailure),
+            "Never" => Some(RestartPolicy::Never),
+            _ => None,
+        }
+    }
 }
 
 /// Identity and source only. The spec is available elsewhere (manifests, `/pods`), and may contain secrets.
@@ -171,11 +184,7 @@ impl Pod {
     }
 
     pub fn restart_policy(&self) -> RestartPolicy {
-        match self.spec().restart_policy.as_deref() {
-            Some("Never") => RestartPolicy::Never,
-            Some("OnFailure") => RestartPolicy::OnFailure,
-            _ => RestartPolicy::Always,
-        }
+        self.spec().restart_policy.as_deref().and_then(RestartPolicy::parse).unwrap_or_default()
     }
 
     /// `terminationGracePeriodSeconds`: default 30 s, minimum 1 s (W4), maximum `LONGEST_GRACE`.
