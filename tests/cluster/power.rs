@@ -68,7 +68,7 @@ fn after_a_power_failure_without_the_api_server_the_pods_start_from_the_disk() {
         "restartPolicy": "Never", "hostNetwork": true, "automountServiceAccountToken": false,
         "containers": [{ "name": "main", "image": "localhost/busybox:1.35", "command": ["true"] }] } });
     ok_with(&admin, "create -f -", &once.to_string());
-    // The server refuses that the init container leaves its end, which it does after the boot.
+    // Its init container runs again after the boot, which the server refuses to store.
     let of =
         |name: &str, command: Value| json!({ "name": name, "image": "localhost/busybox:1.35", "command": command });
     let steps = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "steps" }, "spec": { "nodeName": node,

@@ -19,8 +19,8 @@ const PODS: usize = 110;
 const ROUNDS: usize = 3;
 /// The time from a Deployment, divided by that from manifests, is at most this.
 const RATIO: f64 = 1.05;
-/// Limits of the agent's CPU seconds for 110 pods: of manifests, as in `crate::crowd`, and of a Deployment, with the requests for
-/// tokens and the reports: those of a kubelet for manifests.
+/// Limits of the agent's CPU seconds for 110 pods: of manifests, as in `crate::crowd`; of a Deployment, with the requests for
+/// tokens and the reports, a kubelet's time for manifests.
 const CPU_LIMITS: (f64, f64) = (0.2, 2.2);
 /// Of the node, and of the namespace of its pods.
 const NAME: &str = "crowd";
