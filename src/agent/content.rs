@@ -452,7 +452,7 @@ impl View<'_> {
     fn cluster_status(&self) -> Option<ClusterStatus> {
         let connection = self.engine.connection(self.now.boot)?;
         let away = match &connection.state {
-            ConnectionState::Away { since, why } => Some((since.as_secs(), (*why).to_owned())),
+            ConnectionState::Away { duration, why } => Some((duration.as_secs(), (*why).to_owned())),
             ConnectionState::Registered | ConnectionState::Unregistered => None,
         };
         let (unreachable_seconds, error) = away.unzip();

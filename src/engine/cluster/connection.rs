@@ -19,6 +19,6 @@ pub enum ConnectionState<'e> {
     Registered,
     /// The server has not answered yet, or does not accept the node.
     Unregistered,
-    /// `since`: at most the time since the start. `why`: the error of the last attempt.
-    Away { since: Duration, why: &'e str },
+    /// `duration`: at most the time since the start. `why`: the error of the last attempt.
+    Away { duration: Duration, why: &'e str },
 }

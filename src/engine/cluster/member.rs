@@ -165,7 +165,7 @@ impl Member {
     pub fn connection(&self, now: Boot) -> Connection<'_> {
         let (waiting_events, lost_events) = self.diary.counts();
         let state = match &self.server {
-            Server::Away { since, why, .. } => ConnectionState::Away { since: now.since(*since), why },
+            Server::Away { since, why, .. } => ConnectionState::Away { duration: now.since(*since), why },
             Server::Answers if self.node.uid().is_some() => ConnectionState::Registered,
             Server::Answers => ConnectionState::Unregistered,
         };

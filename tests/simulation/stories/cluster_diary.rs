@@ -111,7 +111,7 @@ fn the_state_of_the_connection_is_shown() {
     let connection = |w: &World| {
         let connection = w.engine.connection(Boot(w.clock.now)).expect("a member");
         let away = match connection.state {
-            ConnectionState::Away { since, why } => Some((since.as_secs(), why.to_owned())),
+            ConnectionState::Away { duration, why } => Some((duration.as_secs(), why.to_owned())),
             ConnectionState::Registered => None,
             ConnectionState::Unregistered => panic!("the node is registered"),
         };
