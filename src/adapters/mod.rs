@@ -17,6 +17,7 @@ pub mod pidfds;
 pub mod pki;
 pub mod pod_files;
 pub mod records;
+pub mod report_file;
 pub mod server;
 pub mod systemd;
 pub mod volumes;

@@ -9,8 +9,9 @@ use crate::api::time::{Boot, Now};
 use crate::config::Config;
 use crate::engine::event::{ApiEvent, Event};
 use crate::engine::op::OpId;
-use crate::event_loop::Class;
+use crate::event_loop::{Class, clock};
 use mio::Token;
+use std::collections::VecDeque;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,14 +19,22 @@ use std::time::Duration;
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// In a turn of the loop, the engine takes what has arrived for so long. The rest waits for the next turns, and nothing more is read
+/// until it is taken. So a server that sends without end delays no one else.
+const TURN: Duration = Duration::from_millis(50);
+
 /// The node's connection to its cluster.
 pub struct ClusterConnection {
     kubeconfig: PathBuf,
     tokens: [Token; 2],
     server: Server,
     reading: Reading,
+    /// What has arrived and waits for the engine, at most what one drive reads.
+    arrived: VecDeque<ApiEvent>,
+    /// The beginning of the turn in which the engine took the last of it.
+    turn: Boot,
     /// A reused buffer.
-    arrived: Vec<Arrived>,
+    buffer: Vec<Arrived>,
 }
 
 /// The read of the kubeconfig by a helper thread.
@@ -57,7 +66,15 @@ impl ClusterConnection {
                 Server::Unknown(why)
             }
         };
-        Some(ClusterConnection { kubeconfig, tokens, server, reading: Reading::No, arrived: Vec::new() })
+        Some(ClusterConnection {
+            kubeconfig,
+            tokens,
+            server,
+            reading: Reading::No,
+            arrived: VecDeque::new(),
+            turn: Boot(0),
+            buffer: Vec::new(),
+        })
     }
 
     pub fn owns(&self, token: Token) -> bool {
@@ -113,7 +130,7 @@ impl Agent {
         let why = match self.cluster.as_mut().map(|cluster| &mut cluster.server) {
             Some(Server::Known(server)) => {
                 server.call(op, request, deadline);
-                return self.drive_cluster(now);
+                return self.drive_cluster_soon();
             }
             Some(Server::Unknown(why)) => why.clone(),
             None => "the node has no cluster".to_owned(),
@@ -123,14 +140,14 @@ impl Agent {
     }
 
     /// True if it is a request to the API server.
-    pub(super) fn cancel_api_call(&mut self, op: OpId, now: Now) -> bool {
+    pub(super) fn cancel_api_call(&mut self, op: OpId) -> bool {
         let Some(Server::Known(server)) = self.cluster.as_mut().map(|cluster| &mut cluster.server) else {
             return false;
         };
         let is_known = server.has(op);
         if is_known {
             server.cancel(op);
-            self.drive_cluster(now);
+            self.drive_cluster_soon();
         }
         is_known
     }
@@ -142,11 +159,25 @@ impl Agent {
         self.drive_cluster(now);
     }
 
+    /// None: nothing is to be done for the cluster, also because the process ends.
+    pub(super) fn cluster_deadline(&self) -> Option<Boot> {
+        let cluster = self.cluster.as_ref().filter(|_| self.stops_at().is_none());
+        cluster.and_then(ClusterConnection::next_deadline)
+    }
+
     pub(super) fn drive_cluster(&mut self, now: Now) {
-        let Some(ClusterConnection { server: Server::Known(server), arrived, .. }) = &mut self.cluster else { return };
-        let mut all = std::mem::take(arrived);
+        if self.stops_at().is_some() {
+            return;
+        }
+        let Some(ClusterConnection { server: Server::Known(server), arrived, buffer, .. }) = &mut self.cluster else {
+            return;
+        };
+        if !arrived.is_empty() {
+            return self.drive_cluster_soon();
+        }
+        let mut all = std::mem::take(buffer);
         if server.drive(self.event_loop.registry(), now.boot, &mut all) {
-            self.event_loop.again(self.cluster_token());
+            self.drive_cluster_soon();
         }
         for arrived in all.drain(..) {
             match arrived {
@@ -157,19 +188,55 @@ impl Agent {
                     self.read_kubeconfig(now);
                 }
                 Arrived::Resolve { host, port } => self.look_up_api_server(host, port, now),
-                Arrived::Item { id: op, json } => self.events.push_back(Event::Api(ApiEvent::Item { op, json })),
-                Arrived::Line { id: op, json } => self.events.push_back(Event::Api(ApiEvent::Line { op, json })),
+                Arrived::Item { id: op, json } => self.has_arrived(ApiEvent::Item { op, json }),
+                Arrived::Line { id: op, json } => self.has_arrived(ApiEvent::Line { op, json }),
                 Arrived::Done { id: op, result } => {
                     if let Err(e) = &result {
                         log::debug!("op={op} api-server error={e:?}");
                     }
-                    self.events.push_back(Event::Api(ApiEvent::Done { op, result }));
+                    self.has_arrived(ApiEvent::Done { op, result });
                 }
             }
         }
+        // Release the memory after a burst.
+        all.shrink_to(16);
         if let Some(cluster) = &mut self.cluster {
-            cluster.arrived = all;
+            cluster.buffer = all;
         }
+    }
+
+    fn has_arrived(&mut self, event: ApiEvent) {
+        if let Some(cluster) = &mut self.cluster {
+            cluster.arrived.push_back(event);
+        }
+    }
+
+    /// The next event of the API server, if there is time for it in this turn, which has begun at `now`. A process that ends takes none:
+    /// each could be a reason for another record, which it would have to write.
+    pub(super) fn next_api_event(&mut self, now: Now) -> Option<Event> {
+        if self.stops_at().is_some() {
+            return None;
+        }
+        let cluster = self.cluster.as_mut()?;
+        if cluster.arrived.is_empty() {
+            return None;
+        }
+        let is_first = std::mem::replace(&mut cluster.turn, now.boot) != now.boot;
+        if !is_first && clock::boot().since(now.boot) >= TURN {
+            self.drive_cluster_soon();
+            return None;
+        }
+        let event = cluster.arrived.pop_front().map(Event::Api);
+        if cluster.arrived.is_empty() {
+            cluster.arrived.shrink_to(16);
+        }
+        event
+    }
+
+    /// In the next turn of the loop, which does not wait. In this one, requests that cause answers and answers that cause requests could
+    /// follow each other without end.
+    fn drive_cluster_soon(&mut self) {
+        self.event_loop.again(self.cluster_token());
     }
 
     fn cluster_token(&self) -> Token {

@@ -8,6 +8,7 @@ use super::dump::{self, AgentParts};
 use super::event_cache::EventCache;
 use super::event_recorder::EventRecorder;
 use super::kube::{Answered, Kube, NodeServer, log_part};
+use super::reports::ConditionTimes;
 use super::{Agent, views};
 use crate::adapters::cgroups::CgroupUsage;
 use crate::adapters::manifests::Manifests;
@@ -24,7 +25,7 @@ use crate::api::names::{FullName, Uid};
 use crate::api::pod::Pod;
 use crate::api::problem::Problem;
 use crate::api::qos::Qos;
-use crate::api::time::Now;
+use crate::api::time::{Now, Wall};
 use crate::config::Config;
 use crate::engine::cluster::certificate::Certificate;
 use crate::engine::cluster::connection::ConnectionState;
@@ -56,6 +57,9 @@ pub(super) struct View<'a> {
     pub(super) manifests: &'a Manifests,
     recorder: &'a EventRecorder,
     pub(super) event_cache: &'a EventCache,
+    pub(super) conditions: &'a ConditionTimes,
+    /// When the root directory was created: the begin of the node.
+    pub(super) created: Wall,
     pub(super) config: &'a Config,
     pub(super) layout: &'a Layout,
     parts: AgentParts<'a>,
@@ -165,6 +169,8 @@ impl Agent {
             manifests: &self.manifests,
             recorder: &self.reporting.recorder,
             event_cache: &self.reporting.event_cache,
+            conditions: &self.reporting.conditions,
+            created: self.process.root.created.unwrap_or(self.process.started.wall),
             config: &self.config,
             layout: &self.files.layout,
             parts,
@@ -302,7 +308,7 @@ impl View<'_> {
     /// The path of a container's cgroup.
     pub(super) fn container_cgroup(&self, pod: &Pod, id: &str) -> String {
         let qos = pod.object.spec.as_ref().map_or(Qos::BestEffort, Qos::of);
-        self.parts.cgroups.names().container(qos, &pod.uid, id)
+        self.parts.cgroups.names().container(qos, &pod.uid, self.engine.runtime_name(), id)
     }
 
     /// The checks of a health route.
@@ -485,6 +491,8 @@ impl View<'_> {
         NodeStatus {
             version: env!("CARGO_PKG_VERSION").into(),
             node_name: self.config.node_name.clone(),
+            root_directory: self.config.root_dir.display().to_string(),
+            kubectl: self.config.kubectl().map(|address| address.to_string()),
             uptime_seconds: self.now.boot.since(self.started.boot).as_secs(),
             ready: not_ready.is_none(),
             not_ready_reason: not_ready.as_ref().map(|(reason, _)| (*reason).to_owned()),

@@ -66,6 +66,7 @@ impl Agent {
 
     fn take_from_devices(&mut self) {
         let Some(devices) = &mut self.devices else { return };
+        devices.take_again().into_iter().for_each(|token| self.event_loop.again(token));
         self.events.extend(devices.take_events().into_iter().map(Event::Device));
         self.events.extend(devices.take_done().into_iter().map(|(op, result)| Event::Done { op, result }));
     }

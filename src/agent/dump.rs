@@ -80,6 +80,7 @@ pub(super) fn dump(
             let what = match job {
                 Job::Records(_) => "write pods' records",
                 Job::Manifest => "write a manifest's record",
+                Job::Reports => "write events",
                 Job::Inspection(_) => "read manifests",
                 Job::Files(_) => "remove files",
                 Job::Message(_) => "read a termination message",

@@ -13,6 +13,7 @@ use crate::adapters::host::disk_use::{self, Found};
 use crate::adapters::host::levels;
 use crate::adapters::manifests::{NotSeen, Seen};
 use crate::adapters::records::Records;
+use crate::adapters::records::queue::Queue;
 use crate::adapters::server::http::Route;
 use crate::adapters::volumes::{self, ForContainer, VolumeError};
 use crate::api::credential_provider::Provided;
@@ -30,7 +31,7 @@ use crate::engine::op::{Code, OpError, OpId};
 use crate::engine::pod::kill::KillId;
 use crate::event_loop::{Class, Finished, Helpers, JobError, JobId};
 use crate::net::addresses::addresses;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -49,6 +50,8 @@ pub enum Job {
     Records(Vec<OpId>),
     /// The last good version of a manifest.
     Manifest,
+    /// The events, for the next start.
+    Reports,
     /// A read of the manifest directory or of a file in it, by its ticket.
     Inspection(u64),
     /// Files of a pod that has ended or of a removed container; or the drop-in for logind.
@@ -91,6 +94,7 @@ pub enum Job {
 pub enum Work {
     Records(Vec<(OpId, Result<(), String>)>),
     Manifest(Result<(), String>),
+    Reports(Result<(), String>),
     Inspection(Seen),
     Files(Result<(), OpError>),
     /// The volume mounts of a container.
@@ -142,17 +146,17 @@ pub type Jobs = BTreeMap<JobId, Job>;
 /// changes nothing any more (`Records::batch`).
 pub struct RecordQueue {
     records: Records,
-    waiting: VecDeque<(OpId, RecordChange)>,
+    waiting: Queue,
     writing: bool,
 }
 
 impl RecordQueue {
     pub fn new(records: Records) -> RecordQueue {
-        RecordQueue { records, waiting: VecDeque::new(), writing: false }
+        RecordQueue { records, waiting: Queue::default(), writing: false }
     }
 
     fn push(&mut self, op: OpId, change: RecordChange) {
-        self.waiting.push_back((op, change));
+        self.waiting.push(op, change);
     }
 
     pub fn waiting(&self) -> usize {
@@ -171,7 +175,7 @@ impl Agent {
             Effect::Runtime { op, call, timeout } => return self.call_runtime(op, call, timeout, now),
             Effect::Cancel { op } if self.handlers.cancel(op) => self.take_handled(),
             Effect::Cancel { op } if self.cancel_device_call(op) => {}
-            Effect::Cancel { op } if self.cancel_api_call(op, now) => {}
+            Effect::Cancel { op } if self.cancel_api_call(op) => {}
             Effect::Cancel { op } => return self.cancel(op),
             Effect::Api { op, request, timeout } => self.call_api(op, request, timeout, now),
             Effect::Identity { op, call } => self.change_identity(op, call, now),
@@ -361,14 +365,15 @@ impl Agent {
         let deadline = now.boot + RECORD_TIMEOUT;
         let queue = &mut self.records;
         if !queue.waiting.is_empty() && !queue.writing {
-            let (ops, changes): (Vec<OpId>, Vec<RecordChange>) = queue.waiting.drain(..).unzip();
+            let (ops, changes) = queue.waiting.take();
             queue.writing = true;
             let records = queue.records.batch();
             let of = ops.clone();
             let id = self.sources.helpers.submit(Class::Records, "write pods' records", deadline, move || {
-                Work::Records(of.into_iter().zip(records.make(&changes)).collect())
+                let made = of.into_iter().zip(records.make(&changes));
+                Work::Records(made.flat_map(|(ops, made)| ops.into_iter().map(move |op| (op, made.clone()))).collect())
             });
-            self.sources.jobs.insert(id, Job::Records(ops));
+            self.sources.jobs.insert(id, Job::Records(ops.concat()));
         }
         if let Some(write) = self.manifests.take_write(now) {
             let work = move || Work::Manifest(write.run());
@@ -412,6 +417,7 @@ impl Agent {
                 }
             }
             (_, Work::Manifest(result)) => self.manifests.written(result, now),
+            (_, Work::Reports(result)) => self.reports_written(result, now),
             (Job::Inspection(ticket), Work::Inspection(seen)) => self.manifest_inspected(ticket, Ok(seen), now),
             (Job::Files(op), Work::Files(result)) => {
                 self.events.push_back(Event::Done { op, result: result.map(|()| Answer::Ok) });
@@ -490,6 +496,10 @@ impl Agent {
             }
             Job::Manifest => {
                 self.manifests.written(Err(e.to_string()), now);
+                Vec::new()
+            }
+            Job::Reports => {
+                self.reports_written(Err(e.to_string()), now);
                 Vec::new()
             }
             // (A container without a termination message has an empty one.)

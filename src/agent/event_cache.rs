@@ -1,10 +1,11 @@
 //! The recent events of pods and of the node, for clients that ask later. Equal events of a pod are counted.
 //!
-//! They are in memory only and bounded per pod, for the node, and in total. Above the total, the oldest events of
+//! They are in memory, and on `/run` for the next start (`reports`). They are bounded per pod, for the node, and in total. Above the total, the oldest events of
 //! forgotten pods are dropped first, then those of the pod with the most events. Events of forgotten pods and of the
 //! node expire after an hour. No timer wakes up for that: expired events are left out of answers and dropped when the
 //! next event arrives. Equal texts are stored once.
 
+use crate::adapters::report_file::KeptEvent;
 use crate::api::event_object::{COMPONENT, EventObject, InvolvedObject, Metadata, NODE_NAMESPACE, Source};
 use crate::api::names::{FullName, Uid};
 use crate::api::reason::Reason;
@@ -139,6 +140,61 @@ impl EventCache {
         }
         self.keep_bounds(occurrence.pod.map(|(uid, _)| uid));
         line
+    }
+
+    /// The events for the next start, the latest first.
+    pub fn kept(&self, now: Boot) -> impl Iterator<Item = KeptEvent> {
+        let mut all: Vec<_> = self.present(now).collect();
+        all.sort_unstable_by_key(|(_, event)| std::cmp::Reverse(event.order));
+        all.into_iter().map(|(pod, event)| KeptEvent {
+            pod: pod.map(|(uid, name)| (uid.to_string(), name.namespace.to_string(), name.name.to_string())),
+            id: event.id,
+            order: event.order,
+            reason: event.reason.as_str().to_owned(),
+            message: event.message.to_string(),
+            field_path: event.field_path.as_deref().map(str::to_owned),
+            first: event.first.0,
+            last: event.last.0,
+            last_boot: event.last_boot.0,
+            count: event.count,
+            warning: event.severity == Severity::Warning,
+        })
+    }
+
+    /// Takes the events of the last run, the latest first. Their pods count as forgotten until `pod_exists`.
+    pub fn restore(&mut self, events: Vec<KeptEvent>, now: Boot) {
+        for kept in events.into_iter().rev() {
+            let event = Kept {
+                id: kept.id,
+                order: kept.order,
+                reason: Reason::from_text(&kept.reason),
+                message: self.text(cut(&kept.message)),
+                field_path: kept.field_path.map(|path| self.text(&path)),
+                first: Wall(kept.first),
+                last: Wall(kept.last),
+                last_boot: Boot(kept.last_boot).min(now),
+                count: kept.count,
+                severity: if kept.warning { Severity::Warning } else { Severity::Normal },
+            };
+            self.last = self.last.max(event.id).max(event.order);
+            let Some((uid, namespace, name)) = kept.pod else {
+                self.node.push_back(event);
+                self.keep_bounds(None);
+                continue;
+            };
+            let uid = Uid::from(uid);
+            let new = || OfPod { name: FullName::new(&namespace, &name), gone: true, events: VecDeque::new() };
+            self.pods.entry(uid.clone()).or_insert_with(new).events.push_back(event);
+            self.kept += 1;
+            self.keep_bounds(Some(&uid));
+        }
+    }
+
+    /// The pod of restored events still exists: they stay.
+    pub fn pod_exists(&mut self, uid: &Uid) {
+        if let Some(pod) = self.pods.get_mut(uid) {
+            pod.gone = false;
+        }
     }
 
     /// The pod is forgotten: its events expire after an hour.
@@ -459,6 +515,35 @@ mod tests {
             assert_eq!(events.len(), 40);
             assert_eq!(events[39]["message"], "error 39");
         }
+    }
+
+    #[test]
+    fn restored_events_are_as_before_and_those_of_pods_that_are_gone_end() {
+        let mut before = EventCache::new("lab");
+        let (web, gone) = (pod("web"), pod("gone"));
+        before.record(&occurrence(&web, &Reason::BackOff, "again"), at(0), false);
+        before.record(&occurrence(&gone, &Reason::Started, "Started container main"), at(1), false);
+        before.record(&occurrence(&web, &Reason::BackOff, "again"), at(2), false);
+        let node = Occurrence { pod: None, field_path: None, ..occurrence(&web, &Reason::Starting, "hello") };
+        before.record(&node, at(3), false);
+        let mut after = EventCache::new("lab");
+        after.restore(before.kept(at(4).boot).collect(), at(4).boot);
+        assert_eq!((all(&after, at(4)), after.counts()), (all(&before, at(4)), (2, 2, 1)));
+        // A repetition is counted, and a new event has a new name.
+        after.pod_exists(&web.0);
+        after.record(&occurrence(&web, &Reason::BackOff, "again"), at(5), false);
+        after.record(&occurrence(&web, &Reason::Started, "Started container main"), at(6), false);
+        let names: BTreeSet<String> = all(&after, at(6)).iter().map(|e| e["metadata"]["name"].to_string()).collect();
+        assert_eq!(names.len(), 4);
+        let later = all(&after, at(3700));
+        let shown: Vec<(&Value, &Value)> = later.iter().map(|e| (&e["reason"], &e["count"])).collect();
+        assert_eq!(shown, [(&json!("BackOff"), &json!(3)), (&json!("Started"), &json!(1))]);
+        // The bounds hold for a file of another version.
+        let mut full = EventCache::new("lab");
+        let many =
+            (0..5000).map(|id| KeptEvent { id, order: id, pod: None, ..before.kept(at(4).boot).next().unwrap() });
+        full.restore(many.collect(), at(4).boot);
+        assert_eq!(full.counts(), (0, 0, OF_THE_NODE));
     }
 
     /// A running pod has three events (Pulled, Created, Started). Most of their messages are the same for all pods.

@@ -87,6 +87,7 @@ impl Agent {
         if let Some(view) = self.engine.pod(uid) {
             log::debug!("{}", summary(&view));
             self.reporting.recorder.pods.entry(uid.clone()).or_default();
+            self.reporting.event_cache.pod_exists(uid);
             return true;
         }
         let news = self.reporting.recorder.pods.remove(uid).is_some();
@@ -140,6 +141,7 @@ impl Agent {
     /// Stores an event for later clients and sends it to watches.
     fn keep_event(&mut self, event: &event_cache::Occurrence<'_>, now: Now) {
         self.service.changed();
+        self.reporting.file.changed(now.boot);
         if let Some(kube) = self.kube.get() {
             kube.events_changed();
         }

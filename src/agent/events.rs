@@ -122,6 +122,13 @@ impl Agent {
                     log::info!("the runtime has no container event stream; Wherry relies on relists and pidfds");
                     self.metrics.event_stream_failed();
                 }
+                StreamEvent::Off => {
+                    log::info!(
+                        "the runtime ended its container event stream at once: its events are off (CRI-O: enable_pod_events); \
+                         Wherry relies on relists and pidfds"
+                    );
+                    self.metrics.event_stream_failed();
+                }
             }
         }
         let runtime_events = runtime_events
@@ -173,7 +180,7 @@ impl Agent {
     /// The configuration was read, or the read failed.
     pub(super) fn reloaded(&mut self, loaded: Result<Loaded, &JobError>, now: Now) {
         match loaded {
-            Ok(loaded) => self.take_configuration(loaded),
+            Ok(loaded) => self.take_configuration(loaded, now),
             Err(e) => {
                 let why = format!(
                     "failed to read the configuration: {e}; keeping the previous one; reload again once this is resolved"
@@ -187,7 +194,7 @@ impl Agent {
         log::info!("reloaded manifests={}", self.config.manifests.display());
     }
 
-    fn take_configuration(&mut self, loaded: Loaded) {
+    fn take_configuration(&mut self, loaded: Loaded, now: Now) {
         for problem in loaded.problems.errors.iter().chain(&loaded.problems.warnings) {
             log::warn!("reload: {problem}");
         }
@@ -202,13 +209,13 @@ impl Agent {
         let of_node = node.as_ref().err().into_iter().flatten();
         self.service.reload_error = loaded.problems.errors.iter().chain(of_node).next().map(ToString::to_string);
         match node {
-            Ok(node) if loaded.problems.errors.is_empty() => self.apply(new, node),
+            Ok(node) if loaded.problems.errors.is_empty() => self.apply(new, node, now),
             _ => log::error!("reload: invalid configuration; keeping the previous one"),
         }
     }
 
     /// Applies the settings that can change while Wherry runs. The others need a restart, which leaves pods running.
-    fn apply(&mut self, mut new: Config, node: NodeFacts) {
+    fn apply(&mut self, mut new: Config, node: NodeFacts, now: Now) {
         logging::set_verbosity(new.verbosity);
         self.metrics.set_node_size(&node);
         let settings =
@@ -239,11 +246,13 @@ impl Agent {
         fixed.seccomp_default = self.config.seccomp_default;
         fixed.cpu_cfs_quota = self.config.cpu_cfs_quota;
         fixed.cpu_cfs_quota_period = self.config.cpu_cfs_quota_period;
+        fixed.limited_swap = self.config.limited_swap;
         fixed.node.clone_from(&self.config.node);
         fixed.allowed_unsafe_sysctls.clone_from(&self.config.allowed_unsafe_sysctls);
         fixed.metered_connection = self.config.metered_connection;
         fixed.shutdown_said.clone_from(&self.config.shutdown_said);
         fixed.shutdown.clone_from(&self.config.shutdown);
+        (fixed.kubectl_address, fixed.kubectl_port) = (self.config.kubectl_address, self.config.kubectl_port);
         if fixed != self.config {
             log::warn!("reload: some changes (paths, ports, names, cgroups) take effect only when wherry is restarted");
         }
@@ -252,6 +261,7 @@ impl Agent {
         new.node_server.clone_from(&self.config.node_server);
         new.registration.clone_from(&self.config.registration);
         new.seal_secrets = self.config.seal_secrets;
-        self.config = new;
+        let before = std::mem::replace(&mut self.config, new);
+        self.kubectl_configured(before.kubectl_address, before.kubectl_port, now);
     }
 }

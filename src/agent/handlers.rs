@@ -8,6 +8,7 @@ use crate::engine::effect::Target;
 use crate::engine::handler::Handler;
 use crate::engine::op::OpId;
 use crate::event_loop::Class;
+use mio::Token;
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -34,6 +35,13 @@ impl Agent {
                 self.sources.jobs.insert(id, Job::Lookup(Box::new(Lookup { op, handler, target, deadline })));
             }
             (_, target) => self.connect_handler(op, &handler, target, timeout, now),
+        }
+    }
+
+    /// The poll reported a socket of a probe or hook.
+    pub(super) fn handler_ready(&mut self, token: Token) {
+        if self.handlers.ready(token, self.event_loop.registry()) {
+            self.event_loop.again(token);
         }
     }
 

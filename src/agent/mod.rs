@@ -26,6 +26,7 @@ mod logind;
 mod logs;
 mod paths;
 pub mod purge;
+mod reports;
 pub mod seal_key;
 pub mod service;
 mod start;
@@ -150,6 +151,8 @@ struct Runtime {
 struct Reporting {
     recorder: event_recorder::EventRecorder,
     event_cache: event_cache::EventCache,
+    conditions: reports::ConditionTimes,
+    file: reports::ReportFile,
     /// The errors of manifests that are events already.
     manifest_errors: BTreeSet<String>,
 }
@@ -211,7 +214,7 @@ impl Agent {
                         self.events.push_back(Event::MemoryIsShort);
                     }
                     token if self.devices.as_ref().is_some_and(|d| d.owns(token)) => self.device_ready(token, now),
-                    token if self.handlers.owns(token) => self.handlers.ready(token, self.event_loop.registry()),
+                    token if self.handlers.owns(token) => self.handler_ready(token),
                     token => log::debug!("ignoring an event of a removed source token={}", token.0),
                 }
             }
@@ -220,6 +223,7 @@ impl Agent {
             if self.has_stopped(now) {
                 return Ok(());
             }
+            self.follow_conditions(now);
             self.drive_server(now);
             self.notify_service(now);
         }
@@ -236,11 +240,12 @@ impl Agent {
             self.server.next_deadline(),
             self.kube.next_deadline(),
             self.node_server.next_deadline(),
-            self.cluster.as_ref().and_then(cluster::ClusterConnection::next_deadline),
+            self.cluster_deadline(),
             self.sources.helpers.next_deadline(),
             self.handlers.next_deadline(),
             self.devices.as_ref().and_then(Devices::next_deadline),
             self.service.next_deadline(),
+            self.reporting.file.next_deadline(),
             self.stops_at(),
         ];
         deadlines.into_iter().flatten().min()
@@ -269,8 +274,11 @@ impl Agent {
         if due(self.devices.as_ref().and_then(Devices::next_deadline)) {
             self.drive_devices(now);
         }
-        if due(self.cluster.as_ref().and_then(cluster::ClusterConnection::next_deadline)) {
+        if due(self.cluster_deadline()) {
             self.drive_cluster(now);
+        }
+        if due(self.reporting.file.next_deadline()) {
+            self.write_reports(now);
         }
         self.drive_kube(now);
         self.drive_node_server(now);
@@ -295,6 +303,10 @@ impl Agent {
                 if let (Event::Desired(_), Some(kube)) = (&event, self.kube.get()) {
                     kube.manifests_changed();
                 }
+                effects = self.engine.step(event, now);
+                continue;
+            }
+            if let Some(event) = self.next_api_event(now) {
                 effects = self.engine.step(event, now);
                 continue;
             }

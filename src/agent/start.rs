@@ -6,6 +6,7 @@ use super::event_cache::EventCache;
 use super::event_recorder::EventRecorder;
 use super::kube::{KubeState, Machine, NodeServerState};
 use super::logind::{self, HeldLock};
+use super::reports::{ConditionTimes, ReportFile};
 use super::service::Service;
 use super::stopping::Course;
 use super::{
@@ -16,7 +17,7 @@ use super::{Process, Reporting, Runtime, Sources};
 use crate::adapters::cgroups::{self, Cgroups, PodCgroups};
 use crate::adapters::cri::client::Client;
 use crate::adapters::cri::events::ContainerEvents;
-use crate::adapters::cri::requests::{HostDns, RequestConfig};
+use crate::adapters::cri::requests::{HostDns, RequestConfig, Swap};
 use crate::adapters::devices::Devices;
 use crate::adapters::handlers::Handlers;
 use crate::adapters::host::checks::is_stuck as stuck;
@@ -44,6 +45,7 @@ use crate::engine::cluster::sealing;
 use crate::engine::cluster::traffic::Traffic;
 use crate::engine::config::{ClusterConfig, EngineConfig, ServingIssuer};
 use crate::engine::cordon;
+use crate::engine::desired::in_force;
 use crate::engine::event::{Event, LogindEvent};
 use crate::engine::images::seen;
 use crate::engine::node::Engine;
@@ -100,9 +102,13 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let engine = Engine::new(engine_config(&config, node, &root.id, started.wall, &key_state));
     let files = pod_files(&config, &cgroups);
     let found = Event::Directories(files.found());
-    let kinds = [record::KIND, shutdown::record::KIND, seen::KIND, cordon::KIND].into_iter().chain(member::KINDS);
+    let kinds = [record::KIND, shutdown::record::KIND, seen::KIND, cordon::KIND, in_force::KIND].into_iter();
+    let kinds = kinds.chain(member::KINDS);
     let kept = Event::Records(records.load(&kinds.collect::<Vec<_>>()));
     let mut events = VecDeque::from([kept, found]);
+    let (file, reports) = ReportFile::open(&config.socket, machine::boot_id());
+    let mut event_cache = EventCache::new(&config.node_name);
+    event_cache.restore(reports.events, started.boot);
     if lock.is_held() {
         events.push_back(Event::Logind(LogindEvent::Inherited));
     }
@@ -121,7 +127,9 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         runtime: Runtime { client, container_events, buffer: Vec::new(), reported: None, checked: false },
         reporting: Reporting {
             recorder: EventRecorder::default(),
-            event_cache: EventCache::new(&config.node_name),
+            event_cache,
+            conditions: ConditionTimes::restore(reports.conditions),
+            file,
             manifest_errors: BTreeSet::new(),
         },
         logind: logind::bus(&config),
@@ -331,6 +339,7 @@ pub(super) fn request_config(config: &Config, owner: &str, host_dns: HostDns) ->
         log::warn!("failed to read the memory capacity; assuming 1 GiB error={e:?}");
         UNKNOWN_MEMORY
     });
+    let cgroups = Cgroups::discover(cgroup_names(config)).ok();
     RequestConfig {
         layout: layout(config),
         cgroups: cgroup_names(config),
@@ -343,7 +352,26 @@ pub(super) fn request_config(config: &Config, owner: &str, host_dns: HostDns) ->
         cpu_cfs_period: i64::try_from(config.cpu_cfs_quota_period.as_micros()).unwrap_or(i64::MAX),
         memory_capacity: memory,
         huge_page_sizes: machine::huge_page_sizes(),
-        oom_group: Cgroups::discover(cgroup_names(config)).is_ok_and(|c| c.is_v2()),
+        oom_group: cgroups.as_ref().is_some_and(Cgroups::is_v2),
+        swap: swap(config, cgroups.as_ref()),
+        masked_paths: machine::throttle_paths(),
         selinux: machine::has_selinux(),
+    }
+}
+
+/// How the machine limits the swap of containers. With `LimitedSwap`, pods share the swap that the machine has now.
+fn swap(config: &Config, cgroups: Option<&Cgroups>) -> Swap {
+    match cgroups {
+        Some(cgroups) if !cgroups.is_v2() => Swap::WithMemory,
+        Some(cgroups) if cgroups.limits_swap() => {
+            let of_machine = || {
+                machine::swap_capacity().unwrap_or_else(|e| {
+                    log::warn!("failed to read the swap capacity; containers get no swap error={e:?}");
+                    0
+                })
+            };
+            Swap::Unified { for_pods: if config.limited_swap { of_machine() } else { 0 } }
+        }
+        _ => Swap::Unlimited,
     }
 }

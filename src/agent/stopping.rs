@@ -24,6 +24,7 @@ impl Agent {
                 log::info!("stopping signal={signal:?}; pods keep running");
                 self.notify_stopping(now);
                 self.events.push_back(Event::Stopping);
+                self.reporting.file.close();
                 Course::Stops { until: now.boot + LONGEST }
             }
             Course::Stops { .. } => Course::Stops { until: now.boot },
@@ -43,6 +44,6 @@ impl Agent {
         if is_writing && until <= now.boot {
             log::warn!("stopping before the last records are written");
         }
-        !is_writing || until <= now.boot
+        !is_writing && self.reporting.file.is_closed() || until <= now.boot
     }
 }

@@ -290,7 +290,9 @@ fn driver(config: &Config, report: &RuntimeReport) -> Option<Finding> {
         (Some(theirs), false) => Finding::error(
             check,
             format!("the runtime uses {theirs}, and cgroupDriver is {ours}: pods fail, or escape their limits"),
-            format!("set cgroupDriver: {theirs} in the configuration (containerd's setting is SystemdCgroup)"),
+            format!(
+                "set cgroupDriver: {theirs} in the configuration (containerd's setting is SystemdCgroup, CRI-O's is cgroup_manager)"
+            ),
         ),
     })
 }

@@ -15,7 +15,7 @@ use std::borrow::Cow;
 #[serde(rename_all = "camelCase")]
 struct Item<'a> {
     metadata: Cow<'a, ObjectMeta>,
-    spec: Option<&'a core::PodSpec>,
+    spec: Option<Cow<'a, core::PodSpec>>,
     status: &'a core::PodStatus,
     /// With `?verbose`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,7 +60,17 @@ fn item<'a>(view: &PodView<'a>, wherry: Option<Own<'a>>) -> Item<'a> {
         metadata.deletion_timestamp = at.timestamp().map(Time);
         metadata.deletion_grace_period_seconds = Some(grace);
     }
-    Item { metadata, spec: object.spec.as_ref(), status: view.status, wherry }
+    let spec = object.spec.as_ref().map(with_dns_policy);
+    Item { metadata, spec, status: view.status, wherry }
+}
+
+/// A kubelet shows the default policy too. (The spec does not have it, so that only a pod that names a policy gets a warning.)
+fn with_dns_policy(spec: &core::PodSpec) -> Cow<'_, core::PodSpec> {
+    let mut spec = Cow::Borrowed(spec);
+    if spec.dns_policy.is_none() {
+        spec.to_mut().dns_policy = Some("ClusterFirst".to_owned());
+    }
+    spec
 }
 
 /// The pod as a JSON object.

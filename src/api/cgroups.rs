@@ -22,6 +22,9 @@ impl CgroupDriver {
     }
 }
 
+/// The name under which CRI-O reports itself.
+const CRI_O: &str = "cri-o";
+
 /// All QoS classes that a pod's cgroup can belong to.
 pub const CLASSES: [Qos; 3] = [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort];
 
@@ -53,13 +56,15 @@ impl CgroupNames {
         self.below_root(["kubepods"].into_iter().chain(parent(qos)).chain([format!("pod{uid}").as_str()]))
     }
 
-    /// The cgroup in which containerd creates a container of the pod.
-    pub fn container(&self, qos: Qos, uid: &Uid, id: &str) -> String {
+    /// The cgroup in which the runtime creates a container of the pod.
+    pub fn container(&self, qos: Qos, uid: &Uid, runtime: &str, id: &str) -> String {
         let pod = self.pod(qos, uid);
         let pod = pod.trim_end_matches('/');
-        match self.driver {
-            CgroupDriver::Cgroupfs => format!("{pod}/{id}"),
-            CgroupDriver::Systemd => format!("{pod}/cri-containerd-{id}.scope"),
+        match (self.driver, runtime) {
+            (CgroupDriver::Cgroupfs, CRI_O) => format!("{pod}/crio-{id}"),
+            (CgroupDriver::Systemd, CRI_O) => format!("{pod}/crio-{id}.scope"),
+            (CgroupDriver::Cgroupfs, _) => format!("{pod}/{id}"),
+            (CgroupDriver::Systemd, _) => format!("{pod}/cri-containerd-{id}.scope"),
         }
     }
 
@@ -147,6 +152,18 @@ mod tests {
         assert_eq!(n.pod(Qos::Guaranteed, &uid), "/labkubelet/kubepods/pod2263f0ae");
         let n = names("/", CgroupDriver::Cgroupfs, true);
         assert_eq!(n.pod(Qos::Guaranteed, &uid), "/kubepods/pod2263f0ae");
+    }
+
+    #[test]
+    fn each_runtime_has_its_own_names_for_containers() {
+        let of = |driver, runtime| names("/", driver, true).container(Qos::Guaranteed, &Uid::from("u"), runtime, "7f");
+        assert_eq!(of(CgroupDriver::Cgroupfs, "containerd"), "/kubepods/podu/7f");
+        assert_eq!(of(CgroupDriver::Cgroupfs, "cri-o"), "/kubepods/podu/crio-7f");
+        let pod = "/kubepods.slice/kubepods-podu.slice";
+        assert_eq!(of(CgroupDriver::Systemd, "containerd"), format!("{pod}/cri-containerd-7f.scope"));
+        assert_eq!(of(CgroupDriver::Systemd, "cri-o"), format!("{pod}/crio-7f.scope"));
+        let without = names("/a", CgroupDriver::Cgroupfs, false);
+        assert_eq!(without.container(Qos::Burstable, &Uid::from("u"), "cri-o", "7f"), "/a/crio-7f");
     }
 
     #[test]

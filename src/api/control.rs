@@ -98,6 +98,27 @@ pub struct ExecHead {
     pub exit_code: i32,
     /// Length of stdout in bytes. The rest of the body is stderr.
     pub stdout_bytes: u64,
+    #[serde(default, skip_serializing_if = "OutputEnd::is_complete")]
+    pub output_end: OutputEnd,
+}
+
+/// Whether an output is complete. Runtimes cut a long one without an error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum OutputEnd {
+    #[default]
+    Complete,
+    /// Shorter than the limit, but a runtime that counts its log of the output may have cut it.
+    Unknown,
+    /// So near to the limit that any runtime may have cut it.
+    Cut,
+}
+
+impl OutputEnd {
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde requires")]
+    fn is_complete(&self) -> bool {
+        *self == OutputEnd::Complete
+    }
 }
 
 /// `POST /stream`: requests the URL of a stream from the runtime, for example

@@ -214,10 +214,10 @@ pub fn field_value(path: &str, facts: Facts<'_>) -> Result<String, Missing> {
         "spec.serviceAccountName" => text(&pod.spec().service_account_name),
         "status.hostIP" => first_host_ip()?,
         "status.hostIPs" => first_host_ip().map(|_| facts.host_ips.join(","))?,
-        // A pod on the host's network has the host's addresses.
-        "status.podIP" if facts.ips.is_empty() => first_host_ip()?,
-        "status.podIPs" if facts.ips.is_empty() => first_host_ip().map(|_| facts.host_ips.join(","))?,
-        "status.podIP" => facts.ips[0].clone(),
+        // A pod on the host's network has the host's addresses. Any other pod without an address has none, as in a kubelet.
+        "status.podIP" if pod.host_network() => first_host_ip()?,
+        "status.podIPs" if pod.host_network() => first_host_ip().map(|_| facts.host_ips.join(","))?,
+        "status.podIP" => facts.ips.first().cloned().unwrap_or_default(),
         "status.podIPs" => facts.ips.join(","),
         _ => match subscript(path) {
             Some(("metadata.labels", key)) => of_map(&metadata.labels, key),
@@ -246,10 +246,10 @@ pub fn is_field(path: &str) -> bool {
 }
 
 /// True if the node's address is part of the environment of the container.
-pub fn needs_host_ip(container: &core::Container, pod_has_ip: bool) -> bool {
+pub fn needs_host_ip(container: &core::Container, host_network: bool) -> bool {
     container.env.iter().flatten().filter_map(|e| e.value_from.as_ref()?.field_ref.as_ref()).any(|field| {
         let path = field.field_path.as_str();
-        path.starts_with("status.hostIP") || !pod_has_ip && path.starts_with("status.podIP")
+        path.starts_with("status.hostIP") || host_network && path.starts_with("status.podIP")
     })
 }
 

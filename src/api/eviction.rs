@@ -140,15 +140,15 @@ pub struct Threshold {
     pub kind: Kind,
     /// The amount that must stay available.
     pub limit: Limit,
-    /// `evictionMinimumReclaim`: a threshold that was met stays met until this much more is available.
+    /// `evictionMinimumReclaim`: a threshold for which pods are evicted stays met until this much more is available.
     pub reclaim: Option<Limit>,
 }
 
 impl Threshold {
-    /// Whether the signal is below the limit. `was_met`: it was at the previous measurement.
-    pub fn is_met(&self, level: Level, was_met: bool) -> bool {
+    /// Whether the signal is below the limit. `was_due`: the previous measurement was a reason to evict a pod.
+    pub fn is_met(&self, level: Level, was_due: bool) -> bool {
         let limit = self.limit.of(level.capacity);
-        let more = self.reclaim.filter(|_| was_met).map_or(0, |reclaim| reclaim.of(level.capacity));
+        let more = self.reclaim.filter(|_| was_due).map_or(0, |reclaim| reclaim.of(level.capacity));
         level.available < limit.saturating_add(more)
     }
 }
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn e2_a_threshold_that_was_met_stays_met_until_the_minimum_reclaim_is_available() {
+    fn e2_a_threshold_that_was_due_stays_met_until_the_minimum_reclaim_is_available() {
         let threshold = |reclaim| Threshold {
             signal: Signal::MemoryAvailable,
             kind: Kind::Hard,

@@ -67,8 +67,11 @@ pub struct SandboxFact {
     pub attempt: u32,
     pub ready: bool,
     pub created_at: Wall,
-    /// Primary address first. Empty with hostNetwork, and while the sandbox is not ready.
+    /// Primary address first. Empty with hostNetwork, and while the sandbox is not ready. A runtime may forget them (CRI-O after a
+    /// restart without libcni's results).
     pub ips: Vec<String>,
+    /// The sandbox has the node's network.
+    pub host_network: bool,
     pub owner: Option<String>,
     /// The annotation `annotation::USER_NAMESPACE`, if present (W28).
     pub user_namespace: Option<IdRange>,

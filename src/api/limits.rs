@@ -177,23 +177,27 @@ pub fn of_pod(pod: &Pod, rules: &PodRules) -> Limits {
     if Qos::of(spec) == Qos::BestEffort {
         return Limits { cpu_shares: Some(MIN_SHARES), ..limits };
     }
-    let all = |of: fn(Option<&Quantities>) -> Option<i64>| {
-        of(pod_resources::limits(spec)).is_some_and(|limit| limit > 0)
-            || pod.all_containers().all(|c| of(self::limits(c)).is_some_and(|limit| limit > 0))
-    };
-    let needs = Needs::of_pod(spec);
-    // Overhead adds to existing limits only.
-    let overhead = spec.overhead.as_ref();
-    let with = |limit: Option<i64>, overhead: Option<i64>| {
-        natural(limit.unwrap_or(0)).saturating_add(natural(overhead.unwrap_or(0)))
-    };
-    let cpu_limit = all(cpu).then(|| with(needs.cpu_limit, cpu(overhead)));
+    let cpu_limit = limit_of_pod(pod, Needs::of_pod(spec).cpu_limit, cpu);
     Limits {
         cpu_shares: Some(shares(requested.get(CPU))),
         cpu: cpu_limit.filter(|_| rules.cpu_cfs_quota).and_then(|milli| quota(milli, rules.cpu_cfs_period)),
-        memory: all(memory).then(|| with(needs.memory_limit, memory(overhead))),
+        memory: memory_of_pod(pod),
         ..limits
     }
+}
+
+/// The memory limit of a pod in bytes: that of its cgroup.
+pub fn memory_of_pod(pod: &Pod) -> Option<u64> {
+    limit_of_pod(pod, Needs::of_pod(pod.spec()).memory_limit, memory)
+}
+
+/// `needed`, and the overhead, if the resource is limited for the pod as a whole or in all of its containers.
+fn limit_of_pod(pod: &Pod, needed: Option<i64>, of: fn(Option<&Quantities>) -> Option<i64>) -> Option<u64> {
+    let spec = pod.spec();
+    let limited = |list| of(list).is_some_and(|limit| limit > 0);
+    let is_limited = limited(pod_resources::limits(spec)) || pod.all_containers().all(|c| limited(limits(c)));
+    let overhead = of(spec.overhead.as_ref()).unwrap_or(0);
+    is_limited.then(|| natural(needed.unwrap_or(0)).saturating_add(natural(overhead)))
 }
 
 /// The limits of the cgroup of a QoS class. `burstable` is the sum of the cpu requests of that class, in millicores.
@@ -357,6 +361,26 @@ mod tests {
         // An init container without a limit: the pod has no limit.
         let spec = json!({ "initContainers": [{ "name": "i" }], "containers": [container("100m", false)], "overhead": overhead });
         assert_eq!(of_pod(&pod(spec), &rules()), limits_of(204, None, None));
+    }
+
+    #[test]
+    fn an_empty_dir_in_memory_may_have_the_memory_of_the_cgroup_of_its_pod() {
+        let container = |memory: &str| container(json!({}), json!({ "memory": memory }));
+        let mut sidecar = container("2Mi");
+        sidecar["restartPolicy"] = json!("Always");
+        for (spec, wanted) in [
+            (json!({ "containers": [container("8Mi"), container("4Mi")] }), Some(12)),
+            (json!({ "initContainers": [sidecar.clone()], "containers": [container("8Mi")] }), Some(10)),
+            (json!({ "initContainers": [sidecar, container("16Mi")], "containers": [container("8Mi")] }), Some(18)),
+            (json!({ "containers": [container("8Mi")], "overhead": { "memory": "5Mi" } }), Some(13)),
+            (json!({ "containers": [container("8Mi"), { "name": "n" }] }), None),
+            (json!({ "initContainers": [{ "name": "n" }], "containers": [container("8Mi")] }), None),
+            (json!({ "containers": [{ "name": "n" }], "resources": { "limits": { "memory": "9Mi" } } }), Some(9)),
+        ] {
+            let pod = pod(spec.clone());
+            assert_eq!(memory_of_pod(&pod), wanted.map(|mib: u64| mib * MIB), "{spec}");
+            assert_eq!(memory_of_pod(&pod), super::of_pod(&pod, &rules()).memory, "{spec}");
+        }
     }
 
     #[test]

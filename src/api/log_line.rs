@@ -3,7 +3,7 @@
 /// One line of the log file, without its newline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogLine<'a> {
-    /// RFC 3339 with nanoseconds. Not parsed here.
+    /// RFC 3339, without trailing zeros in the fraction of a second. Not parsed here.
     pub time: &'a [u8],
     pub stream: Stream,
     /// The message continues in the next line of the same stream.
@@ -34,9 +34,51 @@ pub fn parse(line: &[u8]) -> Option<LogLine<'_>> {
     Some(LogLine { time, stream, partial, text: parts.next().unwrap_or_default() })
 }
 
+/// Adds a time with the nine digits that a kubelet prints. Text that is no time is added as it is.
+pub fn push_time(time: &[u8], to: &mut Vec<u8>) {
+    const SECONDS: usize = "2006-01-02T15:04:05".len();
+    const DIGITS: usize = 9;
+    let digits = |text: &[u8]| text.iter().take_while(|b| b.is_ascii_digit()).count();
+    let split = time.split_at_checked(SECONDS).and_then(|(seconds, rest)| match rest.strip_prefix(b".") {
+        Some(rest) => rest.split_at_checked(digits(rest)).map(|(fraction, zone)| (seconds, fraction, zone)),
+        None => Some((seconds, &[][..], rest)),
+    });
+    match split {
+        Some((seconds, fraction, zone))
+            if fraction.len() < DIGITS && matches!(zone.first(), Some(b'Z' | b'+' | b'-')) =>
+        {
+            to.extend_from_slice(seconds);
+            to.push(b'.');
+            to.extend_from_slice(fraction);
+            to.extend(std::iter::repeat_n(b'0', DIGITS - fraction.len()));
+            to.extend_from_slice(zone);
+        }
+        _ => to.extend_from_slice(time),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn l5_a_time_has_nine_digits() {
+        for (time, shown) in [
+            ("2026-11-20T14:46:39.123456789Z", "2026-11-20T14:46:39.123456789Z"),
+            ("2026-11-20T14:46:39.1234Z", "2026-11-20T14:46:39.123400000Z"),
+            ("2026-11-20T14:46:39Z", "2026-11-20T14:46:39.000000000Z"),
+            ("2026-11-20T14:46:39.5+02:00", "2026-11-20T14:46:39.500000000+02:00"),
+            ("2026-11-20T14:46:39-02:00", "2026-11-20T14:46:39.000000000-02:00"),
+            ("2026-11-20T14:46:39.x", "2026-11-20T14:46:39.x"),
+            ("2026-11-20T14:46:39", "2026-11-20T14:46:39"),
+            ("yesterday", "yesterday"),
+            ("", ""),
+        ] {
+            let mut out = b"> ".to_vec();
+            push_time(time.as_bytes(), &mut out);
+            assert_eq!(String::from_utf8(out).unwrap(), format!("> {shown}"));
+        }
+    }
 
     #[test]
     fn a_line_is_taken_apart() {

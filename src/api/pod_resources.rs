@@ -1,6 +1,6 @@
 //! `spec.resources`: the resources of the pod as a whole (KEP-2837). Each amount takes the place of the sum over the containers.
 
-use crate::api::quantity::{Quantities, Quantity, amount};
+use crate::api::quantity::Quantities;
 use crate::api::resources::{CPU, Resources, of_containers};
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
@@ -16,11 +16,6 @@ pub fn requests(spec: &PodSpec) -> Option<&Quantities> {
 
 pub fn limits(spec: &PodSpec) -> Option<&Quantities> {
     spec.resources.as_ref()?.limits.as_ref().filter(|list| !list.is_empty())
-}
-
-/// The limit of the pod for this resource; None if it has none, or zero.
-pub fn limit(spec: &PodSpec, resource: &str) -> Option<Quantity> {
-    amount(limits(spec), resource).filter(|limit| !limit.is_zero())
 }
 
 /// True if the pod has resources of its own.

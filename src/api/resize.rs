@@ -166,6 +166,8 @@ fn without_amounts(pod: &Pod) -> core::Pod {
         annotations.into_iter().filter(|(key, _)| key.starts_with(apparmor::ANNOTATION)).collect();
     object.metadata.annotations = Some(profiles);
     let Some(spec) = &mut object.spec else { return object };
+    // Records of older versions have the default.
+    spec.dns_policy.get_or_insert_with(|| "ClusterFirst".to_owned());
     // They belong to the running pod, not to a version of its manifest.
     spec.ephemeral_containers = None;
     let sidecars = spec.init_containers.iter_mut().flatten().filter(|c| is_sidecar(c));

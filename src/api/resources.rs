@@ -108,14 +108,31 @@ fn of_container(container: &Container) -> Resources {
     all
 }
 
-/// The requests of all containers. Main containers and sidecars run at the same time. While an init container runs, only the
-/// sidecars before it run. The larger of both counts.
+/// The requests of all containers.
 pub fn of_containers(spec: &PodSpec) -> Resources {
+    together(spec, of_container)
+}
+
+/// The limits of all containers that have one. Overhead adds to them.
+pub fn limits_of(spec: &PodSpec) -> Resources {
+    let limits = |c: &Container| c.resources.as_ref().and_then(|r| r.limits.as_ref()).map(Resources::of);
+    let mut all = together(spec, |c| limits(c).unwrap_or_default());
+    for (name, amount) in spec.overhead.as_ref().map(Resources::of).iter().flat_map(Resources::iter) {
+        if all.get(name) > 0 {
+            all.set(name, all.get(name).saturating_add(amount));
+        }
+    }
+    all
+}
+
+/// The amounts of all containers. Main containers and sidecars run at the same time. While an init container runs, only the
+/// sidecars before it run. The larger of both counts.
+fn together(spec: &PodSpec, of: impl Fn(&Container) -> Resources) -> Resources {
     let mut running = Resources::default();
-    spec.containers.iter().for_each(|c| running.add(&of_container(c)));
+    spec.containers.iter().for_each(|c| running.add(&of(c)));
     let (mut sidecars, mut starting) = (Resources::default(), Resources::default());
     for container in spec.init_containers.iter().flatten() {
-        let mut now = of_container(container);
+        let mut now = of(container);
         now.add(&sidecars);
         if is_sidecar(container) {
             sidecars = now.clone();
@@ -172,6 +189,34 @@ mod tests {
         let wanted = [(CPU, 251), (MEMORY, (64 << 20) + 2 + (1 << 30)), ("hugepages-2Mi", 4 << 20), (PODS, 1)];
         assert_eq!(sum, Resources::from(wanted));
         assert_eq!(requested_by(&pod(json!({ "containers": [{ "name": "c" }] }))), Resources::from([(PODS, 1)]));
+    }
+
+    #[test]
+    fn e7_the_limits_of_a_pod_are_combined_like_its_requests() {
+        let limited = |amount: &str| {
+            let resources =
+                json!({ "limits": { "ephemeral-storage": amount }, "requests": { "ephemeral-storage": "1" } });
+            json!({ "name": "c", "resources": resources })
+        };
+        let sidecar = |amount: &str| {
+            let mut c = limited(amount);
+            c["restartPolicy"] = json!("Always");
+            c
+        };
+        let of = |init: serde_json::Value, containers: serde_json::Value, overhead: &str| {
+            let overhead = json!({ "ephemeral-storage": overhead, "cpu": "1" });
+            let spec = json!({ "initContainers": init, "containers": containers, "overhead": overhead });
+            let all = limits_of(pod(spec).spec());
+            assert_eq!(all.get(CPU), 0, "overhead alone is no limit");
+            all.get(EPHEMERAL_STORAGE)
+        };
+        let main = || json!([limited("100"), limited("50"), { "name": "unlimited" }]);
+        assert_eq!(of(json!([]), main(), "0"), 150);
+        assert_eq!(of(json!([limited("120")]), main(), "0"), 150);
+        assert_eq!(of(json!([limited("151"), limited("152")]), main(), "7"), 159);
+        assert_eq!(of(json!([sidecar("20"), limited("120")]), main(), "0"), 170);
+        assert_eq!(of(json!([sidecar("20"), limited("160")]), main(), "0"), 180);
+        assert_eq!(of(json!([]), json!([{ "name": "unlimited" }]), "7"), 0);
     }
 
     #[test]

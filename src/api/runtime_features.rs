@@ -1,5 +1,6 @@
 //! The optional features that a container runtime reports in its status (CRI `StatusResponse`).
 
+use k8s_openapi::api::core::v1 as core;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -10,6 +11,7 @@ pub struct RuntimeFeatures {
     pub supplemental_groups_policy: bool,
     pub image_volumes: ImageVolumes,
     pub cdi_devices: CdiDevices,
+    pub stop_signals: StopSignals,
     /// The runtime handlers by name. The default handler has the empty name. Empty if the runtime does not report them.
     pub handlers: BTreeMap<String, HandlerFeatures>,
 }
@@ -80,6 +82,34 @@ impl CdiDevices {
     }
 }
 
+/// How the runtime shows that it honours `lifecycle.stopSignal`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub enum StopSignals {
+    /// The status of a container has the signal, as the CRI demands. Without it, the signal of the spec is ignored.
+    #[default]
+    Reported,
+    /// The runtime honours the signal of the spec without reporting it.
+    Unreported,
+}
+
+impl StopSignals {
+    /// From the runtime's name and version. CRI-O honours the signal since 1.33 (its source), and 1.37 does not report it yet.
+    pub fn of(runtime: &str, version: &str) -> StopSignals {
+        match numbers(version) {
+            Some(version) if runtime == "cri-o" && version >= (1, 33) => StopSignals::Unreported,
+            _ => StopSignals::Reported,
+        }
+    }
+
+    /// The signal that ends a container. None if it is unknown.
+    pub fn of_container<'s>(self, spec: &'s core::Container, reported: Option<&'s str>) -> Option<&'s str> {
+        match self {
+            StopSignals::Reported => reported,
+            StopSignals::Unreported => reported.or(spec.lifecycle.as_ref()?.stop_signal.as_deref()),
+        }
+    }
+}
+
 /// The first two numbers of a version.
 fn numbers(version: &str) -> Option<(u32, u32)> {
     let mut numbers = version.trim_start_matches('v').split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().ok());
@@ -100,6 +130,23 @@ mod tests {
         ] {
             assert_eq!(CdiDevices::of(runtime, version), expected, "{runtime} {version}");
         }
+    }
+
+    #[test]
+    fn cri_o_honours_stop_signals_without_reporting_them() {
+        let mut spec = core::Container::default();
+        spec.lifecycle.get_or_insert_default().stop_signal = Some("SIGUSR1".to_owned());
+        for (runtime, version, reported, expected) in [
+            ("containerd", "2.2.0", Some("SIGUSR1"), Some("SIGUSR1")),
+            ("containerd", "2.1.0", None, None),
+            ("cri-o", "1.32.9", None, None),
+            ("cri-o", "1.33.0", None, Some("SIGUSR1")),
+            ("cri-o", "1.99.0", Some("SIGTERM"), Some("SIGTERM")),
+        ] {
+            let signals = StopSignals::of(runtime, version);
+            assert_eq!(signals.of_container(&spec, reported), expected, "{runtime} {version}");
+        }
+        assert_eq!(StopSignals::Unreported.of_container(&core::Container::default(), None), None);
     }
 
     #[test]

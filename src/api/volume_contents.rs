@@ -2,10 +2,10 @@
 
 use crate::api::data_object::{DataKey, DataKind, DataObject};
 use crate::api::environment::{self, Facts, Missing};
+use crate::api::limits::memory_of_pod;
 use crate::api::names::FullName;
 use crate::api::pod::Pod;
-use crate::api::pod_resources;
-use crate::api::quantity::{self, Quantity};
+use crate::api::quantity::Quantity;
 use crate::api::resources::MEMORY;
 use crate::api::service_token::{self, TokenKey};
 use crate::api::volume::{FilesPlugin, FsGroup, HostPathType, Medium, Volume, VolumeFile, VolumeKind, huge_page_size};
@@ -131,8 +131,8 @@ fn medium(volume: &core::Volume, facts: Facts<'_>) -> Medium {
     let limit = limit.and_then(|q| u64::try_from(q.value()).ok());
     match of.medium.as_deref().unwrap_or_default() {
         "Memory" => {
-            // As in a kubelet: the least of the node's memory, the pod's memory limit and `sizeLimit`.
-            let all = [Some(facts.allocatable.get(MEMORY)).filter(|n| *n > 0), memory_limit(facts.pod), limit];
+            // As in a kubelet: the least of the node's memory, the memory limit of the pod's cgroup and `sizeLimit`.
+            let all = [Some(facts.allocatable.get(MEMORY)).filter(|n| *n > 0), memory_of_pod(facts.pod), limit];
             Medium::Memory { size: all.into_iter().flatten().min() }
         }
         medium => match huge_page_size(medium) {
@@ -143,15 +143,6 @@ fn medium(volume: &core::Volume, facts: Facts<'_>) -> Medium {
             None => Medium::Disk,
         },
     }
-}
-
-/// The memory limit of the pod as a whole, or the sum of those of the main containers, if every one has a limit.
-fn memory_limit(pod: &Pod) -> Option<u64> {
-    if let Some(limit) = pod_resources::limit(pod.spec(), MEMORY) {
-        return u64::try_from(limit.value()).ok();
-    }
-    let limit = |c: &core::Container| quantity::amount(c.resources.as_ref()?.limits.as_ref(), MEMORY);
-    pod.containers().iter().map(|c| limit(c).and_then(|q| u64::try_from(q.value()).ok())).sum()
 }
 
 /// The page size that the containers request.
@@ -382,6 +373,10 @@ mod tests {
         };
         assert_eq!(size("{medium: Memory}"), Some(64 << 20));
         assert_eq!(size("{medium: Memory, sizeLimit: 8Mi}"), Some(8 << 20));
+        let sidecar = "{name: side, image: 'i:1', restartPolicy: Always, resources: {limits: {memory: 8Mi}}}";
+        let volumes = format!("[{{name: v, emptyDir: {{medium: Memory}}}}], initContainers: [{sidecar}]");
+        let kind = &resolved(&volumes).unwrap()[0].kind;
+        assert_eq!(*kind, VolumeKind::EmptyDir(Medium::Memory { size: Some(72 << 20) }));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use crate::adapters::manifests;
 use crate::agent;
 use crate::api::data_object::{DataKind, DataObject, DataObjects};
-use crate::api::document::{self, Object};
+use crate::api::document::{self, Checked, Object};
 use crate::api::pod::Pod;
 use crate::api::priority::{Classes, PriorityClass};
 use crate::api::problem::Problem;
@@ -151,7 +151,7 @@ impl Report<'_> {
         if config::is_configuration(&text) {
             return self.problems(&config::check_text(path, &text));
         }
-        let (objects, problems) = manifests::check_text(&path.to_string_lossy(), &text, &self.node);
+        let Checked { objects, problems, warnings } = manifests::check_text(&path.to_string_lossy(), &text, &self.node);
         let is_secret = |object: &Object| matches!(object, Object::Data(data) if data.key.kind == DataKind::Secret);
         if open && objects.iter().any(is_secret) {
             let problem = Problem::of_file(&path.to_string_lossy(), manifests::OPEN_SECRET);
@@ -159,6 +159,9 @@ impl Report<'_> {
                 true => self.errors_of(vec![problem])?,
                 false => writeln!(self.out, "warning: {}", shown(&problem.to_string()))?,
             }
+        }
+        for warning in &warnings {
+            writeln!(self.out, "warning: {}", shown(&warning.to_string()))?;
         }
         for object in objects {
             match object {
@@ -189,7 +192,7 @@ impl Report<'_> {
         });
         // (Unreadable files are skipped.)
         for text in texts.unwrap_or_default() {
-            let objects = manifests::check_text("", &text, &self.node).0;
+            let objects = manifests::check_text("", &text, &self.node).objects;
             for object in objects {
                 match object {
                     Object::PriorityClass(class) if !self.classes.iter().any(|c| c.name == class.name) => {
@@ -319,6 +322,18 @@ mod tests {
         let (objects, problems) =
             document::read_objects(&std::fs::read(&path).unwrap(), "", document::Context::new("node", ""));
         assert_eq!((objects.len(), problems.len()), (1, 0));
+    }
+
+    #[test]
+    fn an_amount_in_parts_of_a_byte_is_a_warning() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pod.yaml");
+        let resources = "    resources: {limits: {cpu: 500m, memory: 512m}, requests: {ephemeral-storage: 0.5Gi}}\n";
+        std::fs::write(&path, pod("web", "image") + resources).unwrap();
+        let (text, code) = check(&Flags::default(), std::slice::from_ref(&path));
+        let why = "\"512m\" is not a whole number of bytes: m means thousandths; write 512Mi or 512M";
+        let place = format!("{}:9: spec.containers[0].resources.limits[memory]", path.display());
+        assert_eq!((text, code), (format!("warning: {place}: {why}\n"), 0));
     }
 
     #[test]

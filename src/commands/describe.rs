@@ -1,11 +1,11 @@
 //! `wherry describe`: the details of one pod in the layout of `kubectl describe pod`, with Wherry's own state added.
 
 use crate::api::kube::pod_row::{flag, human, list, text};
-use crate::commands::client;
 use crate::commands::events::{age, of_pod};
 use crate::commands::output::{Failure, document, shown};
 use crate::commands::select::Target;
 use crate::commands::table::Table;
+use crate::commands::{client, containers};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::io::{self, Write};
@@ -125,16 +125,18 @@ impl Description<'_> {
 
     fn print(&self, out: &mut dyn Write, events: &[Value]) -> Result<(), Failure> {
         self.head().print(out, 0)?;
-        writeln!(out, "Containers:")?;
-        for spec in list(self.pod, "/spec/containers") {
-            self.container(out, spec)?;
-        }
-        let ephemeral = list(self.pod, "/spec/ephemeralContainers");
-        if !ephemeral.is_empty() {
-            writeln!(out, "Ephemeral Containers:")?;
-        }
-        for spec in ephemeral {
-            self.container(out, spec)?;
+        for (title, of) in [
+            ("Init Containers", "/spec/initContainers"),
+            ("Containers", "/spec/containers"),
+            ("Ephemeral Containers", "/spec/ephemeralContainers"),
+        ] {
+            let specs = list(self.pod, of);
+            if !specs.is_empty() {
+                writeln!(out, "{title}:")?;
+            }
+            for spec in specs {
+                self.container(out, spec)?;
+            }
         }
         let conditions: Vec<[&str; 4]> = list(self.pod, "/status/conditions")
             .iter()
@@ -236,9 +238,7 @@ impl Description<'_> {
     fn container(&self, out: &mut dyn Write, spec: &Value) -> io::Result<()> {
         let name = text(spec, "/name");
         writeln!(out, "  {}:", shown(name))?;
-        let none = Value::Null;
-        let statuses = ["/status/containerStatuses", "/status/ephemeralContainerStatuses"].map(|of| list(self.pod, of));
-        let status = statuses.into_iter().flatten().find(|s| text(s, "/name") == name).unwrap_or(&none);
+        let status = containers::status(self.pod, name);
         let mut lines = Lines::default();
         lines.some("Container ID", text(status, "/containerID"));
         lines.add("Image", text(spec, "/image"));
@@ -456,6 +456,26 @@ mod tests {
             let lines = ["reboot", "absence", "return"].iter().zip(expected).map(|(of, text)| format!("{of}: {text}"));
             assert_eq!(without_server(&outlook), lines.collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn init_and_ephemeral_containers_are_found() {
+        let mut pod = crashing();
+        pod["spec"]["initContainers"] = json!([{"name": "load", "image": "loader:1"}]);
+        pod["spec"]["ephemeralContainers"] = json!([{"name": "debugger", "image": "tools:1"}]);
+        let ended = json!({"terminated": {"exitCode": 3, "reason": "Error"}});
+        pod["status"]["initContainerStatuses"] = json!([{"name": "load", "restartCount": 4, "state": ended}]);
+        let text = described(vec![pod], None);
+        let sections =
+            ["\nInit Containers:\n  load:\n", "\nContainers:\n  main:\n", "\nEphemeral Containers:\n  debugger:\n"];
+        let places: Vec<usize> =
+            sections.iter().map(|of| text.find(of).unwrap_or_else(|| panic!("{of}: {text}"))).collect();
+        assert!(places.is_sorted(), "{text}");
+        let init = &text[places[0]..places[1]];
+        assert!(
+            init.contains("loader:1") && init.contains("Exit Code:    3") && init.contains("Restart Count:  4"),
+            "{init}"
+        );
     }
 
     #[test]

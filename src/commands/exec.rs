@@ -3,7 +3,7 @@
 //! Without -i and -t, the agent calls the runtime's ExecSync: only with it does the runtime kill the command at a timeout, or
 //! when the client disconnects. With -i or -t, the command has a stream of its own (`streams`).
 
-use crate::api::control::{ExecHead, ExecRequest, StreamChannels, StreamKind, StreamRequest};
+use crate::api::control::{ExecHead, ExecRequest, OutputEnd, StreamChannels, StreamKind, StreamRequest};
 use crate::api::kube::pod_row::text;
 use crate::commands::client::{self, Answer};
 use crate::commands::output::{Failure, print_message};
@@ -23,6 +23,9 @@ const TIMED_OUT: u8 = 124;
 const FAILED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
+
+const MAYBE_CUT: &str = "the end of the output may be missing: container runtimes keep at most 16 MiB of it, some less; write the \
+                         output to a file, print only a part of it (head, tail), or use -i, which passes the output on at once";
 
 /// The timeout of a command without a stream.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -137,7 +140,16 @@ fn output(reader: &mut impl BufRead, out: &mut dyn Write, err: &mut dyn Write) -
     // stderr may be closed; the exit code still counts.
     let _ = err.write_all(&stderr).and_then(|()| err.flush());
     // (A runtime has no other way to report such a failure.)
-    Ok(u8::try_from(head.exit_code).unwrap_or(FAILED))
+    let code = u8::try_from(head.exit_code).unwrap_or(FAILED);
+    match (head.output_end, code) {
+        (OutputEnd::Complete, _) => Ok(code),
+        // A script must not take a part for the whole.
+        (OutputEnd::Cut, 0) => Err(Failure::Message(MAYBE_CUT.to_owned(), FAILED)),
+        (OutputEnd::Cut | OutputEnd::Unknown, _) => {
+            let _ = writeln!(err, "wherry: {MAYBE_CUT}");
+            Ok(code)
+        }
+    }
 }
 
 /// Only the runtime's message, with the words of runc or crun, shows why a command could not be executed.
@@ -171,6 +183,21 @@ mod tests {
         assert_eq!((end.unwrap(), out.as_str(), err.as_str()), (3, "one\n\n\n", "oops\n"));
         let (end, out, err) = put(b"{\"exitCode\":0,\"stdoutBytes\":0}\n");
         assert_eq!((end.unwrap(), out.as_str(), err.as_str()), (0, "", ""));
+    }
+
+    #[test]
+    fn an_output_whose_end_may_be_missing_is_printed_and_reported() {
+        let answer = |code, end| format!("{{\"exitCode\":{code},\"stdoutBytes\":4,\"outputEnd\":\"{end}\"}}\none\n");
+        let (end, out, _) = put(answer(0, "cut").as_bytes());
+        assert!(
+            matches!(&end, Err(Failure::Message(why, FAILED)) if why.contains("16 MiB")) && out == "one\n",
+            "{end:?}"
+        );
+        for (code, cut) in [(3, "cut"), (0, "unknown")] {
+            let (end, out, err) = put(answer(code, cut).as_bytes());
+            assert_eq!((end.unwrap(), out.as_str()), (code, "one\n"));
+            assert!(err.starts_with("wherry: the end of the output may be missing"), "{err}");
+        }
     }
 
     #[test]

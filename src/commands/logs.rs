@@ -6,9 +6,9 @@ use crate::adapters::logs::print::{Printer, Stop};
 use crate::adapters::logs::reader::{Progress, Reader};
 use crate::adapters::logs::watch::Watch;
 use crate::api::kube::pod_row::{is_object, list, text};
-use crate::commands::client;
 use crate::commands::output::{Failure, print_message};
 use crate::commands::select::Target;
+use crate::commands::{client, containers};
 use jiff::Timestamp;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -79,12 +79,15 @@ fn show(
     let mut files = if query.follow { Some(files?) } else { None };
     let mut open = Vec::new();
     for log in &found.logs {
-        if let Some(files) = &files {
+        if let Some(files) = &mut files {
             let wrong = |e| Stop::Log(format!("failed to watch {}: {e}", log.directory.display()));
             files.add(&log.directory).map_err(wrong)?;
         }
         let reader = Reader::open(&log.directory, log.instance, query.tail, query.since).map_err(Stop::Log)?;
         open.push((log.container.as_str(), reader));
+    }
+    if let Some(why) = files.as_ref().and_then(Watch::without_inotify) {
+        print_message(why);
     }
     let Some(files) = &mut files else {
         return open.iter_mut().try_for_each(|(_, reader)| reader.print(printer).map(drop));
@@ -200,10 +203,17 @@ fn over(pod: &Value) -> Vec<String> {
         let code = status.pointer("/state/terminated/exitCode").and_then(Value::as_i64);
         code.is_some_and(|code| policy == "Never" || policy == "OnFailure" && code == 0)
     };
-    // An ephemeral container never starts again.
+    // An ephemeral container never starts again, and an init container only after a failure.
     let ended = |status: &&Value| is_object(status, "/state/terminated");
     let ephemeral = list(pod, "/status/ephemeralContainerStatuses").iter().filter(ended);
-    let all = list(pod, "/status/containerStatuses").iter().filter(over).chain(ephemeral);
+    let always = |name: &str| {
+        let mut specs = list(pod, "/spec/initContainers").iter();
+        specs.any(|spec| text(spec, "/name") == name && text(spec, "/restartPolicy") == "Always")
+    };
+    let completed = |status: &&Value| status.pointer("/state/terminated/exitCode").and_then(Value::as_i64) == Some(0);
+    let init = list(pod, "/status/initContainerStatuses").iter().filter(|status| !always(text(status, "/name")));
+    let init = init.filter(|status| completed(status) || over(status));
+    let all = list(pod, "/status/containerStatuses").iter().filter(over).chain(ephemeral).chain(init);
     all.map(|c| text(c, "/name").to_owned()).collect()
 }
 
@@ -222,18 +232,18 @@ fn choose(mut pods: Vec<Value>) -> Result<Value, Failure> {
 }
 
 fn of_pod(pod: &Value, query: &Query) -> Result<Found, Failure> {
-    let mut names: Vec<&str> = list(pod, "/spec/containers").iter().map(|c| text(c, "/name")).collect();
-    // An ephemeral container is shown if it is named, or with all.
-    let ephemeral = list(pod, "/spec/ephemeralContainers").iter().map(|c| text(c, "/name"));
-    names.extend(ephemeral.filter(|name| query.all || query.container.as_deref() == Some(*name)));
+    let mut names = containers::names(pod, "/spec/containers");
+    // Init containers and ephemeral containers are shown if they are named, or with all. With all, the order is that of their starts.
+    if query.all || query.container.is_some() {
+        names.splice(0..0, containers::names(pod, "/spec/initContainers"));
+        names.extend(containers::names(pod, "/spec/ephemeralContainers"));
+    }
     let annotated = text(pod, "/metadata/annotations/kubectl.kubernetes.io~1default-container");
     let wanted = wanted(&names, Some(annotated).filter(|a| names.contains(a)), query, text(pod, "/metadata/name"))?;
     let mut logs = Vec::new();
     for name in wanted {
         let directory = Path::new(text(pod, "/wherry/logDirectory")).join(&name);
-        let statuses = ["/status/containerStatuses", "/status/ephemeralContainerStatuses"].map(|of| list(pod, of));
-        let status = statuses.into_iter().flatten().find(|c| text(c, "/name") == name);
-        let instance = instance(status.unwrap_or(&Value::Null), query.previous);
+        let instance = instance(containers::status(pod, &name), query.previous);
         match instance {
             Ok(newest) => {
                 // A container that was just created may have no file yet.
@@ -389,6 +399,33 @@ mod tests {
     }
 
     #[test]
+    fn init_and_ephemeral_containers_are_found() {
+        let mut pod = pod();
+        pod["spec"]["initContainers"] = json!([{"name": "load"}, {"name": "proxy", "restartPolicy": "Always"}]);
+        pod["spec"]["ephemeralContainers"] = json!([{"name": "debugger"}]);
+        let ended = |code: i32| json!({"terminated": {"exitCode": code}});
+        pod["status"]["initContainerStatuses"] =
+            json!([status("load", ended(0), json!({}), 0), status("proxy", ended(0), json!({}), 1)]);
+        pod["status"]["ephemeralContainerStatuses"] = json!([status("debugger", json!({"running": {}}), json!({}), 0)]);
+        let names = |query: &Query| -> Vec<String> {
+            of_pod(&pod, query).unwrap_or_else(|e| panic!("{e:?}")).logs.into_iter().map(|log| log.container).collect()
+        };
+        assert_eq!(names(&Query { all: true, ..query("web") }), ["load", "proxy", "main", "side", "debugger"]);
+        for name in ["load", "proxy", "debugger"] {
+            assert_eq!(names(&Query { container: Some(name.into()), ..query("web") }), [name]);
+        }
+        // They are not the default, also if there is one container.
+        pod["spec"]["containers"] = json!([{"name": "main"}]);
+        assert_eq!(of_pod(&pod, &query("web")).map(|found| found.logs.len()).ok(), Some(1));
+        // Only the sidecar starts again.
+        assert_eq!(over(&pod), ["load"]);
+        pod["status"]["initContainerStatuses"][0]["state"] = ended(1);
+        assert_eq!(over(&pod), [""; 0]);
+        pod["spec"]["restartPolicy"] = json!("Never");
+        assert_eq!(over(&pod), ["load"]);
+    }
+
+    #[test]
     fn of_two_pods_of_one_name_the_one_with_logs_is_meant() {
         let mut new = pod();
         new["metadata"]["uid"] = json!("u2");
@@ -440,7 +477,7 @@ mod tests {
         assert_eq!(shown(&Query { previous: true, ..query("u1") }), "old\n");
         assert_eq!(
             shown(&Query { all: true, timestamps: true, limit: Some(30), ..query("web") }),
-            "2026-11-20T14:46:39Z new\n2026-"
+            "2026-11-20T14:46:39.000000000Z"
         );
         let dir = directory();
         let end = run(&mut Vec::new(), &dir.path().join("no.sock"), dir.path(), &query("shop/nope"));

@@ -7,6 +7,7 @@ pub mod check;
 mod check_system;
 mod client;
 mod complete;
+mod containers;
 mod cordon;
 mod cp;
 mod debug;
@@ -128,7 +129,7 @@ enum Command {
     },
     /// Show events
     ///
-    /// Shows the events of pods and of the node, the latest at the end. Events are kept in memory: up to 50 for each
+    /// Shows the events of pods and of the node, the latest at the end. Events survive a restart of wherry: up to 50 for each
     /// pod, until an hour after the pod is removed; those of the node for an hour.
     Events {
         /// Show only events of this pod: NAME, NAMESPACE/NAME, or a UID
@@ -136,6 +137,9 @@ enum Command {
         /// Show only events of pods in this namespace
         #[arg(short, long)]
         namespace: Option<String>,
+        /// Show the events of all namespaces: the default, accepted because kubectl needs it
+        #[arg(short = 'A', long, conflicts_with = "namespace")]
+        all_namespaces: bool,
         /// Show only events of these types: Normal, Warning
         #[arg(long, value_delimiter = ',', value_name = "TYPE")]
         types: Vec<String>,
@@ -472,6 +476,9 @@ struct TopArgs {
     /// Show only pods in this namespace
     #[arg(short, long)]
     namespace: Option<String>,
+    /// Show the pods of all namespaces: the default, accepted because kubectl needs it
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    all_namespaces: bool,
     /// Show only pods with these labels, as in `wherry drain`
     #[arg(short = 'l', long, value_parser = Selector::parse)]
     selector: Option<Selector>,
@@ -704,7 +711,7 @@ fn show(out: &mut dyn Write, command: Command) -> Result<u8, Failure> {
         Command::Check { files, config, .. } => check::run(out, &config, &files),
         Command::Pods { query, socket } => pods::run(out, &socket.path(), &query),
         Command::Describe { pod, output, socket } => describe::run(out, &socket.path(), &pod.target()?, output),
-        Command::Events { pod, namespace, types, output, watch, socket } => {
+        Command::Events { pod, namespace, all_namespaces: _, types, output, watch, socket } => {
             let pod = pod.map(|pod| select(&pod, namespace.as_deref())).transpose()?;
             let query = events::Query { pod, namespace, types, json: output.is_some(), watch };
             events::run(out, &socket.path(), &query)

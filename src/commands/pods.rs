@@ -4,6 +4,7 @@ use crate::api::kube::pod_row::{Row, text};
 use crate::commands::client;
 use crate::commands::output::{Failure, document, print_message, shown};
 use crate::commands::screen::{Colour, Screen};
+use crate::commands::select::Target;
 use crate::commands::table::Table;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -22,11 +23,14 @@ pub enum Format {
 /// The selection and the format.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Query {
-    /// Show only pods with these names
+    /// Show only these pods: NAME, NAMESPACE/NAME, or a UID
     pub names: Vec<String>,
     /// Show only pods in this namespace
     #[arg(short, long)]
     pub namespace: Option<String>,
+    /// Show the pods of all namespaces: the default, accepted because kubectl needs it
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    pub all_namespaces: bool,
     /// Output format instead of the table
     #[arg(short, long, value_enum)]
     pub output: Option<Format>,
@@ -37,10 +41,16 @@ pub struct Query {
 
 impl Query {
     fn wants(&self, pod: &Value) -> bool {
-        let name = text(pod, "/metadata/name");
-        (self.names.is_empty() || self.names.iter().any(|n| n == name))
-            && self.namespace.as_deref().is_none_or(|n| n == text(pod, "/metadata/namespace"))
+        let namespace = text(pod, "/metadata/namespace");
+        (self.names.is_empty() || self.names.iter().any(|given| is_named(given, pod)))
+            && self.namespace.as_deref().is_none_or(|n| n == namespace)
     }
+}
+
+/// Whether a user who writes `given` means this pod. A name that no pod can have means none.
+fn is_named(given: &str, pod: &Value) -> bool {
+    let of = |field: &str| text(pod, &format!("/metadata/{field}"));
+    Target::parse(given, None).is_ok_and(|target| target.is(of("namespace"), of("name"), of("uid")))
 }
 
 pub fn run(out: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Failure> {
@@ -62,8 +72,7 @@ fn show(out: &mut dyn Write, mut list: Value, query: &Query, now: Timestamp) -> 
         let key = |p| (text(p, "/metadata/namespace"), text(p, "/metadata/name"));
         key(a).cmp(&key(b))
     });
-    let missing: Vec<&String> =
-        query.names.iter().filter(|n| !pods.iter().any(|p| text(p, "/metadata/name") == *n)).collect();
+    let missing: Vec<&String> = query.names.iter().filter(|n| !pods.iter().any(|p| is_named(n, p))).collect();
     match query.output {
         Some(Format::Json | Format::Yaml) => {
             let value = if pods.len() == 1 && query.names.len() == 1 {
@@ -245,6 +254,17 @@ mod tests {
             ..Query::default()
         });
         assert_eq!((text.as_str(), code), ("pod/zebra\n", 1), "one that is not there is an error");
+    }
+
+    #[test]
+    fn what_users_of_kubectl_write_is_understood() {
+        let names = |names: &[&str]| {
+            let names = names.iter().map(|&name| name.to_owned()).collect();
+            shown(&Query { names, output: Some(Format::Name), all_namespaces: true, ..Query::default() })
+        };
+        assert_eq!(names(&[]), ("pod/a-long-name\npod/zebra\npod/front\n".to_owned(), 0));
+        assert_eq!(names(&["pod/zebra", "web/front"]), ("pod/zebra\npod/front\n".to_owned(), 0));
+        assert_eq!(names(&["default/front", "/"]), (String::new(), 1));
     }
 
     #[test]

@@ -253,6 +253,8 @@ mod tests {
             ready: false,
             not_ready_reason: Some("KubeletNotReady".into()),
             not_ready_message: Some("the runtime's network".into()),
+            root_directory: "/var/lib/wherry".into(),
+            kubectl: None,
             shutdown: ShutdownView::default(),
         };
         // Through JSON and back, as in the command.

@@ -10,6 +10,9 @@ use std::io::{self, Write};
 pub const GAP: &str = "   ";
 /// Minimum width of a shortened column, in characters. It is never narrower than its header.
 const LEAST: usize = 8;
+/// Maximum width of a column other than the last, in characters. Names have at most 253. An endless cell must not make every line
+/// endless.
+const WIDEST: usize = 256;
 
 /// Returns the colour of a cell, given its column's header and its text.
 pub type Paint = fn(&str, &str) -> Option<Colour>;
@@ -42,8 +45,10 @@ impl Table {
 
     /// Widens the columns to these cells. Cells beyond the last column are ignored.
     pub fn widen<T: AsRef<str>>(&mut self, cells: &[T]) {
-        for (width, cell) in self.widths.iter_mut().zip(cells) {
-            *width = (*width).max(shown(cell.as_ref()).chars().count());
+        let last = self.widths.len().saturating_sub(1);
+        for (at, (width, cell)) in self.widths.iter_mut().zip(cells).enumerate() {
+            let length = shown(cell.as_ref()).chars().count();
+            *width = (*width).max(if at == last { length } else { length.min(WIDEST) });
         }
     }
 
@@ -150,5 +155,16 @@ mod tests {
         table.print(&mut out, true, &[&["a\n\x1b[2Jb", "x"], &["c", "y"]]).unwrap();
         let expected = "NAME          STATUS\na\\n\\x1b[2Jb   x\nc             y\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn an_endless_cell_does_not_make_every_line_endless() {
+        let mut out = Vec::new();
+        let long = "x".repeat(1_000_000);
+        let mut table = Table::new(&["NAME", "STATUS", "MESSAGE"]);
+        table.print(&mut out, true, &[&["web", &long, &long], &["db", "Running", "fine"]]).unwrap();
+        let lengths: Vec<usize> = String::from_utf8(out).unwrap().lines().map(|line| line.chars().count()).collect();
+        // Nothing is lost in the last column.
+        assert_eq!(lengths, [7 + WIDEST + 3 + 7, 7 + WIDEST + 3 + 1_000_000, 7 + WIDEST + 3 + 4]);
     }
 }

@@ -57,6 +57,20 @@ fn w27_all_commands_select_pods_in_the_same_way() {
 }
 
 #[test]
+fn what_users_of_kubectl_write_is_understood() {
+    let parsed = |args: &str| Cli::try_parse_from(args.split_whitespace()).map(|cli| cli.command);
+    for command in ["pods", "events", "top"] {
+        for flag in ["-A", "--all-namespaces", "-n shop", "--namespace shop", "-n=shop"] {
+            assert!(parsed(&format!("wherry {command} {flag}")).is_ok(), "{command} {flag}");
+        }
+        let error = parsed(&format!("wherry {command} -A -n shop")).unwrap_err().to_string();
+        assert!(error.contains("cannot be used with"), "{error}");
+    }
+    let Ok(Command::Pods { query, .. }) = parsed("wherry pods pod/web -A -o wide -w") else { panic!() };
+    assert!(query.all_namespaces && query.watch && query.names == ["pod/web"]);
+}
+
+#[test]
 fn flags_reach_the_configuration() {
     let args = "wherry run --config /c --manifests /m --root-dir /r --log-dir /l --runtime-endpoint /e --socket /s \
                 --hostname h --healthz-port 0 -v4";

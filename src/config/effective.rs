@@ -59,6 +59,7 @@ impl Config {
             // null: no limit.
             "maxParallelImagePulls": self.parallel_image_pulls(),
             "maxPods": self.node.max_pods,
+            "memorySwap": { "swapBehavior": if self.limited_swap { "LimitedSwap" } else { "NoSwap" } },
             "mergeDefaultEvictionSettings": self.eviction.merge_defaults,
             "podLogsDir": path(&self.pod_logs_dir),
             "podPidsLimit": self.node.pod_pids_limit.map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX)),
@@ -142,7 +143,9 @@ mod tests {
         for (name, value) in shown.as_object().unwrap() {
             match name.as_str() {
                 "kind" | "apiVersion" => {}
-                "crashLoopBackOff" | "logging" | "authentication" | "authorization" => leaves(value, name, &mut paths),
+                "crashLoopBackOff" | "logging" | "memorySwap" | "authentication" | "authorization" => {
+                    leaves(value, name, &mut paths);
+                }
                 name => {
                     paths.insert(name.to_owned());
                 }

@@ -235,7 +235,13 @@ pub static FIELDS: &[Field] = &[
     }),
     set("maxPods", INT32, node_size::max_pods),
     none("memoryManagerPolicy", Kind::OneOf(&["None", "Static"])),
-    inner("memorySwap", &[none("swapBehavior", Kind::OneOf(&["NoSwap", "LimitedSwap"]))]),
+    inner(
+        "memorySwap",
+        &[set("swapBehavior", Kind::OneOf(&["NoSwap", "LimitedSwap"]), |c, v| {
+            c.limited_swap = v.text() == "LimitedSwap";
+            Ok(())
+        })],
+    ),
     none_pointer("memoryThrottlingFactor", Kind::Float),
     set("mergeDefaultEvictionSettings", Kind::Bool, |c, v| {
         c.eviction.merge_defaults = v.bool();

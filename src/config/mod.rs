@@ -138,6 +138,8 @@ pub struct Config {
     /// Whether CPU limits are enforced.
     pub cpu_cfs_quota: bool,
     pub cpu_cfs_quota_period: Duration,
+    /// `LimitedSwap`: containers of burstable pods may swap (cgroup v2).
+    pub limited_swap: bool,
     /// The maximum back-off of a crashing container (W10).
     pub max_container_restart_period: Duration,
     /// The configured value. Use `parallel_image_pulls`.
@@ -219,6 +221,7 @@ impl Default for Config {
             seccomp_default: false,
             cpu_cfs_quota: true,
             cpu_cfs_quota_period: Duration::from_millis(100),
+            limited_swap: false,
             max_container_restart_period: Duration::from_secs(300),
             serialize_image_pulls: None,
             max_parallel_image_pulls: None,

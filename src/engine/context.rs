@@ -50,6 +50,8 @@ pub enum Owner {
     ShutdownRecord,
     /// The record of the cordon.
     Cordon,
+    /// The record of the files that define the objects in force.
+    InForce,
     /// A user's command in a container.
     Exec,
     /// A request for the URL of a stream.

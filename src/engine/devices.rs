@@ -4,6 +4,7 @@
 //! A plugin registers itself, and its list of devices follows. If its connection is lost, its devices count as gone until it
 //! registers again; containers keep the devices that they have.
 
+use crate::api::cluster::node::DeviceAmount;
 use crate::api::devices::{API_VERSION, Device, PodDevices, Registration, is_device_resource};
 use crate::api::names::Uid;
 use crate::api::node_facts::NodeFacts;
@@ -119,6 +120,21 @@ impl Devices {
                 short.then(|| format!("waiting for healthy devices: {name}, requested: {amount}, healthy: {healthy}"))
             }
         })
+    }
+
+    /// The resources that plugins have provided since the start.
+    pub fn resources(&self) -> impl Iterator<Item = &str> {
+        self.plugins.keys().map(String::as_str)
+    }
+
+    /// The devices of all plugins for the API server, by resource. Those of a lost plugin are gone *(ours: a kubelet shows them as
+    /// unhealthy for five minutes)*.
+    pub fn amounts(&self) -> BTreeMap<String, DeviceAmount> {
+        let amount = |plugin: &Plugin| DeviceAmount {
+            capacity: plugin.all().count() as u64,
+            allocatable: plugin.healthy().count() as u64,
+        };
+        self.plugins.iter().map(|(resource, plugin)| (resource.clone(), amount(plugin))).collect()
     }
 
     /// The node with the healthy devices as resources. Devices that pods have count even if they are not healthy any more.

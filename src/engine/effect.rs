@@ -21,7 +21,7 @@ pub use crate::engine::control::stream::Channels;
 pub use crate::engine::control::{Command, ExecCall, StreamCall, StreamTarget};
 use crate::engine::control::{Reply, RequestError, RequestId};
 use crate::engine::handler::HandlerCall;
-pub use crate::engine::handler::{Destination, GrpcTarget, HttpTarget, Target};
+pub use crate::engine::handler::{Destination, GrpcTarget, HttpTarget, PodAddress, Target};
 use crate::engine::op::OpId;
 use crate::engine::pod::kill::KillId;
 pub use crate::engine::probe::Kind;
@@ -360,8 +360,7 @@ pub struct HookCall {
     pub container: String,
     pub id: ContainerId,
     pub handler: LifecycleHandler,
-    /// The pod's IP addresses, for a handler without a host.
-    pub ips: Vec<String>,
+    pub address: PodAddress,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -371,8 +370,7 @@ pub struct ProbeCall {
     /// The container's name in the spec, which contains the handler.
     pub container: String,
     pub id: ContainerId,
-    /// The pod's IP addresses, for a handler without a host.
-    pub ips: Vec<String>,
+    pub address: PodAddress,
 }
 
 /// Calls to the device plugin of a resource.

@@ -6,6 +6,7 @@
 use crate::api::expand;
 use crate::api::facts::ExecOutput;
 use crate::api::names::ContainerId;
+use crate::engine::control::exec_sync;
 use crate::engine::effect::{HookCall, ProbeCall};
 use crate::engine::event::{Answer, ProbeResult};
 use crate::engine::op::{Code, OpError};
@@ -16,6 +17,9 @@ use std::time::Duration;
 
 /// A kubelet reads at most this much of a probe's output, in bytes.
 const MAX_PROBE_OUTPUT: usize = 10 << 10;
+
+const NO_ADDRESS: &str =
+    "the container runtime reports no address of the pod; if this lasts, delete the pod, so that it gets a new sandbox";
 
 /// The exec handler of a probe or a hook.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,9 +92,19 @@ pub struct GrpcTarget {
     pub service: String,
 }
 
+/// The address of a pod, for a handler that names no host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PodAddress {
+    Own(String),
+    /// The pod has the node's network.
+    Node,
+    /// The runtime reports none. The node's address would be that of another service.
+    Unknown,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Destination {
-    /// An IP address or a name. None: the node itself, because the pod has no address of its own.
+    /// An IP address or a name. None: the node itself, because the pod has the node's network.
     pub host: Option<String>,
     pub port: u16,
     /// The address of a name, or the reason why there is none.
@@ -120,12 +134,12 @@ impl Target {
 
 impl Destination {
     /// # Errors
-    /// The container has no port of this name, or the number is not a port.
+    /// The container has no port of this name, the number is not a port, or the pod's address is unknown.
     fn new(
         host: Option<&String>,
         port: &IntOrString,
         container: &Container,
-        ips: &[String],
+        pod: &PodAddress,
     ) -> Result<Destination, String> {
         let number = match port {
             IntOrString::Int(number) => Some(*number),
@@ -136,14 +150,18 @@ impl Destination {
         };
         let number = number.and_then(|n| u16::try_from(n).ok()).filter(|n| *n > 0);
         let Some(port) = number else { return Err(format!("couldn't find port: {port:?}")) };
-        let host = host.filter(|host| !host.is_empty()).or(ips.first()).cloned();
+        let host = match (host.filter(|host| !host.is_empty()), pod) {
+            (Some(host), _) | (None, PodAddress::Own(host)) => Some(host.clone()),
+            (None, PodAddress::Node) => None,
+            (None, PodAddress::Unknown) => return Err(NO_ADDRESS.to_owned()),
+        };
         Ok(Destination { host, port, looked_up: None })
     }
 }
 
 impl HttpTarget {
-    fn new(get: &HTTPGetAction, container: &Container, ips: &[String]) -> Result<HttpTarget, String> {
-        let to = Destination::new(get.host.as_ref(), &get.port, container, ips)?;
+    fn new(get: &HTTPGetAction, container: &Container, pod: &PodAddress) -> Result<HttpTarget, String> {
+        let to = Destination::new(get.host.as_ref(), &get.port, container, pod)?;
         let path = get.path.as_deref().unwrap_or_default();
         let slash = if path.starts_with('/') { "" } else { "/" };
         let headers = get.http_headers.iter().flatten().map(|h| (h.name.clone(), h.value.clone())).collect();
@@ -160,14 +178,14 @@ impl ProbeCall {
         let container = self.pod.container(&self.container).ok_or_else(none)?;
         let probe = self.kind.spec(container).ok_or_else(none)?;
         if let Some(get) = &probe.http_get {
-            return HttpTarget::new(get, container, &self.ips).map(Target::Http);
+            return HttpTarget::new(get, container, &self.address).map(Target::Http);
         }
         if let Some(grpc) = &probe.grpc {
-            let to = Destination::new(None, &IntOrString::Int(grpc.port), container, &self.ips)?;
+            let to = Destination::new(None, &IntOrString::Int(grpc.port), container, &self.address)?;
             return Ok(Target::Grpc(GrpcTarget { to, service: grpc.service.clone().unwrap_or_default() }));
         }
         let tcp = probe.tcp_socket.as_ref().ok_or_else(none)?;
-        Destination::new(tcp.host.as_ref(), &tcp.port, container, &self.ips).map(Target::Tcp)
+        Destination::new(tcp.host.as_ref(), &tcp.port, container, &self.address).map(Target::Tcp)
     }
 }
 
@@ -182,10 +200,10 @@ impl HookCall {
         let unknown = Container::default();
         let container = self.pod.as_ref().and_then(|pod| pod.container(&self.container)).unwrap_or(&unknown);
         if let Some(get) = &self.handler.http_get {
-            return HttpTarget::new(get, container, &self.ips).map(Target::Http);
+            return HttpTarget::new(get, container, &self.address).map(Target::Http);
         }
         let tcp = self.handler.tcp_socket.as_ref().ok_or_else(|| "the hook has no handler".to_owned())?;
-        Destination::new(tcp.host.as_ref(), &tcp.port, container, &self.ips).map(Target::Tcp)
+        Destination::new(tcp.host.as_ref(), &tcp.port, container, &self.address).map(Target::Tcp)
     }
 }
 
@@ -207,7 +225,7 @@ impl HookCall {
 
 /// The result of a probe. `command`: of an exec handler. An error is not a result of the probe.
 pub fn probed(command: Option<&[String]>, result: Result<Answer, OpError>) -> Result<ProbeResult, OpError> {
-    match (result, command) {
+    match (exec_sync::judged(result), command) {
         (Ok(Answer::Probe(result)), _) => Ok(result),
         (Ok(Answer::Executed(output)), _) if output.exit_code == 0 => Ok(ProbeResult::Passed),
         (Ok(Answer::Executed(output)), _) => Ok(ProbeResult::Failed(text(&output, MAX_PROBE_OUTPUT))),
@@ -229,7 +247,7 @@ pub fn hooked(command: Option<&[String]>, result: Result<Answer, OpError>) -> Re
         code: Code::Other(2),
         message: format!("{why}, message: {output:?}"),
     };
-    match result {
+    match exec_sync::judged(result) {
         Ok(Answer::Executed(output)) if output.exit_code != 0 => {
             let stderr = String::from_utf8_lossy(&output.stderr);
             let why = format!("command '{}' exited with {}: {stderr}", command.join(" "), output.exit_code);
@@ -257,17 +275,19 @@ mod tests {
             "name": "main", "ports": [{"name": "web", "containerPort": 8080}]
         }))
         .unwrap();
-        let to = |host: Option<&str>, port: IntOrString, ips: &[&str]| {
-            let ips: Vec<String> = ips.iter().map(|ip| (*ip).to_owned()).collect();
-            Destination::new(host.map(str::to_owned).as_ref(), &port, &container, &ips)
+        let own = PodAddress::Own("10.0.0.5".to_owned());
+        let to = |host: Option<&str>, port: IntOrString, pod: &PodAddress| {
+            Destination::new(host.map(str::to_owned).as_ref(), &port, &container, pod)
         };
         let at = |host: Option<&str>, port| Ok(Destination { host: host.map(str::to_owned), port, looked_up: None });
         let named = |name: &str| IntOrString::String(name.to_owned());
-        assert_eq!(to(None, IntOrString::Int(80), &["10.0.0.5", "fd00::5"]), at(Some("10.0.0.5"), 80));
-        assert_eq!(to(Some("127.0.0.1"), named("web"), &["10.0.0.5"]), at(Some("127.0.0.1"), 8080));
-        assert_eq!(to(Some(""), named("81"), &[]), at(None, 81));
+        assert_eq!(to(None, IntOrString::Int(80), &own), at(Some("10.0.0.5"), 80));
+        assert_eq!(to(Some("127.0.0.1"), named("web"), &own), at(Some("127.0.0.1"), 8080));
+        assert_eq!(to(Some(""), named("81"), &PodAddress::Node), at(None, 81));
+        assert_eq!(to(Some("db"), named("81"), &PodAddress::Unknown), at(Some("db"), 81));
+        assert!(to(Some(""), named("81"), &PodAddress::Unknown).is_err_and(|why| why.contains("no address")));
         for port in [named("nosuch"), IntOrString::Int(0), IntOrString::Int(65_536)] {
-            assert!(to(None, port, &["10.0.0.5"]).is_err());
+            assert!(to(None, port, &own).is_err());
         }
     }
 
@@ -294,7 +314,9 @@ mod tests {
         let command = words("sleep 9");
         let late = OpError::Answered { code: Code::Other(4), message: "timeout 1s exceeded".into() };
         let timed_out = ProbeResult::Failed("command \"sleep 9\" timed out".into());
-        assert_eq!(probed(Some(&command), Err(late.clone())), Ok(timed_out));
+        assert_eq!(probed(Some(&command), Err(late.clone())), Ok(timed_out.clone()));
+        // CRI-O.
+        assert_eq!(probed(Some(&command), executed(-1, "", "command timed out")), Ok(timed_out));
         assert_eq!(probed(None, Err(late.clone())), Err(late));
         let lost = OpError::Unknown("connection reset".into());
         assert_eq!(probed(Some(&command), Err(lost.clone())), Err(lost));

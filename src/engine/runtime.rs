@@ -2,7 +2,7 @@
 //! from it for starts (P6).
 
 use crate::api::facts::RuntimeFact;
-use crate::api::runtime_features::{CdiDevices, ImageVolumes, RuntimeFeatures};
+use crate::api::runtime_features::{CdiDevices, ImageVolumes, RuntimeFeatures, StopSignals};
 use crate::api::time::Boot;
 use crate::engine::context::Owner;
 use crate::engine::effect::{Effect, RuntimeCall, TimerKey};
@@ -82,13 +82,15 @@ impl Runtime {
             supplemental_groups_policy: false,
             image_volumes: ImageVolumes::None,
             cdi_devices: CdiDevices::Ignored,
+            stop_signals: StopSignals::Reported,
             handlers: BTreeMap::new(),
         };
         self.fact.as_ref().map_or(&NONE, |f| &f.features)
     }
 
+    /// `unknown` before the first answer.
     pub fn name(&self) -> &str {
-        self.fact.as_ref().map_or("containerd", |f| f.name.as_str())
+        self.fact.as_ref().map_or("unknown", |f| f.name.as_str())
     }
 
     /// `containerd://1.7.0`; empty before the first answer.
@@ -104,12 +106,13 @@ impl Runtime {
         }
     }
 
-    /// Handles the answer, and sets the timer for the next call. True if the network has become ready.
+    /// Handles the answer, and sets the timer for the next call. True if the pods have to know: this is the first answer, or the
+    /// network has become ready.
     pub fn answered(&mut self, result: Result<Answer, OpError>, now: Boot, rng: &mut Rng, outbox: &mut Outbox) -> bool {
         self.reading_status = false;
-        let mut network_came = false;
+        let mut news = false;
         if let Ok(Answer::Runtime(fact)) = result {
-            network_came = !self.network_ready() && fact.network_not_ready.is_none();
+            news = self.fact.is_none() || !self.network_ready() && fact.network_not_ready.is_none();
             self.fact = Some(fact);
             if let Connection::Up { answered } = &mut self.connection {
                 *answered = true;
@@ -119,7 +122,7 @@ impl Runtime {
         // No timer without a connection; the next connection causes a status call.
         let at = self.is_up().then(|| now + rng.jitter(period));
         outbox.push(Effect::Timer { key: TimerKey::RuntimeStatus, at });
-        network_came
+        news
     }
 
     /// The health check: the runtime's name and version, or the reason why it cannot start pods.
@@ -197,8 +200,11 @@ mod tests {
     fn a_runtime_that_is_not_ready_is_called_again_soon() {
         let mut runtime = Runtime::default();
         runtime.connected();
-        let (came, at) = answer(&mut runtime, fact(None, Some("no CNI")));
-        assert!(!came && at.is_some_and(|at| at <= 2 * STATUS_SOON), "{at:?}");
+        assert_eq!(runtime.name(), "unknown");
+        let (first, at) = answer(&mut runtime, fact(None, Some("no CNI")));
+        assert!(first && at.is_some_and(|at| at <= 2 * STATUS_SOON), "{at:?}");
+        assert_eq!(runtime.name(), "containerd");
+        assert!(!answer(&mut runtime, fact(None, Some("no CNI"))).0);
         assert_eq!(runtime.check(), Err("the container runtime's network is not ready: no CNI".into()));
         let (came, at) = answer(&mut runtime, fact(None, None));
         assert!(came && at.is_some_and(|at| at >= STATUS_PERIOD / 2), "{at:?}");

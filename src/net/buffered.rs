@@ -1,10 +1,13 @@
 //! A stream with a queue of output. The poll is edge-triggered, so the stream remembers that it can read or write until the
-//! kernel returns EAGAIN.
+//! kernel returns EAGAIN. The reads of one turn have a budget.
 
 use crate::net::stream::Stream;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
+
+/// The maximum number of reads of one turn.
+const READS: usize = 64;
 
 pub struct Buffered {
     stream: Stream,
@@ -15,6 +18,10 @@ pub struct Buffered {
     queued: usize,
     may_read: bool,
     may_write: bool,
+    /// The reads of this turn.
+    reads: usize,
+    /// The budget of this turn is used up, and there may be more to read.
+    stopped: bool,
     /// The stream keeps no output of its own.
     flushed: bool,
 }
@@ -41,7 +48,17 @@ pub enum Written {
 
 impl Buffered {
     pub fn new(stream: Stream) -> Buffered {
-        Buffered { stream, output: VecDeque::new(), sent: 0, queued: 0, may_read: true, may_write: true, flushed: true }
+        Buffered {
+            stream,
+            output: VecDeque::new(),
+            sent: 0,
+            queued: 0,
+            may_read: true,
+            may_write: true,
+            reads: 0,
+            stopped: false,
+            flushed: true,
+        }
     }
 
     pub fn stream(&mut self) -> &mut Stream {
@@ -52,6 +69,16 @@ impl Buffered {
     pub fn ready(&mut self) {
         self.may_read = true;
         self.may_write = true;
+    }
+
+    /// A new turn begins.
+    pub fn begin(&mut self) {
+        (self.reads, self.stopped) = (0, false);
+    }
+
+    /// A read was refused because the budget of this turn is used up. The poll will not report the rest.
+    pub fn stopped(&self) -> bool {
+        self.stopped
     }
 
     /// The number of unwritten bytes.
@@ -114,16 +141,23 @@ impl Buffered {
         }
     }
 
-    /// Reads once. `buffer` must not be empty.
+    /// Reads once. `buffer` must not be empty. `Blocked` also at the end of the budget.
     pub fn read(&mut self, buffer: &mut [u8]) -> Input {
-        while self.may_read {
-            match self.stream.read(buffer) {
-                Ok(0) => return Input::End,
-                Ok(n) => return Input::Bytes(n),
-                Err(e) if e.kind() == ErrorKind::WouldBlock => self.may_read = false,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return Input::Broken,
-            }
+        if !self.may_read {
+            return Input::Blocked;
+        }
+        if self.reads >= READS {
+            self.stopped = true;
+            return Input::Blocked;
+        }
+        self.reads += 1;
+        match self.stream.read(buffer) {
+            Ok(0) => return Input::End,
+            Ok(n) => return Input::Bytes(n),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => self.may_read = false,
+            // TLS has read much without content.
+            Err(e) if e.kind() == ErrorKind::Interrupted => (self.reads, self.stopped) = (READS, true),
+            Err(_) => return Input::Broken,
         }
         Input::Blocked
     }
@@ -178,5 +212,22 @@ mod tests {
         near.ready();
         assert_eq!(near.discard(1 << 20), None);
         assert_eq!(near.write(&mut written, usize::MAX), Written::Broken);
+    }
+    #[test]
+    fn the_reads_of_a_turn_have_a_budget() {
+        let (mut near, mut far) = UnixStream::pair().map(|(n, f)| (Buffered::new(Stream::Unix(n)), f)).unwrap();
+        far.write_all(&[1; 2 * READS]).unwrap();
+        let mut byte = [0];
+        for _ in 0..2 {
+            near.begin();
+            for _ in 0..READS {
+                assert_eq!(near.read(&mut byte), Input::Bytes(1));
+            }
+            assert!(!near.stopped());
+            assert_eq!(near.read(&mut byte), Input::Blocked);
+            assert!(near.stopped());
+        }
+        near.begin();
+        assert_eq!((near.read(&mut byte), near.stopped()), (Input::Blocked, false));
     }
 }

@@ -2,8 +2,10 @@
 
 use std::fmt::Write as _;
 
-/// The maximum length of a response head, in bytes.
+/// The maximum length of all response heads together, in bytes.
 const MAX_HEAD: usize = 64 * 1024;
+/// The maximum number of informational responses (1xx) before the response.
+const MAX_INFORMATIONAL: usize = 5;
 const MAX_HEADERS: usize = 128;
 /// Chunk sizes and trailers may add this much to a body, in bytes.
 const MAX_FRAMING: usize = 16 * 1024;
@@ -63,6 +65,8 @@ pub struct Malformed(pub &'static str);
 pub struct Reader {
     input: Vec<u8>,
     most: usize,
+    /// The number of informational responses so far, and the bytes of their heads.
+    informational: (usize, usize),
     head: Option<Head>,
 }
 
@@ -83,7 +87,7 @@ enum Framing {
 impl Reader {
     /// `most`: the number of bytes of the body that the caller needs. The response is complete once they have arrived.
     pub fn new(most: usize) -> Reader {
-        Reader { input: Vec::new(), most, head: None }
+        Reader { input: Vec::new(), most, informational: (0, 0), head: None }
     }
 
     /// True if the head of the response has arrived.
@@ -111,10 +115,16 @@ impl Reader {
     fn response(&mut self, ended: bool) -> Result<Option<Response>, Malformed> {
         // Informational responses (1xx) precede the response.
         while self.head.is_none() {
-            let Some((length, head)) = parse_head(&self.input)? else { return Ok(None) };
+            let (count, bytes) = self.informational;
+            let Some((length, head)) = parse_head(&self.input, MAX_HEAD - bytes)? else { return Ok(None) };
             self.input.drain(..length);
-            if !(100..200).contains(&head.status) {
+            // After 101 the server speaks another protocol.
+            if !(100..200).contains(&head.status) || head.status == 101 {
                 self.head = Some(head);
+            } else if count >= MAX_INFORMATIONAL {
+                return Err(Malformed("more than 5 informational responses (1xx)"));
+            } else {
+                self.informational = (count + 1, bytes + length);
             }
         }
         let Some(head) = &self.head else { return Ok(None) };
@@ -133,14 +143,14 @@ impl Reader {
     }
 }
 
-/// The length of the head and its parts; None if it is incomplete.
-fn parse_head(input: &[u8]) -> Result<Option<(usize, Head)>, Malformed> {
+/// The length of the head, at most `most`, and its parts; None if it is incomplete.
+fn parse_head(input: &[u8], most: usize) -> Result<Option<(usize, Head)>, Malformed> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut response = httparse::Response::new(&mut headers);
     let length = match response.parse(input) {
-        Ok(httparse::Status::Complete(length)) => length,
-        Ok(httparse::Status::Partial) if input.len() < MAX_HEAD => return Ok(None),
-        Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
+        Ok(httparse::Status::Complete(length)) if length <= most => length,
+        Ok(httparse::Status::Partial) if input.len() < most => return Ok(None),
+        Ok(_) | Err(httparse::Error::TooManyHeaders) => {
             return Err(Malformed("the head of the response is too large"));
         }
         Err(_) => return Err(Malformed("malformed HTTP response")),
@@ -152,7 +162,7 @@ fn parse_head(input: &[u8]) -> Result<Option<(usize, Head)>, Malformed> {
     };
     let chunked = value("Transfer-Encoding").is_some_and(|coding| coding.to_ascii_lowercase().ends_with("chunked"));
     let framing = match value("Content-Length") {
-        _ if matches!(status, 204 | 304) => Framing::Length(0),
+        _ if matches!(status, 101 | 204 | 304) => Framing::Length(0),
         _ if chunked => Framing::Chunked,
         None => Framing::UntilEnd,
         Some(length) => Framing::Length(length.parse().map_err(|_| Malformed("bad Content-Length"))?),
@@ -163,13 +173,13 @@ fn parse_head(input: &[u8]) -> Result<Option<(usize, Head)>, Malformed> {
 
 /// The decoded body once it is complete or has `most` bytes.
 fn unchunked(mut input: &[u8], most: usize) -> Result<Option<Vec<u8>>, Malformed> {
-    let (mut body, whole) = (Vec::new(), input.len());
+    let mut body = Vec::new();
+    // Chunk sizes can be longer than their chunks.
+    let endless = input.len() > most + MAX_FRAMING;
     loop {
         let (start, size) = match httparse::parse_chunk_size(input) {
             Ok(httparse::Status::Complete((start, size))) => (start, usize::try_from(size).unwrap_or(usize::MAX)),
-            Ok(httparse::Status::Partial) if whole > most + MAX_FRAMING => {
-                return Err(Malformed("malformed chunked encoding"));
-            }
+            Ok(httparse::Status::Partial) if endless => return Err(Malformed("malformed chunked encoding")),
             Ok(httparse::Status::Partial) => return Ok(None),
             Err(_) => return Err(Malformed("malformed chunked encoding")),
         };
@@ -184,6 +194,7 @@ fn unchunked(mut input: &[u8], most: usize) -> Result<Option<Vec<u8>>, Malformed
         // The data ends with CR LF.
         match size.checked_add(2).and_then(|end| data.get(end..)) {
             Some(rest) => input = rest,
+            None if endless => return Err(Malformed("malformed chunked encoding")),
             None => return Ok(None),
         }
     }
@@ -270,5 +281,38 @@ mod tests {
         let mut reader = Reader::new(10);
         assert_eq!(reader.feed(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe"), Ok(None));
         assert_eq!(reader.end(), Err(Malformed("unexpected EOF")));
+    }
+
+    #[test]
+    fn five_informational_responses_may_precede_the_response() {
+        let informational = "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n";
+        let fine = informational.repeat(5) + "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+        assert_eq!(read(&[&fine]).unwrap().map(|r| r.status), Some(200));
+        assert_eq!(read(&[&informational.repeat(5)]), Ok(None));
+        let error = read(&[&informational.repeat(6)]).unwrap_err();
+        assert_eq!(error, Malformed("more than 5 informational responses (1xx)"));
+        let switched = "HTTP/1.1 101 Switching Protocols\r\n\r\n";
+        assert_eq!(read(&[switched]).unwrap().map(|r| r.status), Some(101));
+    }
+
+    #[test]
+    fn all_heads_together_have_a_limit() {
+        let head = |status: u32| format!("HTTP/1.1 {status} X\r\nX: {}\r\n\r\n", "x".repeat(15_000));
+        assert!(read(&[&head(100).repeat(3), &head(204)]).unwrap().is_some());
+        for last in [&head(204), &"x".repeat(9_000)] {
+            assert_eq!(
+                read(&[&head(100).repeat(4), "HTTP/1.1 200 OK\r\nX: ", last]),
+                Err(Malformed("the head of the response is too large"))
+            );
+        }
+    }
+
+    #[test]
+    fn chunk_sizes_that_are_longer_than_their_chunks_have_a_limit() {
+        // Each part ends inside a chunk.
+        let first = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;{}\r\n", "x".repeat(4000));
+        let further = format!("y\r\n1;{}\r\n", "x".repeat(4000));
+        let parts: Vec<&str> = std::iter::once(&*first).chain(std::iter::repeat_n(&*further, 8)).collect();
+        assert_eq!(read(&parts), Err(Malformed("malformed chunked encoding")));
     }
 }

@@ -139,6 +139,31 @@ impl Listener {
         }
     }
 
+    /// Listens on another TCP address. If that fails, the listener keeps its address.
+    ///
+    /// # Errors
+    /// The new address cannot be opened.
+    pub fn move_to(&mut self, address: SocketAddr, registry: &Registry, token: Token) -> io::Result<()> {
+        let place = Place::Tcp(address);
+        if self.place == place {
+            return Ok(());
+        }
+        // The kernel does not permit 127.0.0.1:6443 and 0.0.0.0:6443 at the same time.
+        let same_port = matches!(self.place, Place::Tcp(old) if old.port() == address.port());
+        if same_port {
+            self.close(Some(registry));
+            // The next `drive` opens the old address again, unless the new one can be opened now.
+            self.retry_at = Some(Boot(0));
+        }
+        let socket = open(&place, registry, token)?;
+        self.close(Some(registry));
+        log::info!("listening on={place} instead_of={} listener={}", self.place, self.name);
+        (self.place, self.socket) = (place, Some(socket));
+        (self.told_at, self.may_accept) = (None, true);
+        self.backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
+        Ok(())
+    }
+
     /// Whether the socket's file has been removed or renamed since the last call. Checks the file only after an inotify event.
     fn file_is_gone(&mut self) -> bool {
         let (Some(Socket::Unix(_, file, Some(inotify))), Place::Unix(path)) = (&mut self.socket, &self.place) else {

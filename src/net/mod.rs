@@ -2,6 +2,7 @@
 //! Nothing here blocks; the agent's poll drives everything.
 //!
 //! - `stream`: a connected TCP or unix socket, and its client; `buffered`: a stream with a queue of output;
+//! - `budget`: a socket with a budget for each turn of the loop;
 //! - `listener`: a listening socket that is opened again when it fails or when its file is removed;
 //! - `http1`: HTTP/1.1 for a server: parses request heads, formats response heads and chunks;
 //! - `http1_client`: a GET request and its response;
@@ -14,6 +15,7 @@
 
 pub mod addresses;
 pub mod backoff;
+pub mod budget;
 pub mod buffered;
 pub mod grpc;
 pub mod http1;

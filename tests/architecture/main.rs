@@ -5,6 +5,7 @@
 
 #![allow(clippy::disallowed_methods)]
 
+mod limits;
 mod pod_fields;
 mod rules;
 mod schema;
@@ -86,7 +87,7 @@ fn the_event_loop_does_not_depend_on_pods() {
 }
 
 /// Which adapter may use which other one below it.
-const COMPOSED: [(&str, &str); 8] = [
+const COMPOSED: [(&str, &str); 9] = [
     // The driver systemd creates slices with calls on the system bus.
     ("cgroups", "bus"),
     // The system check examines the same hierarchies.
@@ -97,6 +98,7 @@ const COMPOSED: [(&str, &str); 8] = [
     ("manifests", "durable"),
     ("pki", "durable"),
     ("records", "durable"),
+    ("report_file", "durable"),
     // The removal of a tree that a container may have manipulated.
     ("volumes", "pod_files"),
 ];

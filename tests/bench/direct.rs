@@ -9,7 +9,7 @@ use crate::support::lab::Runtime;
 use crate::support::yaml::{self, TRAP};
 use std::rc::Rc;
 use std::sync::Arc;
-use wherry::adapters::cri::requests::{HostDns, RequestConfig, container_config, sandbox_config};
+use wherry::adapters::cri::requests::{HostDns, RequestConfig, Swap, container_config, sandbox_config};
 use wherry::adapters::pod_files::PodFiles;
 use wherry::api::cgroups::{CgroupDriver, CgroupNames};
 use wherry::api::document::{self, Context};
@@ -54,6 +54,8 @@ fn node(runtime: &Runtime) -> RequestConfig {
         memory_capacity: 1 << 30,
         huge_page_sizes: wherry::adapters::host::machine::huge_page_sizes(),
         oom_group: false,
+        swap: Swap::WithMemory,
+        masked_paths: Vec::new(),
         selinux: false,
     }
 }

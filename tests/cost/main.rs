@@ -8,6 +8,8 @@
 #[allow(dead_code)]
 mod runtime;
 
+mod bound;
+
 // The bench uses more of this module.
 #[allow(dead_code)]
 mod node;

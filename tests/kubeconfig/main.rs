@@ -46,7 +46,7 @@ fn a_port_that_is_off_is_noted_with_the_remedy() {
     let node = Node::new("");
     let printed = node.ok("");
     assert!(printed.stdout.contains("server: https://127.0.0.1:6443\n"), "{}", printed.stdout);
-    assert!(printed.stderr.contains("note: kubectlPort is 0") && printed.stderr.contains("restart wherry"));
+    assert!(printed.stderr.contains("note: kubectlPort is 0") && printed.stderr.contains("reload wherry"));
 }
 
 #[test]

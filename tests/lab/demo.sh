@@ -11,6 +11,9 @@ RUN=/run/wherry-demo
 SOCKET=$RUN/wherry.sock
 WHERRY=${WHERRY:-$PROJECT/target/release/wherry}
 PORT=18080
+KUBECTL_PORT=16443
+# The path of a kubectl; empty if there is none.
+KUBECTL=${KUBECTL:-}
 export WHERRY_LAB_CGROUP=/wherry-demo
 unset WHERRY_LAB_SUBNET
 
@@ -107,6 +110,7 @@ apiVersion: wherry.io/v1alpha1
 kind: WherryConfiguration
 # The socket of this machine's node agent, if it has one, is not touched.
 devicePluginSocket: ""
+kubectlPort: $KUBECTL_PORT
 END
 	setsid "$WHERRY" run --config "$DEMO/config.yaml" --config-dir "$DEMO/config.d" --manifests "$DEMO/manifests" \
 		--root-dir "$DEMO/root" --log-dir "$DEMO/log/pods" --container-log-dir "$DEMO/log/containers" \
@@ -193,6 +197,8 @@ up_as_root() {
 	# A helper thread of the removal may still be working.
 	sleep 0.5
 
+	show_kubectl
+
 	title 'the demo keeps running'
 	cat <<END
    list      ${sudo}${WHERRY#"$PROJECT"/} pods --socket $SOCKET
@@ -202,7 +208,33 @@ up_as_root() {
    logs      .demo/wherry.log; the pods: .demo/log/pods/
    one thread: ls /proc/$(agent_pid)/task ($(find "/proc/$(agent_pid)/task" -mindepth 1 -maxdepth 1 | wc -l)), $(awk '/^RssAnon/ { anonymous = $2 } /^VmRSS/ { resident = $2 } END { print anonymous, "kB anonymous,", resident, "kB resident" }' "/proc/$(agent_pid)/status")
    stop      make demo-down
+
+the pods once more, to paste:
 END
+	if [ -n "$KUBECTL" ]; then
+		echo "$sudo$KUBECTL --kubeconfig $DEMO/kubeconfig get pods"
+	else
+		echo "$sudo$WHERRY pods --socket $SOCKET"
+	fi
+}
+
+# The same pods for kubectl, if there is one.
+show_kubectl() {
+	title 'kubectl, with a certificate of this agent'
+	if [ -z "$KUBECTL" ]; then
+		echo '   (there is no kubectl on this machine, and it could not be downloaded)'
+		return
+	fi
+	until_true 60 'the API for kubectl is served' "$WHERRY" kubeconfig --socket "$SOCKET" --for demo --output "$DEMO/kubeconfig"
+	# A proxy of the environment cannot reach this machine.
+	kube() { env -u https_proxy -u HTTPS_PROXY "$KUBECTL" --kubeconfig "$DEMO/kubeconfig" "$@"; }
+	until_true 60 'kubectl gets an answer' kube get nodes
+	local command
+	for command in 'get nodes' 'get pods' 'exec web -- cat /proc/1/comm'; do
+		echo "   \$ kubectl $command"
+		# shellcheck disable=SC2086
+		kube $command | sed 's/^/   /'
+	done
 }
 
 down_as_root() {
@@ -238,7 +270,8 @@ up)
 	as_caller "$LAB/images.sh" "$DEMO/images"
 	echo '   localhost/busybox:1.35, localhost/pause:3.9'
 	can_be_root || die 'the start of containers needs root or sudo, which are not available'
-	as_root env WHERRY="$WHERRY" "$LAB/demo.sh" up-as-root
+	kubectl=$(command -v kubectl) || kubectl=$(as_caller "$LAB/kubectl.sh" 1.32) || kubectl=
+	as_root env WHERRY="$WHERRY" KUBECTL="$kubectl" "$LAB/demo.sh" up-as-root
 	;;
 down)
 	if [ ! -e "$DEMO" ] && [ ! -e "$RUN" ]; then

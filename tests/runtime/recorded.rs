@@ -106,9 +106,10 @@ fn fixture(name: &str, host: &Path) -> Value {
         if resources["hugepage_limits"] == json!([]) {
             resources.as_object_mut().expect("resources").remove("hugepage_limits");
         }
-        // On cgroup v2 a kubelet sets memory.oom.group, so that all processes of a container are killed together.
+        // On cgroup v2 a kubelet sets memory.oom.group, so that all processes of a container are killed together, and no swap.
         if cgroup_mounts().iter().any(|m| m.join("cgroup.controllers").exists() && m.ends_with("cgroup")) {
-            resources["unified"] = json!({"memory.oom.group": "1"});
+            resources["unified"] = json!({"memory.oom.group": "1", "memory.swap.max": "0"});
+            resources.as_object_mut().expect("resources").remove("memory_swap_limit_in_bytes");
         }
         if let Some(score) = resources["oom_score_adj"].as_i64().filter(|s| (3..1000).contains(s)) {
             resources["oom_score_adj"] = scaled(score, requested(&manifest, &name)).into();

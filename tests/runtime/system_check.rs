@@ -65,7 +65,7 @@ fn a_suitable_machine_passes_all_checks() {
         assert_eq!(lines[name].0, "ok", "{name}: {lines:?}");
     }
     let version = agent.cri().version().expect("Version").runtime_version;
-    let runtime = format!("containerd {version} at ");
+    let runtime = format!("{} {version} at ", agent.cri().name());
     assert!(lines["runtime"].1.starts_with(&runtime) && lines["runtime"].1.ends_with(" is ready"), "{lines:?}");
     // Every supported containerd reports its configuration, in one of two ways.
     assert_eq!(lines["cgroup-driver"].1, "cgroupfs, the same as the runtime");
@@ -94,11 +94,10 @@ fn a_cgroup_driver_that_is_not_the_runtimes_is_found() {
     let output = check(&agent, &[]);
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    // From version 2 on containerd reports its driver, and Wherry uses that one. The setting alone still needs systemd.
-    let old = agent.cri().version().expect("Version").runtime_version.starts_with("1.");
-    let (level, message) = match old {
-        true => ("error ", "the runtime uses cgroupfs, and cgroupDriver is systemd"),
-        false => ("warning ", "the runtime uses cgroupfs, which overrides cgroupDriver: systemd"),
+    // Wherry uses the driver that the runtime reports. The setting alone still needs systemd.
+    let (level, message) = match agent.cri().reports_driver() {
+        false => ("error ", "the runtime uses cgroupfs, and cgroupDriver is systemd"),
+        true => ("warning ", "the runtime uses cgroupfs, which overrides cgroupDriver: systemd"),
     };
     let line = text.lines().find(|l| l.contains(message));
     assert!(line.is_some_and(|l| l.starts_with(level)), "{text}");

@@ -12,7 +12,7 @@ use wherry::api::facts::{ExecOutput, MemoryFact, UsageFact};
 use wherry::api::names::{FullName, Uid};
 use wherry::engine::control::ephemeral::Origin;
 use wherry::engine::control::exec::MAX_EXECS;
-use wherry::engine::control::stream::MAX_CALLS;
+use wherry::engine::control::stream::{Channels, MAX_CALLS, Terminal};
 use wherry::engine::control::{
     Command, EphemeralRequest, ExecRequest, Reply, Request, RequestError, RequestId, StreamKind, StreamRequest,
     StreamTarget,
@@ -46,6 +46,12 @@ pub struct Users {
     pub answers: BTreeMap<RequestId, Answered>,
     /// How long the next commands run, and their results; after that each ends at once with 0.
     pub commands: VecDeque<(Duration, i32)>,
+    /// The size of the output of the next commands.
+    pub output: usize,
+    /// The runtime reports a command's time-out as a result, as CRI-O does.
+    pub timeouts_are_results: bool,
+    /// What attaches wanted.
+    pub attached: Vec<Channels>,
     /// A container disappears during each of the next reads of the usage.
     pub disappearing: u32,
 }
@@ -204,12 +210,11 @@ impl World {
         match self.runtime.containers.get(exec.id.as_str()) {
             None => failed(Code::NotFound, format!("an error occurred when try to find container {}", exec.id)),
             Some(c) if !c.runs() => failed(Code::Other(2), "container is in CONTAINER_EXITED state".into()),
-            Some(_) if runs > exec.timeout => {
-                let seconds = exec.timeout.as_secs();
-                Err(OpError::Unknown(format!("timeout {seconds}s exceeded: context deadline exceeded")))
-            }
+            Some(_) if runs > exec.timeout && self.users.timeouts_are_results => Ok(timed_out()),
+            Some(_) if runs > exec.timeout => self.runtime.personality.command_timed_out(exec.timeout.as_secs()),
             Some(_) => {
-                let stdout = format!("{:?}", exec.command.0).into_bytes();
+                let mut stdout = format!("{:?}", exec.command.0).into_bytes();
+                stdout.resize(stdout.len().max(self.users.output), b'x');
                 Ok(Answer::Executed(ExecOutput { exit_code, stdout, stderr: Vec::new() }))
             }
         }
@@ -217,6 +222,9 @@ impl World {
 
     /// A runtime checks the state of the object, and returns a URL with a token.
     fn stream_url(&mut self, stream: &StreamCall) -> Result<Answer, OpError> {
+        if let StreamTarget::Attach { channels, .. } = &stream.target {
+            self.users.attached.push(*channels);
+        }
         let (id, runs) = match &stream.target {
             StreamTarget::Exec { id, .. } | StreamTarget::Attach { id, .. } => {
                 (id.as_str(), self.runtime.containers.get(id.as_str()).map(|c| c.runs()))
@@ -238,7 +246,7 @@ impl World {
             return Err(OpError::Answered { code: Code::NotFound, message: "container not found".into() });
         }
         let running = self.runtime.containers.values().filter(|c| c.runs());
-        let memory = &self.host.memory_of;
+        let (memory, layers) = (&self.host.memory_of, &self.host.layer_of);
         let usage = running.map(|c| UsageFact {
             id: c.id.as_str().into(),
             cpu_at: self.clock.now as i64,
@@ -248,7 +256,7 @@ impl World {
             memory_at: self.clock.now as i64,
             memory: MemoryFact::default(),
             swap_bytes: None,
-            disk_bytes: None,
+            disk_bytes: layers.get(&format!("{}/{}", c.pod_name.name, c.name)).copied(),
             disk_inodes: None,
         });
         Ok(Answer::Usage(usage.collect()))
@@ -372,9 +380,15 @@ pub fn debugger(uid: Uid, name: &str, target: &str) -> EphemeralRequest {
     EphemeralRequest { uid, origin: Origin::Api, wanted: Wanted::More(vec![container]), dry_run: false }
 }
 
+/// CRI-O's answer for a command that was killed at its time limit.
+pub fn timed_out() -> Answer {
+    Answer::Executed(ExecOutput { exit_code: -1, stdout: Vec::new(), stderr: b"command timed out".to_vec() })
+}
+
 /// The outputs of the pod's first container.
 pub fn attach(uid: Uid, stdin: bool) -> StreamRequest {
-    let kind = StreamKind::Attach { container: None, stdin, stdout: true, stderr: true, tty: false };
+    let terminal = Terminal::AsRequested;
+    let kind = StreamKind::Attach { container: None, stdin, stdout: true, stderr: true, tty: false, terminal };
     StreamRequest { uid, kind }
 }
 

@@ -42,6 +42,34 @@ fn member_seeds() {
     lives(random::Lives::Member, 150);
 }
 
+/// The stories hold on CRI-O, too, unless they are about what it does not do.
+// The process of this test plays them again.
+#[allow(clippy::disallowed_methods)]
+#[test]
+fn stories_with_another_runtime() {
+    const OF_CONTAINERD: [&str; 5] = [
+        // It shows the end of a container that it cannot start. CRI-O removes the container.
+        "w29_a_failed_start_counts_as_the_start",
+        "a_start_that_fails_is_a_run_container_error_and_then_a_crash_loop",
+        "a_start_that_fails_under_never_fails_the_pod",
+        // It kills a container at once whose state it does not know.
+        "p1_a_container_whose_state_is_unknown_counts_as_running_until_it_is_stopped",
+        // It ignores stop signals, or reports them.
+        "w10_a_stop_signal_is_in_the_status_or_the_runtime_ignores_it",
+    ];
+    let program = std::env::current_exe().expect("the program of this test");
+    let mut child = std::process::Command::new(program);
+    child.args(["stories::", "--test-threads=2"]).env(story::ANOTHER_RUNTIME, "1");
+    for story in OF_CONTAINERD {
+        child.args(["--skip", story]);
+    }
+    let output = child.output().expect("the stories begin");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    let played = text.lines().filter(|line| line.starts_with("test ") && line.ends_with(" ok")).count();
+    assert!(played > 300, "only {played} stories ran\n{text}");
+}
+
 // The user sets the seeds in the environment.
 #[allow(clippy::disallowed_methods)]
 fn lives(of: random::Lives, number_of_seeds: u64) {

@@ -6,7 +6,7 @@ use crate::chance::{Chaos, below};
 use crate::check::{Checks, Violation};
 use crate::control::SECRET;
 use crate::plan::{Action, DeviceChange, Plan};
-use crate::runtime::{Container, Life};
+use crate::runtime::{Container, Life, Personality};
 use crate::settled::settle;
 use crate::shrink::{Outcome, shrink};
 use crate::story::{IMAGE, pod};
@@ -106,8 +106,9 @@ impl Pool {
                 versions("/m/b.yaml", "b", "", 1, 3),
                 versions("/m/g.yaml", "g", "", 6, 4),
                 versions("/m/c.yaml", "c", "fixed-c", 0, 14),
-                // Names used by other files, and a UID that another file uses too.
-                versions("/m/d.yaml", "a", "", 2, 2),
+                // Names used by other files, and a UID that another file uses too. The first one is like a copy of `a.yaml` that
+                // sorts before it.
+                versions("/m/0.yaml", "a", "", 2, 2),
                 versions("/m/e.yaml", "e", "fixed-c", 3, 2),
                 versions("/m/f.yaml", "b", "fixed-f", 0, 2),
                 versions("/m/h.yaml", "h", "", 10, 4),
@@ -247,7 +248,9 @@ pub fn play(pool: &Pool, plan: &Plan, print: bool, plant: fn(&mut Checks)) -> Pl
     w.chaos = Some(Chaos::new(plan.seed, plan.faults, plan.lies, plan.only.clone()));
     w.faults.unlucky = plan.unlucky;
     w.pidfds.available = plan.pidfds;
-    w.stream = plan.seed.is_multiple_of(2).then(Default::default);
+    // A third of the lives has CRI-O.
+    w.runtime.becomes(if plan.seed / 3 % 3 == 1 { Personality::CriO } else { Personality::Containerd });
+    w.stream = (plan.seed.is_multiple_of(2) && w.runtime.personality.has_stream()).then(Default::default);
     if print {
         w.history = Some(Vec::new());
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use wherry::api::names::Uid;
 use wherry::api::pod::Pod;
-use wherry::api::priority;
+use wherry::api::priority::{self, CRITICAL};
 use wherry::api::resources::{Resources, requested_by};
 use wherry::engine::admission::preempt::may_preempt;
 use wherry::engine::effect::{Notice, RuntimeCall};
@@ -37,7 +37,9 @@ impl World {
         // With any other reason no pod is preempted (A6). The message contains all reasons.
         let only_resources =
             notice.message.split("; ").all(|part| part.starts_with("Node didn't have enough resource"));
-        if !only_resources || spec.preemption_policy.as_deref() == Some("Never") {
+        // Of the pods of an API server, only critical ones preempt others.
+        let is_modest = pod.is_from_api_server() && priority::of(spec) < CRITICAL;
+        if !only_resources || is_modest || spec.preemption_policy.as_deref() == Some("Never") {
             return;
         }
         let mut stays = Resources::default();

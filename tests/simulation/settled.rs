@@ -5,7 +5,7 @@ use crate::check::Violation;
 use crate::cluster::settled as cluster;
 use crate::plan::KILLERS;
 use crate::random::Pool;
-use crate::runtime::Container;
+use crate::runtime::{Container, Sandbox};
 use crate::text::brief;
 use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
@@ -164,7 +164,9 @@ fn runs_as_it_should(w: &World, view: &PodView<'_>) -> Judged {
 fn shows_its_address(w: &World, view: &PodView<'_>) -> Judged {
     let sandbox = w.runtime.ours().find(|s| s.uid == view.pod.uid && s.ready);
     let shown = view.status.pod_ip.clone().unwrap_or_default();
-    let well = view.pod.host_network() || sandbox.is_none_or(|s| s.ip == shown);
+    // An engine that starts after the runtime forgot the address cannot know it.
+    let unknown = |s: &Sandbox| s.forgotten_address && shown.is_empty();
+    let well = view.pod.host_network() || sandbox.is_none_or(|s| s.ip == shown || unknown(s));
     unless(well, "P4", || format!("{} is shown with the address {shown:?} and has {sandbox:?}", view.pod.uid))
 }
 
@@ -207,6 +209,7 @@ fn nothing_else(w: &World) -> Judged {
     for key in w.disk.records.keys() {
         let known = key == "shutdown/last"
             || key == "images/unused"
+            || key == "documents/in-force" && w.manifests.has_objects()
             || wanted.iter().any(|uid| *key == format!("pods/{uid}"))
             || w.config.cluster.is_some() && member::is_key(key);
         unless(known, "leak: records", || format!("{key} is left"))?;

@@ -1,6 +1,6 @@
 //! The vocabulary of the stories: manifests, the passing of time, calls to the runtime, published status.
 
-use crate::runtime::Life;
+use crate::runtime::{Life, Personality};
 use crate::text::brief;
 use crate::world::{MS, S, World, config};
 use k8s_openapi::api::core::v1 as core;
@@ -10,6 +10,9 @@ use wherry::api::document::{Context, parse};
 use wherry::api::eviction::{Kind, Limit, Policy, Signal, Threshold};
 use wherry::api::pod::Pod;
 use wherry::engine::event::Event;
+
+/// The variable with which the stories run on CRI-O.
+pub const ANOTHER_RUNTIME: &str = "WHERRY_STORIES_ON_CRI_O";
 
 pub const IMAGE: &str = "busybox:1.35";
 
@@ -36,13 +39,30 @@ pub fn pod(path: &str, name: &str, uid: &str, spec: &str) -> Rc<Pod> {
     Rc::new(pod.unwrap_or_else(|problems| panic!("{problems:?}: {text}")))
 }
 
+/// The runtime of the stories: containerd, unless `stories_with_another_runtime` plays them.
+// The parent process sets it.
+#[allow(clippy::disallowed_methods)]
+pub fn runtime_of_the_stories() -> Personality {
+    if std::env::var_os(ANOTHER_RUNTIME).is_some() { Personality::CriO } else { Personality::Containerd }
+}
+
 /// A node that is up, with the image present and without pods.
 pub fn node() -> World {
     node_with(config())
 }
 
+/// The same with this runtime.
+pub fn node_on(personality: Personality) -> World {
+    let mut w = World::new(config());
+    w.runtime.becomes(personality);
+    begun(w)
+}
+
 pub fn node_with(config: wherry::engine::config::EngineConfig) -> World {
-    let mut w = World::new(config);
+    begun(World::new(config))
+}
+
+fn begun(mut w: World) -> World {
     w.history = Some(Vec::new());
     w.runtime.images.insert(IMAGE.into());
     w.start();

@@ -63,6 +63,11 @@ impl ApiClient {
         ApiClient { port: port(agent), config: Arc::new(config) }
     }
 
+    /// The same client for another port.
+    pub fn at(&self, port: u16) -> ApiClient {
+        ApiClient { port, config: self.config.clone() }
+    }
+
     pub fn get(&self, path: &str) -> io::Result<Response> {
         self.send("GET", path)
     }

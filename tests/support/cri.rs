@@ -170,6 +170,16 @@ impl Cri {
         self.runtime("Version", &VersionRequest::new())
     }
 
+    /// The name of the runtime.
+    pub fn name(&mut self) -> String {
+        self.version().expect("Version").runtime_name
+    }
+
+    /// The runtime reports its cgroup driver.
+    pub fn reports_driver(&mut self) -> bool {
+        self.runtime::<RuntimeConfigResponse>("RuntimeConfig", &RuntimeConfigRequest::new()).is_ok()
+    }
+
     /// Calls Status. Shortly after its start the runtime answers Version, but still refuses Status ("server is not initialized
     /// yet").
     pub fn status(&mut self) -> Answer<StatusResponse> {

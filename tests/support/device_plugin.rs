@@ -2,7 +2,8 @@
 //! they do not depend on the code under test.
 //!
 //! The directory of the plugin contains its socket and these files: `list`, the devices and their health, which a test can change;
-//! `calls`, the calls that it got; `failure`, a message with which Allocate fails while the file exists.
+//! `calls`, the calls that it got; `failure`, a message with which Allocate fails while the file exists;
+//! `flood`: while it exists, lists of 100 devices are sent without a pause.
 
 use super::grpc_server::{NonBlocking, block_on};
 use bytes::Bytes;
@@ -185,6 +186,7 @@ struct Reading {
 fn serve(client: UnixStream, directory: &Path) {
     let Ok(mut connection) = block_on(h2::server::handshake(NonBlocking(client))) else { return };
     let (mut reading, mut watchers): (Vec<Reading>, Vec<(SendStream<Bytes>, String)>) = (Vec::new(), Vec::new());
+    let mut number = 0;
     let mut cx = Context::from_waker(Waker::noop());
     while step(&mut connection, &mut reading, &mut cx) {
         for mut request in std::mem::take(&mut reading) {
@@ -214,7 +216,25 @@ fn serve(client: UnixStream, directory: &Path) {
             let _ = stream.send_data(framed(&message), false);
             sent.clone_from(&list);
         }
-        std::thread::sleep(Duration::from_millis(5));
+        if watchers.is_empty() || !directory.join("flood").exists() {
+            std::thread::sleep(Duration::from_millis(5));
+        } else {
+            watchers.iter_mut().for_each(|(stream, _)| flood(stream, &mut number));
+        }
+    }
+}
+
+/// Sends lists while the agent takes them. In each of them all devices have changed.
+fn flood(stream: &mut SendStream<Bytes>, number: &mut usize) {
+    loop {
+        *number += 1;
+        let health: &[u8] = if number.is_multiple_of(2) { b"Healthy" } else { b"Unhealthy" };
+        let device = |n: usize| field(1, &[field(1, format!("cam{n}").as_bytes()), field(2, health)].concat());
+        let message = framed(&(0..100).flat_map(device).collect::<Vec<u8>>());
+        stream.reserve_capacity(message.len());
+        if stream.capacity() < message.len() || stream.send_data(message, false).is_err() {
+            return;
+        }
     }
 }
 

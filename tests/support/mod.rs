@@ -1,5 +1,5 @@
 //! Support code for the tests on a real runtime and for the bench: Wherry as a process (`agent`), an independent CRI
-//! client (`cri`), a small HTTP client, a client of the Kubernetes API (`api_client`), of the node's server (`node_client`) and of streaming servers (`spdy`), a real API
+//! client (`cri`), a small HTTP client, a client of the Kubernetes API (`api_client`), of the node's server (`node_client`) of streaming servers (`spdy`) and of WebSockets (`websocket`), a real API
 //! server (`api_server`), a whole control plane (`control_plane`), a parser for metrics, two image registries,
 //! kubectl, a system bus with a real logind,
 //! systemd's descriptor store, a file system that hangs, strace, and the lab that `tests/lab/in-lab.sh` creates.
@@ -19,6 +19,7 @@ pub mod docker_registry;
 pub mod exposition;
 pub mod fuse;
 pub mod grpc_server;
+pub mod hostile_api_server;
 pub mod http;
 pub mod hung;
 pub mod kubectl;
@@ -30,4 +31,5 @@ pub mod spdy;
 pub mod store;
 pub mod strace;
 pub mod tls_server;
+pub mod websocket;
 pub mod yaml;

@@ -2,6 +2,7 @@
 
 use super::agent::Agent;
 use super::http::{self, Response};
+use super::websocket::WebSocket;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -68,6 +69,21 @@ impl NodeClient {
         stream.set_read_timeout(Some(Duration::from_secs(120)))?;
         let connection = ClientConnection::new(self.config.clone(), self.name.clone()).map_err(io::Error::other)?;
         http::exchange_with(StreamOwned::new(connection, stream), method, path, &self.fields)
+    }
+
+    /// Opens a WebSocket on a connection of its own.
+    ///
+    /// # Errors
+    /// The server refuses the connection or the WebSocket.
+    pub fn websocket(
+        &self,
+        path: &str,
+        protocol: &str,
+    ) -> io::Result<WebSocket<StreamOwned<ClientConnection, TcpStream>>> {
+        let stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(120)))?;
+        let connection = ClientConnection::new(self.config.clone(), self.name.clone()).map_err(io::Error::other)?;
+        WebSocket::open(StreamOwned::new(connection, stream), path, protocol)
     }
 
     /// The status of the answer to a GET.

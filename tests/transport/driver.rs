@@ -7,7 +7,7 @@ use mio::Token;
 use std::time::Duration;
 use wherry::adapters::cri::client::{Client, ClientEvent};
 use wherry::adapters::cri::proto;
-use wherry::adapters::cri::requests::{HostDns, RequestConfig};
+use wherry::adapters::cri::requests::{HostDns, RequestConfig, Swap};
 use wherry::api::cgroups::{CgroupDriver, CgroupNames};
 use wherry::api::layout::Layout;
 use wherry::engine::effect::RuntimeCall;
@@ -34,6 +34,8 @@ fn config(driver: CgroupDriver) -> RequestConfig {
         memory_capacity: 1 << 30,
         huge_page_sizes: Vec::new(),
         oom_group: false,
+        swap: Swap::WithMemory,
+        masked_paths: Vec::new(),
         selinux: false,
     }
 }

@@ -12,6 +12,7 @@ over_each_transport!(
     a_runtime_without_an_event_stream_gets_one_request,
     a_burst_arrives_completely_and_its_invalid_events_are_skipped,
     an_ended_stream_is_requested_again_after_a_back_off,
+    a_stream_that_ends_at_once_is_off_and_is_requested_again_rarely,
     the_event_stream_is_requested_again_after_a_restart_of_the_runtime,
 );
 
@@ -111,6 +112,15 @@ fn an_ended_stream_is_requested_again_after_a_back_off(factory: Factory) {
     assert!((2..=3).contains(&listener.asked()), "{:?}", listener.seen);
     let lost = listener.seen.iter().filter(|e| matches!(e, StreamEvent::Lost { .. })).count();
     assert_eq!(lost, listener.asked());
+    assert_eq!(server.seen.lock().unwrap().connections, 1);
+}
+
+fn a_stream_that_ends_at_once_is_off_and_is_requested_again_rarely(factory: Factory) {
+    let (_dir, server, mut listener) = start(factory, Events::Off);
+    listener.until(|seen| seen.contains(&StreamEvent::Off));
+    let next = listener.events.next_deadline().expect("it is requested again");
+    assert!(next.since(clock::boot()) > Duration::from_secs(500));
+    assert_eq!(listener.seen.iter().filter(|e| **e == StreamEvent::Off).count(), 1);
     assert_eq!(server.seen.lock().unwrap().connections, 1);
 }
 

@@ -54,12 +54,19 @@ impl Rig {
 
     pub fn call_within(&mut self, path: &'static str, body: impl Into<Bytes>, time: Duration) -> CallId {
         let now = clock::boot();
-        let call = Call { path, body: body.into(), deadline: Some(now + time), server_stream: false, header: None };
+        let call = Call {
+            path,
+            body: body.into(),
+            deadline: Some(now + time),
+            server_stream: false,
+            header: None,
+            most: 16 << 20,
+        };
         self.transport.call(call, now)
     }
 
     pub fn stream(&mut self, path: &'static str, body: impl Into<Bytes>) -> CallId {
-        let call = Call { path, body: body.into(), deadline: None, server_stream: true, header: None };
+        let call = Call { path, body: body.into(), deadline: None, server_stream: true, header: None, most: 16 << 20 };
         self.transport.call(call, clock::boot())
     }
 

@@ -37,6 +37,8 @@ pub struct Options {
 #[derive(Clone, Copy)]
 pub enum Events {
     Unimplemented,
+    /// End the stream at once.
+    Off,
     /// Send one event and end the stream.
     Once,
     /// Send this many events at once, with one invalid message among them, and keep the stream open.
@@ -274,6 +276,7 @@ async fn call(
         },
         "/runtime.v1.RuntimeService/GetContainerEvents" => match options.events {
             Events::Unimplemented => unimplemented(respond),
+            Events::Off => answer(respond, &[]).await,
             Events::Once => answer(respond, &[event(0)]).await,
             Events::Burst(count) => {
                 let mut messages: Vec<Bytes> = (0..count).map(event).collect();

@@ -66,6 +66,14 @@ impl Cgroups {
         !self.hierarchies.is_empty() && self.hierarchies.iter().all(|h| h.unified)
     }
 
+    /// The unified hierarchy limits swap. The root of all cgroups has no such file, so the cgroups below it are looked at too.
+    pub fn limits_swap(&self) -> bool {
+        let mount_points = || self.hierarchies.iter().filter(|h| h.unified).map(|h| PathBuf::from(&h.mount_point));
+        let below =
+            mount_points().filter_map(|top| fs::read_dir(top).ok()).flatten().flatten().map(|entry| entry.path());
+        mount_points().chain(below).any(|cgroup| cgroup.join("memory.swap.max").exists())
+    }
+
     /// Removes the cgroups of a pod. A missing cgroup is no error. With `kill`, processes in the cgroups are killed first, which
     /// can take a second.
     ///
@@ -317,6 +325,22 @@ pub(super) mod tests {
         assert!(!cgroups(HYBRID).is_v2());
         assert!(cgroups("26 23 0:24 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw").is_v2());
         assert_eq!(unescape("/a\\040b\\134c\\x"), "/a b\\c\\x");
+    }
+
+    #[test]
+    fn a_swap_limit_is_found_below_the_root() {
+        let dir = tempfile::tempdir().unwrap();
+        let base = dir.path().to_str().unwrap();
+        let of = |unified: bool| Cgroups {
+            hierarchies: vec![hierarchy(base, &["memory"], unified)],
+            names: names(CgroupDriver::Cgroupfs),
+        };
+        fs::create_dir(dir.path().join("init.scope")).unwrap();
+        fs::write(dir.path().join("init.scope/memory.max"), "max").unwrap();
+        assert!(!of(true).limits_swap());
+        fs::create_dir(dir.path().join("system.slice")).unwrap();
+        fs::write(dir.path().join("system.slice/memory.swap.max"), "max").unwrap();
+        assert!(of(true).limits_swap() && !of(false).limits_swap());
     }
 
     #[test]

@@ -74,6 +74,7 @@ impl Tree {
         let cgroup = match level {
             Level::Node => {
                 self.base_is_there()?;
+                self.make_base()?;
                 names.node()
             }
             Level::Class(qos) => names.class(qos),
@@ -148,6 +149,16 @@ impl Tree {
         ))
     }
 
+    /// `cgroupRoot` may be missing in some hierarchies.
+    fn make_base(&self) -> Result<(), String> {
+        let Some(base) = self.cgroups.names.base() else { return Ok(()) };
+        for directory in self.used().filter_map(|hierarchy| hierarchy.directory(&base)) {
+            fs::create_dir_all(&directory)
+                .map_err(|e| format!("create the cgroup {}: {}", directory.display(), with_remedy(&e)))?;
+        }
+        Ok(())
+    }
+
     /// Creates a cgroup, whose parent must exist, and writes its limits. Returns true if the cgroup was created.
     fn set(&self, cgroup: &str, limits: &Limits) -> Result<bool, String> {
         if self.used().next().is_none() {
@@ -186,12 +197,6 @@ impl Tree {
     }
 
     fn make(&self, path: &Path, cgroup: &str, hierarchy: &Hierarchy) -> Result<bool, String> {
-        // `cgroupRoot` may be missing in some hierarchies.
-        let above = self.cgroups.names.base().filter(|base| cgroup == self.cgroups.names.node() && base != cgroup);
-        if let Some(base) = above.and_then(|base| hierarchy.directory(&base)) {
-            fs::create_dir_all(&base)
-                .map_err(|e| format!("create the cgroup {}: {}", base.display(), with_remedy(&e)))?;
-        }
         let new = make(path)?;
         if new && !hierarchy.unified && cgroup == self.cgroups.names.node() {
             // Needed before Linux 5.11 if systemd has not set it: otherwise a pod's memory limit does not cover its containers.
@@ -406,6 +411,23 @@ mod tests {
         fs::create_dir(place.path("memory/edge")).unwrap();
         assert_eq!(tree.set_level(Level::Node, &Limits::default()), Ok(true));
         assert!(place.path("cpu/edge/kubepods").is_dir() && tree.troubles().is_empty());
+    }
+
+    #[test]
+    fn the_cgroup_root_is_created_in_each_hierarchy_with_a_controller_of_pods() {
+        const HYBRID: [(&str, &[&str], bool); 4] = [
+            ("cpu", &["rw", "cpu"], false),
+            ("memory", &["rw", "memory"], false),
+            ("systemd", &["rw", "name=systemd"], false),
+            ("unified", &["hugetlb"], true),
+        ];
+        let place = Place::new(&["cpu/a/edge", "memory/a/edge", "systemd", "unified"]);
+        place.file("unified/cgroup.controllers", "hugetlb\n");
+        place.file("unified/cgroup.subtree_control", "hugetlb\n");
+        // The kernel would fill the new cgroup; a plain directory stays empty.
+        let error = place.tree(&HYBRID, "/a/edge").set_level(Level::Node, &Limits::default()).unwrap_err();
+        assert!(error.contains("unified/a/cgroup.controllers"), "{error}");
+        assert!(place.path("unified/a/edge").is_dir() && !place.path("systemd/a").exists());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::api::facts::{
     ListedSandbox, MemoryFact, RuntimeFact, SandboxFact, UsageFact,
 };
 use crate::api::names::{ContainerId, FullName, SandboxId, Uid, annotation, label};
-use crate::api::runtime_features::{CdiDevices, HandlerFeatures, ImageVolumes, RuntimeFeatures};
+use crate::api::runtime_features::{CdiDevices, HandlerFeatures, ImageVolumes, RuntimeFeatures, StopSignals};
 use crate::api::stop_signal;
 use crate::api::time::Wall;
 use crate::api::user_namespace::IdRange;
@@ -41,6 +41,7 @@ fn features(version: &proto::VersionResponse, status: &proto::StatusResponse) ->
         supplemental_groups_policy: status.features.supplemental_groups_policy,
         image_volumes: ImageVolumes::of(&version.runtime_name, &version.runtime_version),
         cdi_devices: CdiDevices::of(&version.runtime_name, &version.runtime_version),
+        stop_signals: StopSignals::of(&version.runtime_name, &version.runtime_version),
         handlers: status.runtime_handlers.iter().map(handler).collect(),
     }
 }
@@ -197,6 +198,7 @@ pub fn sandbox(answer: &proto::PodSandboxStatusResponse) -> Option<SandboxFact> 
         ready,
         created_at: wall(s.created_at),
         ips,
+        host_network,
         owner: s.annotations.get(annotation::OWNER).cloned(),
         user_namespace: user_namespace(&s.annotations),
         pid: info(&answer.info).map(|i| i.pid).filter(|pid| *pid != 0 && ready),

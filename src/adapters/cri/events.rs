@@ -2,7 +2,9 @@
 //!
 //! The stream is requested once the CRI service answers, because a containerd that has just started answers UNIMPLEMENTED to
 //! every call. The stream has no deadline and costs nothing while it is idle. A stream that ended is requested again after a
-//! back-off. A runtime without a stream (containerd before 1.7) is not asked again until the client reconnects to it.
+//! back-off. A runtime without a stream (containerd before 1.7) is not asked again until the client reconnects to it. A runtime
+//! whose stream is off in its configuration ends each stream at once and without an error (CRI-O by default): it is reported once
+//! and asked again rarely.
 //!
 //! Quirks of containerd 1.7: all listeners share one queue, so two listeners receive half of the events each; an event after a
 //! reconnect may be lost; events without a listener are kept for the next listener.
@@ -13,7 +15,7 @@ use crate::api::time::{Boot, Wall};
 use crate::engine::event::{Kind, PlegEvent};
 use crate::engine::op::{Code, OpError};
 use crate::net::backoff::Backoff;
-use crate::net::grpc::{Call, CallId, Completion, Transport};
+use crate::net::grpc::{Call, CallId, Completion, MAX_MESSAGE, Transport};
 use bytes::Bytes;
 use protobuf::Message;
 use std::time::Duration;
@@ -23,6 +25,10 @@ const PATH: &str = "/runtime.v1.RuntimeService/GetContainerEvents";
 /// Bounds of the back-off for a stream that ends soon after it started.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const MAX_WAIT: Duration = Duration::from_secs(60);
+/// A stream without an event that ends within this time is off.
+const AT_ONCE: Duration = Duration::from_secs(5);
+/// When a stream that is off is requested again.
+const OFF_WAIT: Duration = Duration::from_secs(600);
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum StreamEvent {
@@ -36,6 +42,8 @@ pub enum StreamEvent {
     Lost { why: String },
     /// The runtime has no event stream. Wherry works without it.
     Unimplemented,
+    /// The runtime ended the stream at once, and without an error: its events are off. Reported once.
+    Off,
 }
 
 pub struct ContainerEvents {
@@ -53,10 +61,38 @@ enum Link {
 
 struct Stream {
     transport: Box<dyn Transport>,
-    call: Option<CallId>,
+    call: Option<InFlight>,
+    /// The last stream was off.
+    off: bool,
     backoff: Backoff,
     /// When the next request is due, if no call is in flight.
     at: Boot,
+}
+
+struct InFlight {
+    id: CallId,
+    since: Boot,
+    /// An event has arrived.
+    heard: bool,
+}
+
+impl Stream {
+    fn is_call(&self, id: CallId) -> bool {
+        self.call.as_ref().is_some_and(|call| call.id == id)
+    }
+
+    /// The call in flight has ended. The event to report, if it is news.
+    fn ended(&mut self, result: Result<Bytes, OpError>, now: Boot) -> Option<StreamEvent> {
+        let silent = self.call.take().is_some_and(|call| !call.heard && now.since(call.since) < AT_ONCE);
+        let known = std::mem::replace(&mut self.off, silent && result.is_ok());
+        self.at = if self.off { now + OFF_WAIT } else { self.backoff.next(now) };
+        match result {
+            Err(OpError::Answered { code: Code::Unimplemented, .. }) => Some(StreamEvent::Unimplemented),
+            Err(e) => Some(StreamEvent::Lost { why: e.to_string() }),
+            Ok(_) if self.off => (!known).then_some(StreamEvent::Off),
+            Ok(_) => Some(StreamEvent::Lost { why: "the runtime ended the stream".to_owned() }),
+        }
+    }
 }
 
 impl ContainerEvents {
@@ -72,7 +108,7 @@ impl ContainerEvents {
     /// Call this when the runtime's CRI service answers. `transport` is a separate connection for the stream.
     pub fn open(&mut self, transport: Box<dyn Transport>) {
         let backoff = Backoff::new(FIRST_WAIT, MAX_WAIT);
-        self.link = Link::Open(Box::new(Stream { transport, call: None, backoff, at: Boot(0) }));
+        self.link = Link::Open(Box::new(Stream { transport, call: None, off: false, backoff, at: Boot(0) }));
     }
 
     /// Call this when the connection to the runtime is lost. The next runtime may have an event stream even if this one had none.
@@ -88,17 +124,14 @@ impl ContainerEvents {
         let mut refused = false;
         for completion in completions {
             match completion {
-                Completion::Message { id, message } if stream.call == Some(id) => {
+                Completion::Message { id, message } if stream.is_call(id) => {
+                    stream.call.iter_mut().for_each(|call| call.heard = true);
                     out.extend(read(&message, &self.owner).unwrap_or_else(|why| Some(StreamEvent::Nonsense { why })));
                 }
-                Completion::Done { id, result } if stream.call == Some(id) => {
-                    stream.call = None;
-                    stream.at = stream.backoff.next(now);
-                    match result.map_err(client::op_error) {
-                        Err(OpError::Answered { code: Code::Unimplemented, .. }) => refused = true,
-                        Err(e) => out.push(StreamEvent::Lost { why: e.to_string() }),
-                        Ok(_) => out.push(StreamEvent::Lost { why: "the runtime ended the stream".to_owned() }),
-                    }
+                Completion::Done { id, result } if stream.is_call(id) => {
+                    let ended = stream.ended(result.map_err(client::op_error), now);
+                    refused |= ended == Some(StreamEvent::Unimplemented);
+                    out.extend(ended);
                 }
                 // If a call is in flight, its `Done` follows and reports the loss.
                 Completion::Down { why } if stream.call.is_none() => out.push(StreamEvent::Lost { why }),
@@ -106,15 +139,21 @@ impl ContainerEvents {
             }
         }
         if refused {
-            out.push(StreamEvent::Unimplemented);
             self.link = Link::Refused;
             return false;
         }
         if stream.call.is_none() && stream.transport.is_up() && stream.at <= now {
             stream.backoff.attempt(now);
             // An empty message: GetEventsRequest has no fields.
-            let call = Call { path: PATH, body: Bytes::new(), deadline: None, server_stream: true, header: None };
-            stream.call = Some(stream.transport.call(call, now));
+            let call = Call {
+                path: PATH,
+                body: Bytes::new(),
+                deadline: None,
+                server_stream: true,
+                header: None,
+                most: MAX_MESSAGE,
+            };
+            stream.call = Some(InFlight { id: stream.transport.call(call, now), since: now, heard: false });
             out.push(StreamEvent::Requested);
         }
         again
@@ -158,6 +197,8 @@ fn read(message: &Bytes, owner: &str) -> Result<Option<StreamEvent>, String> {
 mod tests {
     use super::*;
     use protobuf::{EnumOrUnknown, MessageField};
+    use std::cell::RefCell;
+    use std::rc::Rc;
 
     fn event(kind: i32, owner: Option<&str>) -> proto::ContainerEventResponse {
         let sandbox = owner.map(|owner| proto::EventSandboxStatus {
@@ -176,6 +217,75 @@ mod tests {
 
     fn of(event: &proto::ContainerEventResponse) -> Result<Option<StreamEvent>, String> {
         read(&event.write_to_bytes().unwrap().into(), "me")
+    }
+
+    /// A connection that is up. A test sets the completions of the next drive.
+    #[derive(Default)]
+    struct Wire {
+        calls: u64,
+        completions: Vec<Completion>,
+    }
+
+    struct Scripted(Rc<RefCell<Wire>>);
+
+    impl Transport for Scripted {
+        fn call(&mut self, _: Call, _: Boot) -> CallId {
+            self.0.borrow_mut().calls += 1;
+            CallId(self.0.borrow().calls)
+        }
+        fn cancel(&mut self, _: CallId) {}
+        fn drive(&mut self, _: Boot, out: &mut Vec<Completion>) -> bool {
+            out.append(&mut self.0.borrow_mut().completions);
+            false
+        }
+        fn next_deadline(&self) -> Option<Boot> {
+            None
+        }
+        fn is_up(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn p8_a_stream_that_is_off_is_reported_once_and_requested_rarely() {
+        let wire = Rc::new(RefCell::new(Wire::default()));
+        let mut events = ContainerEvents::new("me");
+        events.open(Box::new(Scripted(wire.clone())));
+        let mut seen = Vec::new();
+        let mut now = Boot(1);
+        let mut ends = |completions: &dyn Fn(CallId) -> Vec<Completion>, after: Duration| {
+            events.drive(now, &mut seen);
+            now = now + after;
+            let call = CallId(wire.borrow().calls);
+            wire.borrow_mut().completions = completions(call);
+            events.drive(now, &mut seen);
+            // None: it is requested again already.
+            let next = events.next_deadline();
+            let wait = next.map(|next| next.since(now));
+            now = now.max(next.unwrap_or(now));
+            (std::mem::take(&mut seen), wait)
+        };
+        let done = |id| Completion::Done { id, result: Ok(Bytes::new()) };
+        let requested = StreamEvent::Requested;
+        let at_once = Duration::from_millis(3);
+        assert_eq!(ends(&|id| vec![done(id)], at_once), (vec![requested.clone(), StreamEvent::Off], Some(OFF_WAIT)));
+        assert_eq!(ends(&|id| vec![done(id)], at_once), (vec![requested], Some(OFF_WAIT)));
+        // A stream that lasts, or that has an event, is not off. When it is off again, that is news.
+        let message = Bytes::from(event(2, Some("you")).write_to_bytes().unwrap());
+        let heard = |id| vec![Completion::Message { id, message: message.clone() }, done(id)];
+        let lost = StreamEvent::Lost { why: "the runtime ended the stream".to_owned() };
+        let (seen, wait) = ends(&heard, at_once);
+        assert!(
+            seen.contains(&lost) && !seen.contains(&StreamEvent::Off) && wait != Some(OFF_WAIT),
+            "{seen:?} {wait:?}"
+        );
+        let (seen, wait) = ends(&|id| vec![done(id)], Duration::from_secs(3600));
+        assert!(
+            seen.contains(&lost) && !seen.contains(&StreamEvent::Off) && wait != Some(OFF_WAIT),
+            "{seen:?} {wait:?}"
+        );
+        let (seen, wait) = ends(&|id| vec![done(id)], at_once);
+        assert!(seen.contains(&StreamEvent::Off) && wait == Some(OFF_WAIT), "{seen:?} {wait:?}");
     }
 
     #[test]

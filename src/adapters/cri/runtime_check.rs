@@ -8,7 +8,7 @@ use super::{answers, proto};
 use crate::api::cgroups::CgroupDriver;
 use crate::api::facts::RuntimeFact;
 use crate::api::time::Boot;
-use crate::net::grpc::{Call, CallError, CallId, Completion, Transport};
+use crate::net::grpc::{Call, CallError, CallId, Completion, MAX_MESSAGE, Transport};
 use bytes::Bytes;
 use protobuf::Message;
 use serde_json::Value;
@@ -110,7 +110,8 @@ impl RuntimeCheck {
         // Encoding a message without required fields cannot fail.
         let body = Bytes::from(request.write_to_bytes().unwrap_or_default());
         let deadline = Some(self.until);
-        let call = Call { path: method.path, body, deadline, server_stream: false, header: method.header };
+        let call =
+            Call { path: method.path, body, deadline, server_stream: false, header: method.header, most: MAX_MESSAGE };
         let id = self.transport.call(call, now);
         self.calls.push((id, question));
     }

@@ -24,6 +24,8 @@ pub struct Devices {
     plugins: BTreeMap<String, Plugin>,
     events: Vec<DeviceEvent>,
     done: Vec<(OpId, Result<Answer, OpError>)>,
+    /// The sockets whose budget of this turn is used up.
+    again: Vec<Token>,
 }
 
 impl Devices {
@@ -35,6 +37,7 @@ impl Devices {
             plugins: BTreeMap::new(),
             events: Vec::new(),
             done: Vec::new(),
+            again: Vec::new(),
         }
     }
 
@@ -45,7 +48,9 @@ impl Devices {
     /// The poll reported a socket.
     pub fn ready(&mut self, token: Token, registry: &Registry, new_token: &mut dyn FnMut() -> Token, now: Boot) {
         if self.registrations.owns(token) {
-            self.registrations.ready(token, registry, new_token, now, &mut self.events);
+            if self.registrations.ready(token, registry, new_token, now, &mut self.events) {
+                self.again.push(self.registrations.token());
+            }
             return;
         }
         let resource =
@@ -57,7 +62,9 @@ impl Devices {
 
     /// Opens the listener, ends idle connections and late calls. Call it first and when `next_deadline` is due.
     pub fn drive_due(&mut self, registry: &Registry, new_token: &mut dyn FnMut() -> Token, now: Boot) {
-        self.registrations.drive_due(registry, new_token, now, &mut self.events);
+        if self.registrations.drive_due(registry, new_token, now, &mut self.events) {
+            self.again.push(self.registrations.token());
+        }
         let due = |plugin: &Plugin| plugin.next_deadline().is_some_and(|at| at <= now);
         let late: Vec<String> = self.plugins.iter().filter(|(_, p)| due(p)).map(|(r, _)| r.clone()).collect();
         for resource in late {
@@ -113,8 +120,11 @@ impl Devices {
 
     fn drive(&mut self, resource: &str, now: Boot) {
         let Some(plugin) = self.plugins.get_mut(resource) else { return };
-        let lost = plugin.drive(now, resource, &mut self.events, &mut self.done);
-        if let Some(why) = lost {
+        let progress = plugin.drive(now, resource, &mut self.events, &mut self.done);
+        if progress.again {
+            self.again.push(plugin.token);
+        }
+        if let Some(why) = progress.lost {
             if let Some(plugin) = self.plugins.remove(resource) {
                 self.done.extend(plugin.abandon());
             }
@@ -133,6 +143,11 @@ impl Devices {
     /// The answers of calls since the last time.
     pub fn take_done(&mut self) -> Vec<(OpId, Result<Answer, OpError>)> {
         std::mem::take(&mut self.done)
+    }
+
+    /// The sockets to report in the next turn, which does not wait.
+    pub fn take_again(&mut self) -> Vec<Token> {
+        std::mem::take(&mut self.again)
     }
 
     /// The purpose of the socket with this token.

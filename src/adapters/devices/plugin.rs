@@ -13,10 +13,21 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
+/// The maximum size of an answer or of a list, in bytes; the same as in a kubelet.
+const MAX_ANSWER: usize = 4 << 20;
+
 pub struct Plugin {
     pub token: Token,
     transport: H2Transport,
     calls: BTreeMap<CallId, InFlight>,
+}
+
+/// The result of `Plugin::drive`.
+pub struct Progress {
+    /// The budget of the turn was used up, and the poll will not report the rest.
+    pub again: bool,
+    /// The reason, if the connection or the watch is lost.
+    pub lost: Option<String>,
 }
 
 enum InFlight {
@@ -50,7 +61,7 @@ impl Plugin {
 
     fn start(&mut self, path: &'static str, body: Bytes, deadline: Option<Boot>, in_flight: InFlight, now: Boot) {
         let server_stream = matches!(in_flight, InFlight::Watch);
-        let id = self.transport.call(Call { path, body, deadline, server_stream, header: None }, now);
+        let id = self.transport.call(Call { path, body, deadline, server_stream, header: None, most: MAX_ANSWER }, now);
         self.calls.insert(id, in_flight);
     }
 
@@ -64,47 +75,44 @@ impl Plugin {
         true
     }
 
-    /// Reads and writes without blocking. The reason, if the connection or the watch is lost.
+    /// Reads and writes without blocking, within the budget of a turn. Of several lists only the newest counts.
     pub fn drive(
         &mut self,
         now: Boot,
         resource: &str,
         events: &mut Vec<DeviceEvent>,
         done: &mut Vec<(OpId, Result<Answer, OpError>)>,
-    ) -> Option<String> {
-        let mut lost = None;
-        loop {
-            let mut out = Vec::new();
-            let again = self.transport.drive(now, &mut out);
-            let any = !out.is_empty();
-            for completion in out {
-                match completion {
-                    Completion::Up => self.start(proto::LIST_AND_WATCH, proto::empty(), None, InFlight::Watch, now),
-                    Completion::Down { why } => lost = Some(why),
-                    Completion::Message { message, .. } => match proto::devices(&message) {
-                        Ok(devices) => events.push(DeviceEvent::Listed { resource: resource.to_owned(), devices }),
-                        Err(why) => lost = Some(why),
-                    },
-                    Completion::Done { id, result } => match self.calls.remove(&id) {
-                        Some(InFlight::Watch) => {
-                            lost = Some(result.map_or_else(in_words, |_| "the plugin ended its list".to_owned()));
-                        }
-                        Some(InFlight::Allocate(op)) => done.push((
-                            op,
-                            answered(result, |body| {
-                                proto::allocated(&body).map(|allocated| Answer::Allocated(Box::new(allocated)))
-                            }),
-                        )),
-                        Some(InFlight::PreStart(op)) => done.push((op, answered(result, |_| Ok(Answer::Ok)))),
-                        None => {}
-                    },
-                }
-            }
-            // A call that was started meanwhile is sent now.
-            if lost.is_some() || !again && !any {
-                return lost;
+    ) -> Progress {
+        let mut progress = Progress { again: false, lost: None };
+        let mut list = None;
+        let mut completions = Vec::new();
+        progress.again |= self.transport.drive(now, &mut completions);
+        // The watch starts when the plugin has answered, which happens once, and is sent at once.
+        if completions.contains(&Completion::Up) {
+            self.start(proto::LIST_AND_WATCH, proto::empty(), None, InFlight::Watch, now);
+            progress.again |= self.transport.flush(now, &mut completions);
+        }
+        for completion in completions {
+            match completion {
+                Completion::Up => {}
+                Completion::Down { why } => progress.lost = Some(why),
+                Completion::Message { message, .. } => list = Some(message),
+                Completion::Done { id, result } => match self.calls.remove(&id) {
+                    Some(InFlight::Watch) => {
+                        progress.lost = Some(result.map_or_else(in_words, |_| "the plugin ended its list".to_owned()));
+                    }
+                    Some(InFlight::Allocate(op)) => done.push((op, allocated(result))),
+                    Some(InFlight::PreStart(op)) => done.push((op, answered(result, |_| Ok(Answer::Ok)))),
+                    None => {}
+                },
             }
         }
+        match list.map(|message| proto::devices(&message)) {
+            Some(Ok(devices)) => events.push(DeviceEvent::Listed { resource: resource.to_owned(), devices }),
+            Some(Err(why)) => progress.lost = Some(why),
+            None => {}
+        }
+        progress
     }
 
     /// The calls in flight end without an answer.
@@ -116,6 +124,10 @@ impl Plugin {
             }
         })
     }
+}
+
+fn allocated(result: Result<Bytes, CallError>) -> Result<Answer, OpError> {
+    answered(result, |body| proto::allocated(&body).map(|allocated| Answer::Allocated(Box::new(allocated))))
 }
 
 fn answered(
@@ -135,5 +147,109 @@ fn in_words(e: CallError) -> String {
     match e {
         CallError::NotSent(why) | CallError::Refused(why) | CallError::Unknown(why) => why,
         CallError::Status { code, message } => format!("status {code}: {message}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::devices::Device;
+    use mio::Poll;
+    use std::io::Write;
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    const TOKEN: Token = Token(1);
+
+    /// A frame of HTTP/2.
+    fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+        let [_, a, b, c] = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        [&[a, b, c, kind, flags, 0, 0, 0, stream], payload].concat()
+    }
+
+    /// A message with its prefix, in DATA frames.
+    fn message(message: &[u8]) -> Vec<u8> {
+        let prefix = u32::try_from(message.len()).unwrap().to_be_bytes();
+        let bytes = [&[0], &prefix[..], message].concat();
+        bytes.chunks(16_384).flat_map(|chunk| frame(0, 0, 1, chunk)).collect()
+    }
+
+    /// A list with one healthy device.
+    fn list(id: &str) -> Vec<u8> {
+        let length = |text: &str| u8::try_from(text.len()).unwrap();
+        let device = [&[0x0a, length(id)], id.as_bytes(), &[0x12, 7], b"Healthy"].concat();
+        message(&[&[0x0a, u8::try_from(device.len()).unwrap()], &device[..]].concat())
+    }
+
+    struct Lab {
+        _directory: tempfile::TempDir,
+        _poll: Poll,
+        plugin: Plugin,
+        server: UnixStream,
+        events: Vec<DeviceEvent>,
+    }
+
+    impl Lab {
+        /// A plugin that has answered the request for its list with the head of the response.
+        fn new() -> Lab {
+            let poll = Poll::new().unwrap();
+            let directory = tempfile::tempdir().unwrap();
+            let socket = directory.path().join("cam.sock");
+            let listener = UnixListener::bind(&socket).unwrap();
+            let mut plugin = Plugin::connect(&socket, poll.registry(), TOKEN).unwrap();
+            assert!(plugin.drive(Boot(0), "v.io/cam", &mut Vec::new(), &mut Vec::new()).lost.is_none());
+            let (mut server, _) = listener.accept().unwrap();
+            // SETTINGS.
+            server.write_all(&frame(4, 0, 0, &[])).unwrap();
+            let mut lab = Lab { _directory: directory, _poll: poll, plugin, server, events: Vec::new() };
+            lab.drive();
+            // `:status: 200`, and the content type by its index.
+            let head = [&[0x88, 0x0f, 0x10, 16][..], b"application/grpc"].concat();
+            lab.server.write_all(&frame(1, 4, 1, &head)).unwrap();
+            lab.server.set_nonblocking(true).unwrap();
+            lab
+        }
+
+        fn drive(&mut self) -> Progress {
+            self.plugin.drive(Boot(0), "v.io/cam", &mut self.events, &mut Vec::new())
+        }
+    }
+
+    #[test]
+    fn of_a_flood_of_lists_one_in_each_turn_is_passed_on_and_the_newest_counts() {
+        let mut lab = Lab::new();
+        // Less than the window of a stream, so that the server does not have to wait for the client.
+        let flood: Vec<u8> = (0..5000).flat_map(|n| list(&format!("{n:09}"))).collect();
+        assert!((160_000..250_000).contains(&flood.len()), "{}", flood.len());
+        let (mut left, mut drives) = (&flood[..], 0);
+        loop {
+            let sent = lab.server.write(left).unwrap_or(0);
+            left = &left[sent..];
+            let progress = lab.drive();
+            drives += 1;
+            assert!(progress.lost.is_none() && lab.events.len() <= drives, "{:?}", progress.lost);
+            if left.is_empty() && !progress.again {
+                break;
+            }
+        }
+        assert!((2..100).contains(&drives), "{drives}");
+        let newest = Device { id: "000004999".to_owned(), healthy: true };
+        let expected = DeviceEvent::Listed { resource: "v.io/cam".to_owned(), devices: vec![newest] };
+        assert_eq!(lab.events.last(), Some(&expected));
+    }
+
+    #[test]
+    fn a_list_has_a_limit_in_bytes_and_in_devices() {
+        let mut lab = Lab::new();
+        let length = u32::try_from(MAX_ANSWER + 1).unwrap().to_be_bytes();
+        lab.server.write_all(&frame(0, 0, 1, &[&[0], &length[..]].concat())).unwrap();
+        let lost = lab.drive().lost.unwrap();
+        assert!(lost.ends_with("message of 4194305 bytes is over the limit of 4 MiB"), "{lost}");
+        let mut lab = Lab::new();
+        lab.server.write_all(&message(&[0x0a, 0].repeat(50_000))).unwrap();
+        while lab.events.is_empty() {
+            assert!(lab.drive().lost.is_none());
+        }
+        let error = proto::devices(&Bytes::from([0x0a, 0].repeat(100_001))).unwrap_err();
+        assert_eq!(error, "the list has 100001 devices; the limit is 100000");
     }
 }

@@ -3,12 +3,15 @@
 use crate::api::devices::{Allocated, Device, DeviceMount, DeviceNode, Registration};
 use bytes::Bytes;
 use generated::deviceplugin as messages;
-use protobuf::Message;
+use protobuf::{CodedInputStream, Message};
 
 #[allow(clippy::all, clippy::pedantic, missing_docs)]
 mod generated {
     include!(concat!(env!("OUT_DIR"), "/deviceplugin/mod.rs"));
 }
+
+/// The maximum number of devices of a plugin.
+const MAX_DEVICES: usize = 100_000;
 
 /// The path of the call that a plugin makes.
 pub const REGISTER: &str = "/v1beta1.Registration/Register";
@@ -30,10 +33,25 @@ pub fn registration(body: &Bytes) -> Result<Registration, String> {
 }
 
 /// # Errors
-/// The message cannot be decoded.
+/// The message cannot be decoded, or has too many devices.
 pub fn devices(body: &Bytes) -> Result<Vec<Device>, String> {
+    let count = count_of_devices(body).map_err(|e| e.to_string())?;
+    if count > MAX_DEVICES {
+        return Err(format!("the list has {count} devices; the limit is {MAX_DEVICES}"));
+    }
     let list = messages::ListAndWatchResponse::parse_from_bytes(body).map_err(|e| e.to_string())?;
     Ok(list.devices.into_iter().map(|d| Device { id: d.ID, healthy: d.health == "Healthy" }).collect())
+}
+
+/// Counts without decoding: a decoded device is many times larger than an empty one in the message.
+fn count_of_devices(body: &[u8]) -> protobuf::Result<usize> {
+    let mut input = CodedInputStream::from_bytes(body);
+    let mut count = 0;
+    while let Some(tag) = input.read_raw_tag_or_eof()? {
+        count += 1;
+        protobuf::rt::skip_field_for_tag(tag, &mut input)?;
+    }
+    Ok(count)
 }
 
 /// # Errors

@@ -15,6 +15,8 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The maximum number of clients. Further ones wait in the queue of the socket.
 const MAX_CLIENTS: usize = 16;
+/// The maximum number of clients that are accepted in one turn.
+const MAX_ACCEPTED: usize = 4;
 /// The maximum number of requests of one client. A plugin makes one for each of its resources.
 const MAX_REQUESTS: usize = 64;
 
@@ -55,6 +57,11 @@ impl Registrations {
         token == self.token || self.clients.contains_key(&token)
     }
 
+    /// The listener's token.
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
     pub fn purpose(&self, token: Token) -> Option<&'static str> {
         match token == self.token {
             true => Some("device plugins that register"),
@@ -66,19 +73,21 @@ impl Registrations {
         self.clients.values().map(|client| client.until).chain(self.listener.next_deadline()).min()
     }
 
-    /// Opens the listener, disconnects clients whose time is over, and accepts others.
+    /// Opens the listener, disconnects clients whose time is over, and accepts others. Returns true if more of them may wait: call
+    /// `ready` for the listener without waiting.
     pub fn drive_due(
         &mut self,
         registry: &Registry,
         new_token: &mut dyn FnMut() -> Token,
         now: Boot,
         events: &mut Vec<DeviceEvent>,
-    ) {
+    ) -> bool {
         let late: Vec<Token> = self.clients.iter().filter(|(_, c)| c.until <= now).map(|(token, _)| *token).collect();
         late.into_iter().for_each(|token| self.remove(token));
-        self.accept(registry, new_token, now, events);
+        self.accept(registry, new_token, now, events)
     }
 
+    /// The poll reported a socket. Returns as `drive_due`.
     pub fn ready(
         &mut self,
         token: Token,
@@ -86,14 +95,14 @@ impl Registrations {
         new_token: &mut dyn FnMut() -> Token,
         now: Boot,
         events: &mut Vec<DeviceEvent>,
-    ) {
+    ) -> bool {
         if token == self.token {
             self.listener.ready();
         } else {
             self.read(token, events);
         }
         // A client that has left makes room for one that waits.
-        self.accept(registry, new_token, now, events);
+        self.accept(registry, new_token, now, events)
     }
 
     fn accept(
@@ -102,11 +111,14 @@ impl Registrations {
         new_token: &mut dyn FnMut() -> Token,
         now: Boot,
         events: &mut Vec<DeviceEvent>,
-    ) {
+    ) -> bool {
         self.listener.drive(registry, self.token, now);
+        let mut accepted = 0;
         while self.clients.len() < MAX_CLIENTS
+            && accepted < MAX_ACCEPTED
             && let Some((mut stream, _)) = self.listener.accept(now)
         {
+            accepted += 1;
             let token = new_token();
             let opened = stream.register(registry, token).and_then(|()| ServerConnection::new(stream, registry, token));
             match opened {
@@ -117,6 +129,7 @@ impl Registrations {
                 Err(e) => log::warn!("cannot accept a device plugin error={:?}", e.to_string()),
             }
         }
+        accepted == MAX_ACCEPTED
     }
 
     /// Handles the requests that have arrived, and sends the answers. It reads again after each answer, because the poll does
@@ -229,7 +242,7 @@ mod tests {
         /// Sends a request.
         fn call(&mut self, path: &'static str, resource: &str) {
             let body = [&[0x1a, resource.len() as u8], resource.as_bytes()].concat();
-            let call = Call { path, body: body.into(), deadline: None, server_stream: false, header: None };
+            let call = Call { path, body: body.into(), deadline: None, server_stream: false, header: None, most: 1024 };
             self.client.start(CallId(self.calls), call, Boot(0)).unwrap();
             self.calls += 1;
             self.client.drive(true, &mut Vec::new());
@@ -280,5 +293,25 @@ mod tests {
             lab.answers();
         }
         assert!(!lab.registrations.owns(Token(9)));
+    }
+
+    #[test]
+    fn four_clients_are_accepted_in_a_turn_and_sixteen_in_all() {
+        let poll = Poll::new().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kubelet.sock");
+        let mut registrations = Registrations::new(&path, LISTENER);
+        let mut last = LISTENER.0;
+        let mut new_token = || {
+            last += 1;
+            Token(last)
+        };
+        let mut turn =
+            |r: &mut Registrations| r.ready(LISTENER, poll.registry(), &mut new_token, Boot(0), &mut Vec::new());
+        registrations.drive_due(poll.registry(), &mut || Token(9), Boot(0), &mut Vec::new());
+        let _crowd: Vec<UnixStream> = (0..20).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        for (accepted, more) in [(4, true), (8, true), (12, true), (16, true), (16, false)] {
+            assert_eq!((turn(&mut registrations), registrations.clients.len()), (more, accepted));
+        }
     }
 }

@@ -4,6 +4,7 @@
 use super::grpc::HealthCheck;
 use crate::engine::effect::{Destination, Target};
 use crate::net::addresses::addresses;
+use crate::net::budget::Budgeted;
 use crate::net::http1_client::{Get, Malformed, Reader, Response};
 use crate::net::stream::connected;
 use crate::net::tls::client as tls;
@@ -22,7 +23,10 @@ const MAX_REDIRECTS: u32 = 10;
 const NOT_TLS: &str = "http: server gave HTTP response to HTTPS client";
 
 pub(super) enum Outcome {
-    Pending,
+    /// `again`: the budget of the turn was used up, and the poll will not report the rest.
+    Pending {
+        again: bool,
+    },
     Connected,
     Response(Response),
     /// The reason in the words of Go.
@@ -39,16 +43,25 @@ pub(super) enum Exchange {
 
 /// The connection of a request.
 enum Connection {
-    Plain(TcpStream),
-    Tls(Box<tls::Client<TcpStream>>),
+    Plain(Budgeted<TcpStream>),
+    Tls(Box<tls::Client<Budgeted<TcpStream>>>),
 }
 
 impl Connection {
-    fn socket(&mut self) -> &mut TcpStream {
+    fn budgeted(&mut self) -> &mut Budgeted<TcpStream> {
         match self {
             Connection::Plain(stream) => stream,
             Connection::Tls(tls) => &mut tls.sock.stream,
         }
+    }
+
+    fn socket(&mut self) -> &mut TcpStream {
+        &mut self.budgeted().stream
+    }
+
+    /// The socket blocks, or its budget is used up.
+    fn pending(&mut self) -> Outcome {
+        Outcome::Pending { again: self.budgeted().stopped() }
     }
 
     /// The server of an https URL answered in HTTP.
@@ -222,7 +235,7 @@ impl Exchange {
         match self {
             Exchange::Tcp { stream, address } => match connected(stream) {
                 Ok(true) => Outcome::Connected,
-                Ok(false) => Outcome::Pending,
+                Ok(false) => Outcome::Pending { again: false },
                 Err(e) => Outcome::Failed(dial_error(*address, &e)),
             },
             Exchange::Http(http) => http.advance(registry, token),
@@ -277,6 +290,7 @@ impl Http {
     ) -> Result<Http, String> {
         let failure = |url: &Url, e: &io::Error| get_error(url, &dial_error(address, e));
         let stream = TcpStream::connect(address).map_err(|e| failure(&url, &e))?;
+        let stream = Budgeted::new(stream);
         let connection = match url.scheme {
             Scheme::Http => Connection::Plain(stream),
             Scheme::Https => {
@@ -326,9 +340,10 @@ impl Http {
     }
 
     fn advance(&mut self, registry: &Registry, token: Token) -> Outcome {
+        self.connection.budgeted().begin();
         match self.write() {
             Ok(true) => {}
-            Ok(false) => return Outcome::Pending,
+            Ok(false) => return self.connection.pending(),
             Err(_) if self.connection.is_answered_in_http() => return Outcome::NotTls(self.failure(NOT_TLS)),
             Err(e) => return Outcome::Failed(self.write_failure(&e)),
         }
@@ -337,7 +352,7 @@ impl Http {
             let complete = match self.connection.read(&mut buffer) {
                 Ok(0) => self.reader.end().map(Some),
                 Ok(n) => self.reader.feed(&buffer[..n]),
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Outcome::Pending,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return self.connection.pending(),
                 Err(e) if e.kind() == ErrorKind::Interrupted => continue,
                 Err(_) if self.connection.is_answered_in_http() => return Outcome::NotTls(self.failure(NOT_TLS)),
                 Err(e) => return Outcome::Failed(self.failure(&format!("read: {}", words(&e)))),
@@ -369,7 +384,7 @@ impl Http {
         match Http::start(url, address, self.user_agent, headers, redirects, registry, token) {
             Ok(next) => {
                 *self = next;
-                Outcome::Pending
+                Outcome::Pending { again: false }
             }
             Err(why) => Outcome::Failed(why),
         }

@@ -1,7 +1,7 @@
 //! The health check of a gRPC server. The texts are those of a kubelet.
 
 use super::exchange::{Outcome, words};
-use crate::net::grpc::once::{Failure, Once};
+use crate::net::grpc::once::{Failure, Once, Progress};
 use crate::net::grpc::{Call, CallError, health};
 use bytes::Bytes;
 use mio::net::TcpStream;
@@ -13,6 +13,8 @@ use std::time::Duration;
 /// gRPC's status codes.
 const DEADLINE_EXCEEDED: u32 = 4;
 const UNIMPLEMENTED: u32 = 12;
+/// The maximum size of an answer, in bytes. It has one field.
+const MAX_ANSWER: usize = 16 << 10;
 
 pub(super) struct HealthCheck {
     address: SocketAddr,
@@ -33,20 +35,20 @@ impl HealthCheck {
     ) -> Result<HealthCheck, String> {
         let body = health::request(service).map_err(|e| format!("error: health rpc probe failed: {e}"))?;
         let header = Some(("user-agent", user_agent));
-        let call = Call { path: health::CHECK, body, deadline: None, server_stream: false, header };
+        let call = Call { path: health::CHECK, body, deadline: None, server_stream: false, header, most: MAX_ANSWER };
         let stream = connect(address, registry, token).map_err(|e| not_connected(address, &words(&e)))?;
         Ok(HealthCheck { address, once: Once::new(stream, call) })
     }
 
     pub(super) fn advance(&mut self, registry: &Registry, token: Token) -> Outcome {
         match self.once.advance(registry, token) {
-            None => Outcome::Pending,
-            Some(Ok(answer)) => judge(&answer),
-            Some(Err(Failure::Connect(e))) => Outcome::Failed(not_connected(
+            Progress::Pending { again } => Outcome::Pending { again },
+            Progress::Done(Ok(answer)) => judge(&answer),
+            Progress::Done(Err(Failure::Connect(e))) => Outcome::Failed(not_connected(
                 self.address,
                 &format!("dial tcp {}: connect: {}", self.address, words(&e)),
             )),
-            Some(Err(Failure::Call(e))) => Outcome::Failed(failed(&e)),
+            Progress::Done(Err(Failure::Call(e))) => Outcome::Failed(failed(&e)),
         }
     }
 

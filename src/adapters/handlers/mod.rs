@@ -124,13 +124,13 @@ impl Handlers {
         self.tokens.contains_key(&token)
     }
 
-    /// The poll reported a socket.
-    pub fn ready(&mut self, token: Token, registry: &Registry) {
-        let Some(op) = self.tokens.get(&token).copied() else { return };
-        let Some(flight) = self.flights.get_mut(&op) else { return };
+    /// The poll reported a socket. Returns true if the budget of the turn was used up: call it again without waiting.
+    pub fn ready(&mut self, token: Token, registry: &Registry) -> bool {
+        let Some(op) = self.tokens.get(&token).copied() else { return false };
+        let Some(flight) = self.flights.get_mut(&op) else { return false };
         let result = match &mut flight.work {
             Work::Probe { exchange, .. } => match exchange.advance(registry, token) {
-                Outcome::Pending => return,
+                Outcome::Pending { again } => return again,
                 outcome => Ok(Answer::Probe(probe_result(outcome))),
             },
             Work::Hook { exchange, fallback, .. } => {
@@ -143,21 +143,27 @@ impl Handlers {
                     (Outcome::NotTls(why), None) => match exchange.again_without_tls(registry, token) {
                         Ok(server) => {
                             *fallback = Some(Fallback { server, why });
-                            return;
+                            return false;
                         }
                         Err(_) => Err(failed(why)),
                     },
                     (Outcome::Failed(why), None) => Err(failed(why)),
                     (Outcome::Failed(_) | Outcome::NotTls(_), Some(first)) => Err(failed(first.why)),
-                    (Outcome::Pending | Outcome::Connected | Outcome::Response(_), first) => {
+                    (Outcome::Pending { again }, first) => {
                         *fallback = first;
-                        return;
+                        return again;
+                    }
+                    // These are answers, which were handled above.
+                    (Outcome::Connected | Outcome::Response(_), first) => {
+                        *fallback = first;
+                        return false;
                     }
                 }
             }
-            Work::Sleep | Work::SleepTooLong => return,
+            Work::Sleep | Work::SleepTooLong => return false,
         };
         self.end(op, result);
+        false
     }
 
     /// The deadline for the next call of `expire`.
@@ -228,6 +234,6 @@ fn probe_result(outcome: Outcome) -> ProbeResult {
             }
         }
         Outcome::Failed(why) | Outcome::NotTls(why) => ProbeResult::Failed(why),
-        Outcome::Pending => ProbeResult::Failed("no result".to_owned()),
+        Outcome::Pending { .. } => ProbeResult::Failed("no result".to_owned()),
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::api::document::{self, Context};
 use crate::api::pod::Pod;
-use crate::engine::effect::{HookCall, HookKind, Kind, ProbeCall};
+use crate::engine::effect::{HookCall, HookKind, Kind, PodAddress, ProbeCall};
 use mio::{Events, Poll};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -17,6 +17,8 @@ struct Lab {
     poll: Poll,
     begun: Instant,
     last: u64,
+    /// How often a handler stopped at its budget.
+    stopped: usize,
     /// The address of every name.
     found: Result<IpAddr, String>,
 }
@@ -24,7 +26,14 @@ struct Lab {
 impl Lab {
     fn new() -> Lab {
         let found = Ok(IpAddr::from([127, 0, 0, 1]));
-        Lab { handlers: Handlers::default(), poll: Poll::new().unwrap(), begun: Instant::now(), last: 0, found }
+        Lab {
+            handlers: Handlers::default(),
+            poll: Poll::new().unwrap(),
+            begun: Instant::now(),
+            last: 0,
+            stopped: 0,
+            found,
+        }
     }
 
     fn now(&self) -> Boot {
@@ -39,7 +48,7 @@ impl Lab {
             pod: pod(handler),
             container: "main".into(),
             id: "c".into(),
-            ips: vec!["127.0.0.1".into()],
+            address: PodAddress::Own("127.0.0.1".into()),
         };
         let now = self.now();
         let mut target = call.target();
@@ -62,7 +71,7 @@ impl Lab {
             container: "main".into(),
             id: "c".into(),
             handler,
-            ips: vec!["127.0.0.1".into()],
+            address: PodAddress::Own("127.0.0.1".into()),
         };
         let now = self.now();
         self.handlers.hook(op, call.target(), timeout, now, self.poll.registry(), token);
@@ -73,11 +82,16 @@ impl Lab {
     fn wait(&mut self, count: usize) -> Vec<Done> {
         let mut done = self.handlers.take_done();
         let mut events = Events::with_capacity(64);
+        let mut again: Vec<Token> = Vec::new();
         while done.len() < count {
             let left = self.handlers.next_deadline().map(|at| at.since(self.now()));
+            let left = if again.is_empty() { left } else { Some(Duration::ZERO) };
             self.poll.poll(&mut events, left).unwrap();
-            for event in &events {
-                self.handlers.ready(event.token(), self.poll.registry());
+            for token in std::mem::take(&mut again).into_iter().chain(events.iter().map(|event| event.token())) {
+                if self.handlers.ready(token, self.poll.registry()) {
+                    again.push(token);
+                    self.stopped += 1;
+                }
             }
             let now = self.now();
             self.handlers.expire(now);
@@ -335,4 +349,53 @@ fn a_cancelled_handler_ends_once_and_a_thousand_leave_no_descriptor() {
     }
     // Other tests of this process open descriptors too.
     assert!(open() < before + 500);
+}
+
+#[test]
+fn a_probe_of_a_server_with_informational_responses_without_end_fails() {
+    let mut lab = Lab::new();
+    let informational = |count| "HTTP/1.1 100 Continue\r\n\r\n".repeat(count);
+    let (address, _requests) = server(vec![informational(5) + &ok(""), informational(100_000)]);
+    assert_eq!(lab.probe(&http(address, "/")), ProbeResult::Passed);
+    let ProbeResult::Failed(why) = lab.probe(&http(address, "/")) else { panic!("a failure") };
+    assert!(why.ends_with("more than 5 informational responses (1xx)"), "{why}");
+}
+
+#[test]
+fn a_long_response_is_read_in_several_turns() {
+    let mut lab = Lab::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let op = lab.start(&http(listener.local_addr().unwrap(), "/"), 10 * SECOND);
+    let (mut stream, _) = listener.accept().unwrap();
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: 8000\r\nX: {}\r\n\r\n", "x".repeat(63_000));
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(&[b'y'; 8000]).unwrap();
+    assert_eq!(lab.wait(1), [(op, Ok(Answer::Probe(ProbeResult::Passed)))]);
+    // (If the last bytes arrive late, the socket was empty for a moment.)
+    assert_eq!(lab.stopped, 1);
+}
+
+#[test]
+fn a_grpc_server_that_floods_is_read_within_a_budget_and_given_up() {
+    let mut lab = Lab::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let flood = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut answers = stream.try_clone().unwrap();
+        let reader = std::thread::spawn(move || std::io::copy(&mut answers, &mut std::io::sink()));
+        let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+        let pings = [&[0, 0, 8, 6, 0, 0, 0, 0, 0][..], &[0; 8]].concat().repeat(1000);
+        let mut sent = stream.write_all(&settings);
+        while sent.is_ok() {
+            sent = stream.write_all(&pings);
+        }
+        let _ = reader.join().unwrap();
+    });
+    let ProbeResult::Failed(why) = lab.probe(&format!("grpc: {{port: {}}}", address.port())) else {
+        panic!("a failure")
+    };
+    assert!(why.ends_with("the server sent 1 MiB without a complete answer"), "{why}");
+    assert!(lab.stopped >= 8, "{}", lab.stopped);
+    flood.join().unwrap();
 }

@@ -12,9 +12,21 @@ const MAX_RESOLV_CONF: u64 = 64 << 10;
 /// # Errors
 /// /proc/meminfo cannot be read or has no valid line MemTotal.
 pub fn memory_capacity() -> Result<u64, String> {
+    meminfo("MemTotal:")
+}
+
+/// The machine's swap in bytes.
+///
+/// # Errors
+/// /proc/meminfo cannot be read or has no valid line SwapTotal.
+pub fn swap_capacity() -> Result<u64, String> {
+    meminfo("SwapTotal:")
+}
+
+fn meminfo(name: &str) -> Result<u64, String> {
     let path = "/proc/meminfo";
     let text = fs::read_to_string(path).map_err(|e| format!("read {path}: {e}"))?;
-    meminfo_bytes(&text, "MemTotal:").ok_or_else(|| format!("parse {path}: no line MemTotal"))
+    meminfo_bytes(&text, name).ok_or_else(|| format!("parse {path}: no line {}", name.trim_end_matches(':')))
 }
 
 /// The value of a line of /proc/meminfo, in bytes.
@@ -47,6 +59,20 @@ pub fn huge_page_sizes() -> Vec<u64> {
     sizes
 }
 
+/// The directories with the counts of throttling of each processor, in order. They show what other programs of the machine do.
+pub fn throttle_paths() -> Vec<String> {
+    throttle_paths_in(Path::new("/sys/devices/system/cpu"))
+}
+
+fn throttle_paths_in(directory: &Path) -> Vec<String> {
+    let names = fs::read_dir(directory).into_iter().flatten().flatten();
+    let number = |entry: fs::DirEntry| entry.file_name().to_str()?.strip_prefix("cpu")?.parse::<u32>().ok();
+    let mut numbers: Vec<u32> = names.filter_map(number).collect();
+    numbers.sort_unstable();
+    let paths = numbers.into_iter().map(|n| directory.join(format!("cpu{n}/thermal_throttle")));
+    paths.filter(|path| path.exists()).map(|path| path.to_string_lossy().into_owned()).collect()
+}
+
 /// True if SELinux is on, also if it is permissive.
 pub fn has_selinux() -> bool {
     Path::new("/sys/fs/selinux/enforce").exists()
@@ -70,6 +96,17 @@ pub fn resolv_conf(path: &Path) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_processor_with_counts_of_throttling_has_a_path() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["cpu10/thermal_throttle", "cpu2/thermal_throttle", "cpu3/cache", "cpufreq/thermal_throttle"] {
+            fs::create_dir_all(dir.path().join(name)).unwrap();
+        }
+        let path = |n: u32| format!("{}/cpu{n}/thermal_throttle", dir.path().display());
+        assert_eq!(throttle_paths_in(dir.path()), [path(2), path(10)]);
+        assert_eq!(throttle_paths_in(&dir.path().join("none")), [""; 0]);
+    }
 
     #[test]
     fn facts_are_read_in_bytes() {

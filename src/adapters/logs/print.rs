@@ -75,7 +75,7 @@ impl Joiner {
             None => {
                 let wanted = printer.wants(time);
                 if wanted && printer.timestamps {
-                    open.text.extend_from_slice(time);
+                    log_line::push_time(time, &mut open.text);
                     open.text.push(b' ');
                 }
                 wanted
@@ -142,6 +142,14 @@ not in the format
     }
 
     #[test]
+    fn l5_the_time_of_a_line_has_nine_digits() {
+        let mut out = Vec::new();
+        let mut printer = Printer { out: &mut out, since: None, timestamps: true, left: None };
+        Joiner::default().line(b"2026-11-20T14:46:39.12Z stdout F one", &mut printer).unwrap();
+        assert_eq!(out, b"2026-11-20T14:46:39.120000000Z one\n");
+    }
+
+    #[test]
     fn a_joined_line_has_the_time_of_its_begin() {
         let (text, _) = print(None, true, None);
         assert!(text.contains("2026-11-20T14:46:40.000000001Z two\n2026-11-20T14:46:40.000000001Z error\n"), "{text}");
@@ -168,6 +176,6 @@ not in the format
             assert!(joiner.open[0].text.len() <= MAX_JOINED + 17_000);
         }
         joiner.flush(&mut printer).unwrap();
-        assert_eq!(out.len(), 200 * 16_000 + "2026-11-20T14:46:39Z ".len() + 1, "the time is printed once");
+        assert_eq!(out.len(), 200 * 16_000 + "2026-11-20T14:46:39.000000000Z ".len() + 1, "the time is printed once");
     }
 }

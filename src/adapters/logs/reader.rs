@@ -238,7 +238,7 @@ impl Reader {
     /// The file after the current one, and its instance; None until the runtime writes to it.
     fn successor(&self) -> Option<(PathBuf, u32)> {
         let mine = self.parts.front().map(|p| p.identity);
-        let known = |path: &Path| std::fs::metadata(path).ok().map(|m| (Identity::of(&m), m.len()));
+        let known = |path: &Path| std::fs::symlink_metadata(path).ok().map(|m| (Identity::of(&m), m.len()));
         let files = files::of_instance(&self.directory, self.instance);
         let at = files.iter().position(|path| known(path).map(|(id, _)| id) == mine);
         // If the current file is missing, it was compressed or removed. Files that are not compressed are newer.
@@ -260,8 +260,9 @@ impl Reader {
 impl Part {
     /// Opens a log file. Also returns the time of its last change.
     fn open(path: &Path) -> io::Result<(Part, Timestamp)> {
-        // A runtime's log is a regular file. A FIFO in its place would block the command.
-        let file = foreign::open(path, Links::Follow).map_err(|e| match e {
+        // L6: a runtime's log is a regular file. A FIFO in its place would block the reader, and a link could show any file of the host
+        // to a user who may read logs.
+        let file = foreign::open(path, Links::Refuse).map_err(|e| match e {
             Refused::Failed(e) => e,
             refused => io::Error::other(refused.to_string()),
         })?;
@@ -526,5 +527,32 @@ mod tests {
         let mut printer = Printer { out: &mut out, since: None, timestamps: false, left: None };
         following.reader.finish(&mut printer).unwrap();
         assert_eq!(numbers(&out), [9]);
+    }
+
+    #[test]
+    fn l6_a_log_that_is_replaced_by_something_else_is_not_read() {
+        let make: [fn(&Path); 3] = [
+            |path| std::os::unix::fs::symlink("/etc/hostname", path).unwrap(),
+            |path| rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap(),
+            |path| std::fs::create_dir(path).unwrap(),
+        ];
+        for make in make {
+            let log = Log::new();
+            make(&log.path("0.log"));
+            let Err(why) = Reader::open(log.dir.path(), 0, None, None) else { panic!("it is opened") };
+            assert!(why.contains("0.log: ") && why.ends_with(", not a regular file"), "{why}");
+            // While it is followed.
+            let log = Log::new();
+            log.append("0.log", &lines(0, 1));
+            let mut reader = Reader::open(log.dir.path(), 0, None, None).unwrap();
+            let mut out = Vec::new();
+            let mut printer = Printer { out: &mut out, since: None, timestamps: false, left: None };
+            assert_eq!(reader.follow(&mut printer).unwrap(), Progress::End);
+            std::fs::remove_file(log.path("0.log")).unwrap();
+            make(&log.path("0.log"));
+            make(&log.path("1.log"));
+            assert_eq!(reader.follow(&mut printer).unwrap(), Progress::End);
+            assert_eq!(String::from_utf8(out).unwrap(), "line 0\n");
+        }
     }
 }

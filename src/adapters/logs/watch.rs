@@ -1,29 +1,54 @@
-//! Waits for a change in log directories, or for an event of another descriptor, without periodic checks.
+//! Waits for a change in log directories, or for an event of another descriptor, without periodic checks. If the kernel has no
+//! inotify instance or watch left, a timer takes its place (L6).
 
 use inotify::{EventMask, Inotify, WatchMask};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
 use std::io::{self, ErrorKind};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
+/// The period of the timer.
+const PERIOD: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
 pub struct Watch {
-    inotify: Inotify,
+    source: Source,
+}
+
+enum Source {
+    Inotify(Inotify),
+    /// Fires in each period.
+    Timer {
+        timer: OwnedFd,
+        why: String,
+    },
 }
 
 impl Watch {
     /// # Errors
-    /// The limit of inotify instances is reached (128 for each user by default).
+    /// There is neither an inotify instance (128 for each user by default) nor a timer.
     pub fn new() -> io::Result<Watch> {
-        Ok(Watch { inotify: Inotify::init()? })
+        Watch::or_timer(Inotify::init())
+    }
+
+    fn or_timer(inotify: io::Result<Inotify>) -> io::Result<Watch> {
+        let source = match inotify {
+            Ok(inotify) => Source::Inotify(inotify),
+            Err(e) => timer(&e)?,
+        };
+        Ok(Watch { source })
     }
 
     /// Watches a directory.
     ///
     /// # Errors
-    /// The directory does not exist, or the limit of inotify watches is reached.
-    pub fn add(&self, directory: &Path) -> io::Result<()> {
+    /// The directory does not exist.
+    pub fn add(&mut self, directory: &Path) -> io::Result<()> {
+        let Source::Inotify(inotify) = &self.source else { return directory.metadata().map(drop) };
         let mask = WatchMask::CREATE
             | WatchMask::MODIFY
             | WatchMask::MOVE
@@ -31,17 +56,32 @@ impl Watch {
             | WatchMask::DELETE_SELF
             | WatchMask::MOVE_SELF
             | WatchMask::ONLYDIR;
-        self.inotify.watches().add(directory, mask).map(drop)
+        match inotify.watches().add(directory, mask) {
+            Ok(_) => Ok(()),
+            Err(e) if e.raw_os_error() == Some(Errno::NOSPC.raw_os_error()) => {
+                self.source = timer(&e)?;
+                Ok(())
+            }
+            Err(e) => Err(e),
+        }
     }
 
-    /// Waits until a watched directory changes, one of `others` is readable, or the reader of `out` is gone. Returns true if
-    /// the reader is gone.
+    /// Why a timer takes the place of inotify, with the remedy; None if it does not.
+    pub fn without_inotify(&self) -> Option<&str> {
+        match &self.source {
+            Source::Inotify(_) => None,
+            Source::Timer { why, .. } => Some(why),
+        }
+    }
+
+    /// Waits until a watched directory may have changed, one of `others` is readable, or the reader of `out` is gone. Returns true
+    /// if the reader is gone.
     ///
     /// # Errors
     /// poll(2) or the read of the inotify events failed.
     pub fn wait(&mut self, others: &[BorrowedFd<'_>], out: BorrowedFd<'_>) -> io::Result<bool> {
         let mut fds = vec![
-            PollFd::from_borrowed_fd(self.inotify.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(out, PollFlags::empty()),
         ];
         fds.extend(others.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
@@ -61,11 +101,20 @@ impl Watch {
     /// Discards the events. The caller checks all directories after each change.
     ///
     /// # Errors
-    /// The read of the inotify events failed.
+    /// The read of the events failed.
     pub fn drain(&mut self) -> io::Result<()> {
         let mut buffer = [0; 4096];
+        let inotify = match &mut self.source {
+            Source::Inotify(inotify) => inotify,
+            Source::Timer { timer, .. } => {
+                return match rustix::io::read(timer, &mut buffer[..8]) {
+                    Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(()),
+                    Err(e) => Err(e.into()),
+                };
+            }
+        };
         loop {
-            match self.inotify.read_events(&mut buffer) {
+            match inotify.read_events(&mut buffer) {
                 Ok(events) => {
                     if events.into_iter().any(|e| e.mask.contains(EventMask::Q_OVERFLOW)) {
                         continue;
@@ -79,9 +128,23 @@ impl Watch {
     }
 }
 
+/// A timer in place of inotify, which failed for this reason.
+fn timer(reason: &io::Error) -> io::Result<Source> {
+    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+    let times = Itimerspec { it_interval: PERIOD, it_value: PERIOD };
+    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &times)?;
+    let why = format!(
+        "no inotify ({reason}), so the log is read again each second; raise fs.inotify.max_user_instances or max_user_watches"
+    );
+    Ok(Source::Timer { timer, why })
+}
+
 impl AsFd for Watch {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.inotify.as_fd()
+        match &self.source {
+            Source::Inotify(inotify) => inotify.as_fd(),
+            Source::Timer { timer, .. } => timer.as_fd(),
+        }
     }
 }
 
@@ -108,5 +171,24 @@ mod tests {
         drop(reader);
         assert!(watch.wait(&[], out.as_fd()).unwrap());
         assert!(watch.add(Path::new("/nowhere")).is_err());
+    }
+
+    #[test]
+    fn l6_without_inotify_a_timer_ends_the_wait() {
+        let dir = tempfile::tempdir().unwrap();
+        let (out, reader) = UnixStream::pair().unwrap();
+        let full = || Err(io::Error::from_raw_os_error(Errno::MFILE.raw_os_error()));
+        let mut watch = Watch::or_timer(full()).unwrap();
+        watch.add(dir.path()).unwrap();
+        assert!(watch.add(Path::new("/nowhere")).is_err());
+        let why = watch.without_inotify().unwrap();
+        assert!(why.contains("(Too many open files") && why.contains("fs.inotify.max_user_instances"), "{why}");
+        // Nothing changes, and each wait ends.
+        for _ in 0..2 {
+            assert!(!watch.wait(&[], out.as_fd()).unwrap());
+        }
+        drop(reader);
+        assert!(watch.wait(&[], out.as_fd()).unwrap());
+        assert!(Watch::new().unwrap().without_inotify().is_none());
     }
 }

@@ -1,13 +1,12 @@
 //! Reads manifests for `wherry check`, without helper threads.
 
 use super::inspection;
-use crate::api::document::{self, Context, Object};
-use crate::api::problem::Problem;
+use crate::api::document::{self, Checked, Context};
 use std::path::{Path, PathBuf};
 
-/// Returns all valid objects in the text of a file, as a node of this name reads it, and the problems of all other
-/// documents, and invalid names of images. Used by `wherry check FILE`.
-pub fn check_text(path: &str, text: &[u8], node_name: &str) -> (Vec<Object>, Vec<Problem>) {
+/// Returns all valid objects in the text of a file, as a node of this name reads it, the problems of all other documents, invalid names
+/// of images, and warnings. Used by `wherry check FILE`.
+pub fn check_text(path: &str, text: &[u8], node_name: &str) -> Checked {
     document::check_objects(text, path, Context::new(node_name, ""))
 }
 

@@ -10,6 +10,7 @@
 //! thread may continue much later. Each batch of changes therefore has a number and temporary files of its own, and has no
 //! effect once a later batch has started. `Root` is the root directory with its lock and its id.
 
+pub mod queue;
 mod root;
 pub mod seal;
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 use super::{failed, make_directory, sync_directory};
 use crate::adapters::durable;
+use crate::api::time::Wall;
 use crate::api::uid;
 use rustix::fs::FlockOperation;
 use std::fs::{self, File, OpenOptions};
@@ -10,14 +11,19 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::time::{Duration, UNIX_EPOCH};
 
 const ID_BYTES: usize = 16;
+/// An earlier time (September 2020) shows that the clock was not set.
+const CLOCK_IS_SET: Duration = Duration::from_secs(1_600_000_000);
 
 /// A root directory, locked until the value is dropped. The kernel releases the lock when the process ends.
 #[derive(Debug)]
 pub struct Root {
     /// The id of the directory: 32 hexadecimal digits.
     pub id: String,
+    /// When the id was created; None if the clock was not set then.
+    pub created: Option<Wall>,
     lock: File,
 }
 
@@ -34,8 +40,9 @@ impl Root {
     pub fn open(path: &Path) -> Result<Root, String> {
         make_directory(path)?;
         let lock = lock(&path.join("lock"))?;
-        let id = id(&path.join("id"))?;
-        Ok(Root { id, lock })
+        let id_path = path.join("id");
+        let id = id(&id_path)?;
+        Ok(Root { id, created: created(&id_path), lock })
     }
 }
 
@@ -49,6 +56,13 @@ pub fn existing_id(root: &Path) -> Result<Option<String>, String> {
         return Ok(None);
     }
     id(&path).map(Some)
+}
+
+/// The time of the file. A board without a clock of its own begins each boot at a time long ago.
+fn created(id: &Path) -> Option<Wall> {
+    let since_epoch = fs::metadata(id).ok()?.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+    let at = Wall(i64::try_from(since_epoch.as_nanos()).ok()?);
+    (since_epoch > CLOCK_IS_SET).then_some(at)
 }
 
 fn lock(path: &Path) -> Result<File, String> {

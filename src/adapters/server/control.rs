@@ -2,13 +2,14 @@
 
 use super::http::{Body, JSON, Request, Response, Route};
 use crate::api::control::{
-    DrainRequest, EphemeralNames, EphemeralRequest, ExecHead, ExecRequest, StreamChannels, StreamKind, StreamRequest,
-    StreamUrl,
+    DrainRequest, EphemeralNames, EphemeralRequest, ExecHead, ExecRequest, OutputEnd, StreamChannels, StreamKind,
+    StreamRequest, StreamUrl,
 };
 use crate::api::ephemeral::Wanted;
 use crate::api::facts::ExecOutput;
 use crate::api::names::Uid;
 use crate::engine::event::control::ephemeral::Origin;
+use crate::engine::event::control::stream::Terminal;
 use crate::engine::event::control::{self, Command, Reply, RequestError};
 use bytes::Bytes;
 use std::time::Duration;
@@ -84,7 +85,8 @@ fn stream(body: &[u8]) -> Result<control::StreamRequest, RequestError> {
             control::StreamKind::Exec { container, command: Command(command), stdin, stdout, stderr, tty }
         }
         StreamKind::Attach { container, channels: StreamChannels { stdin, stdout, stderr, tty } } => {
-            control::StreamKind::Attach { container, stdin, stdout, stderr, tty }
+            let terminal = Terminal::AsRequested;
+            control::StreamKind::Attach { container, stdin, stdout, stderr, tty, terminal }
         }
         StreamKind::PortForward { ports } => control::StreamKind::PortForward { ports },
     };
@@ -102,7 +104,7 @@ pub fn response(answer: Result<Reply, RequestError>) -> Response {
         Ok(Reply::Ephemeral(names)) => {
             Response::json(serde_json::to_vec(&EphemeralNames { names }).unwrap_or_default())
         }
-        Ok(Reply::Executed(output)) => executed(output),
+        Ok(Reply::Executed(output, end)) => executed(output, end),
         Ok(Reply::StreamUrl(url)) => Response::json(serde_json::to_vec(&StreamUrl { url }).unwrap_or_default()),
         Ok(Reply::Usage(usage)) => Response::json(serde_json::to_vec(&usage).unwrap_or_default()),
         Ok(Reply::Images(images)) => Response::json(serde_json::to_vec(&images).unwrap_or_default()),
@@ -111,9 +113,9 @@ pub fn response(answer: Result<Reply, RequestError>) -> Response {
 }
 
 /// The body of the answer: a line of JSON, the command's stdout, and then its stderr.
-fn executed(output: ExecOutput) -> Response {
+fn executed(output: ExecOutput, output_end: OutputEnd) -> Response {
     let ExecOutput { exit_code, stdout, stderr } = output;
-    let head = ExecHead { exit_code, stdout_bytes: stdout.len() as u64 };
+    let head = ExecHead { exit_code, stdout_bytes: stdout.len() as u64, output_end };
     let mut body = serde_json::to_vec(&head).unwrap_or_default();
     body.push(b'\n');
     body.extend_from_slice(&stdout);
@@ -174,7 +176,8 @@ mod tests {
             r#"{"uid": "u", "exec": {"command": ["ls"], "stdout": true, "stderr": true, "later": 1}, "later": 1}"#;
         assert_eq!(parsed(Route::Stream, body), stream(exec));
         let (container, stderr, tty) = (Some("c".to_owned()), false, true);
-        let attach = control::StreamKind::Attach { container, stdin, stdout, stderr, tty };
+        let terminal = Terminal::AsRequested;
+        let attach = control::StreamKind::Attach { container, stdin, stdout, stderr, tty, terminal };
         let body = r#"{"uid": "u", "attach": {"container": "c", "stdout": true, "tty": true}}"#;
         assert_eq!(parsed(Route::Stream, body), stream(attach));
         let forward = control::StreamKind::PortForward { ports: vec![80] };
@@ -215,7 +218,11 @@ mod tests {
     #[test]
     fn the_length_of_stdout_separates_it_from_stderr() {
         let output = ExecOutput { exit_code: 3, stdout: b"out\n".to_vec(), stderr: b"err".to_vec() };
-        let Body::Full(body) = response(Ok(Reply::Executed(output))).body else { panic!() };
-        assert_eq!(&body[..], b"{\"exitCode\":3,\"stdoutBytes\":4}\nout\nerr");
+        let body = |end| match response(Ok(Reply::Executed(output.clone(), end))).body {
+            Body::Full(body) => String::from_utf8(body.to_vec()).unwrap(),
+            _ => panic!(),
+        };
+        assert_eq!(body(OutputEnd::Complete), "{\"exitCode\":3,\"stdoutBytes\":4}\nout\nerr");
+        assert_eq!(body(OutputEnd::Cut), "{\"exitCode\":3,\"stdoutBytes\":4,\"outputEnd\":\"cut\"}\nout\nerr");
     }
 }

@@ -166,6 +166,28 @@ impl Server {
         self.listeners.push(Endpoint::new(listener_kind, Place::Tcp(address)));
     }
 
+    /// Moves a listener on a TCP port to another address, or closes it. Its connections continue. Call `drive` afterwards.
+    ///
+    /// # Errors
+    /// The new address cannot be opened. The listener keeps the old one.
+    pub fn relocate(
+        &mut self,
+        listener_kind: ListenerKind,
+        address: Option<SocketAddr>,
+        registry: &Registry,
+    ) -> std::io::Result<()> {
+        self.work = true;
+        let token = Token(self.first + listener_kind.index());
+        let at = self.listeners.iter().position(|endpoint| endpoint.listener_kind == listener_kind);
+        match (at, address) {
+            (Some(at), Some(address)) => self.listeners[at].listener.move_to(address, registry, token)?,
+            (Some(at), None) => self.listeners.remove(at).listener.close(Some(registry)),
+            (None, Some(address)) => self.listen(listener_kind, address),
+            (None, None) => {}
+        }
+        Ok(())
+    }
+
     pub fn owns(&self, token: Token) -> bool {
         (self.first..self.first + Server::TOKENS).contains(&token.0)
     }

@@ -12,6 +12,11 @@ pub struct NodeStatus {
     /// The version of wherry.
     pub version: String,
     pub node_name: String,
+    /// The directory with the state, and the CA of the API for kubectl. Empty: the agent is too old to report it.
+    pub root_directory: String,
+    /// The address of the API for kubectl. None: it is off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubectl: Option<String>,
     pub uptime_seconds: u64,
     /// The condition `Ready` of a Kubernetes node.
     pub ready: bool,

@@ -1,4 +1,4 @@
-//! Container logs for kubectl and for the node's server: read from the runtime's files in pieces, and followed with inotify.
+//! Container logs for kubectl and for the node's server: read from the runtime's files in pieces, and followed with inotify (L6).
 
 use super::body::now;
 use crate::adapters::logs::print::{Printer, Stop};
@@ -45,12 +45,18 @@ pub(in crate::agent) struct Opened {
 /// There is no such log, or it cannot be read.
 pub(super) fn open(request: LogRequest) -> Result<Opened, String> {
     // The watch begins before the log is read, so that it misses nothing.
-    let watch = match request.follow {
+    let mut watch = match request.follow {
         true => Some(Watch::new().map_err(|e| format!("failed to watch the log: {e}"))?),
         false => None,
     };
-    if let Some(watch) = &watch {
+    if let Some(watch) = &mut watch {
         watch.add(&request.directory).map_err(|e| format!("failed to watch {}: {e}", request.directory.display()))?;
+        if let Some(why) = watch.without_inotify() {
+            log::warn!(
+                "follows the log of a container without inotify directory={} error={why:?}",
+                request.directory.display()
+            );
+        }
     }
     let mut reader = Reader::open(&request.directory, request.instance, request.tail, request.since)?;
     reader.limit(PIECE);

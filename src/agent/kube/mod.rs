@@ -40,9 +40,11 @@ use crate::adapters::pki::Names;
 use crate::adapters::server::api::Client;
 use crate::adapters::server::http::{ListenerKind, Response, Ticket};
 use crate::api::kube::status::Failure;
+use crate::api::reason::Reason;
 use crate::api::time::{Boot, Now};
 use crate::config::Config;
 use crate::engine::control::{Request, RequestId};
+use crate::engine::effect::Severity;
 use crate::engine::event::Event;
 use crate::event_loop::Class;
 use crate::net::addresses::addresses;
@@ -256,6 +258,35 @@ impl Agent {
             }
         };
         log::error!("{doing}; trying again error={why:?} retry={RETRY:?}");
+    }
+
+    /// A reload has perhaps changed the address of the API. If the new one cannot be opened, the old one stays.
+    pub(super) fn kubectl_configured(&mut self, address: IpAddr, port: u16, now: Now) {
+        if (address, port) == (self.config.kubectl_address, self.config.kubectl_port) {
+            return;
+        }
+        let new = self.config.kubectl();
+        if let KubeState::On(kube) = &mut self.kube {
+            let registry = self.event_loop.registry();
+            if let Err(e) = self.server.relocate(ListenerKind::Kubectl, new, registry) {
+                let wanted = new.map(|a| a.to_string()).unwrap_or_default();
+                (self.config.kubectl_address, self.config.kubectl_port) = (address, port);
+                let why = format!(
+                    "kubectlPort: cannot listen on {wanted}: {e}; the API for kubectl stays at {address}, port {port}; choose \
+                     another port, or end the process that uses it, and reload again"
+                );
+                log::error!("reload: {why}");
+                self.keep_node_event(Severity::Warning, Reason::FailedListen, &why, now);
+                self.service.reload_error.get_or_insert(why);
+            } else if address != self.config.kubectl_address {
+                // The certificate has the addresses of the server.
+                kube.names = names(&self.config.node_name, self.config.kubectl_address, &addresses());
+                kube.access.not_renewed(now.boot);
+            }
+        } else {
+            self.kube = KubeState::new(&self.config);
+        }
+        self.event_loop.again(mio::Token(super::SERVER));
     }
 
     /// Opens a log on a helper: it may count the lines of compressed files.

@@ -111,7 +111,8 @@ pub(super) fn pod_object(view: &PodView<'_>) -> Value {
         metadata["generation"] = 1.into();
     }
     // An API server sets these also without a class.
-    for (field, default) in [("priority", json!(0)), ("preemptionPolicy", json!(priority::PREEMPT))] {
+    let defaults = [("priority", json!(0)), ("preemptionPolicy", json!(priority::PREEMPT))];
+    for (field, default) in defaults {
         if object["spec"].get(field).is_none_or(Value::is_null) {
             object["spec"][field] = default;
         }

@@ -6,20 +6,27 @@ use crate::api::kube::kubelet_request::SessionKind;
 use crate::api::kube::query::Query;
 use crate::api::kube::status::Failure;
 use crate::engine::control::exec::Command;
-use crate::engine::control::stream::StreamKind;
+use crate::engine::control::stream::{StreamKind, Terminal};
 use crate::net::http1::Head;
 use std::net::SocketAddr;
 
-/// The protocol that a client requests.
+/// The protocol that a client requests. The runtime's streaming server speaks it; only its head is made here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Session {
-    method: &'static str,
-    /// The values of X-Stream-Protocol-Version.
-    versions: Vec<String>,
+pub(super) enum Session {
+    Spdy {
+        method: &'static str,
+        /// The values of X-Stream-Protocol-Version.
+        versions: Vec<String>,
+    },
+    /// The headers of the handshake.
+    WebSocket(Vec<(&'static str, String)>),
 }
 
-/// The longest list of protocol versions that is passed on, in bytes.
-const LONGEST_VERSIONS: usize = 1024;
+/// The longest list of protocol versions, and the longest handshake of a WebSocket, that are passed on, in bytes.
+const LONGEST: usize = 1024;
+
+/// The headers of a WebSocket's handshake that are passed on.
+const HANDSHAKE: [&str; 3] = ["Sec-WebSocket-Key", "Sec-WebSocket-Version", "Sec-WebSocket-Protocol"];
 
 /// # Errors
 /// The request is no upgrade to SPDY/3.1. (kubectl 1.30 and later tries a WebSocket first, and SPDY after this error.)
@@ -33,10 +40,33 @@ pub(super) fn session(head: &Head) -> Result<Session, Failure> {
         return Err(Failure::bad_request(why));
     }
     let versions: Vec<String> = head.values("x-stream-protocol-version").map(str::to_owned).collect();
-    if versions.iter().map(String::len).sum::<usize>() > LONGEST_VERSIONS {
+    if versions.iter().map(String::len).sum::<usize>() > LONGEST {
         return Err(Failure::bad_request("X-Stream-Protocol-Version is too long"));
     }
-    Ok(Session { method: head.method, versions })
+    Ok(Session::Spdy { method: head.method, versions })
+}
+
+/// An API server translates the newest protocol over a WebSocket to SPDY, and passes the older ones on to the node.
+///
+/// # Errors
+/// The request is no upgrade to SPDY/3.1 or to a WebSocket.
+pub(super) fn session_of_kubelet(head: &Head) -> Result<Session, Failure> {
+    if !is_websocket(head) {
+        return session(head);
+    }
+    if head.method != "GET" {
+        return Err(Failure::bad_request("a WebSocket begins with GET"));
+    }
+    let of = |name: &'static str| head.values(name).map(move |value| (name, value.to_owned()));
+    let handshake: Vec<(&str, String)> = HANDSHAKE.into_iter().flat_map(of).collect();
+    if handshake.iter().map(|(_, value)| value.len()).sum::<usize>() > LONGEST {
+        return Err(Failure::bad_request("the headers of the WebSocket are too long"));
+    }
+    Ok(Session::WebSocket(handshake))
+}
+
+fn is_websocket(head: &Head) -> bool {
+    head.values("upgrade").any(|value| value.eq_ignore_ascii_case("websocket"))
 }
 
 /// What a client of the API wants from the pod.
@@ -45,20 +75,48 @@ pub(super) fn kind(subresource: &str, query: &Query) -> StreamKind {
     let [stdin, stdout, stderr, tty] = ["stdin", "stdout", "stderr", "tty"].map(|name| query.flag(name));
     match subresource {
         "exec" => StreamKind::Exec { container, command: command(query), stdin, stdout, stderr, tty },
-        "attach" => StreamKind::Attach { container, stdin, stdout, stderr, tty },
+        "attach" => StreamKind::Attach { container, stdin, stdout, stderr, tty, terminal: Terminal::OfContainer },
         _ => StreamKind::PortForward { ports: Vec::new() },
     }
 }
 
 /// What a client of the node's server wants from the pod. A terminal has one output.
-pub(super) fn kind_of_kubelet(kind: SessionKind, container: Option<String>, query: &Query) -> StreamKind {
+///
+/// # Errors
+/// The ports of a port-forward over a WebSocket are not valid.
+pub(super) fn kind_of_kubelet(
+    kind: SessionKind,
+    container: Option<String>,
+    query: &Query,
+    session: &Session,
+) -> Result<StreamKind, Failure> {
     let [stdin, stdout, stderr, tty] = ["input", "output", "error", "tty"].map(|name| query.flag(name));
     let stderr = stderr && !tty;
-    match kind {
+    Ok(match kind {
         SessionKind::Exec => StreamKind::Exec { container, command: command(query), stdin, stdout, stderr, tty },
-        SessionKind::Attach => StreamKind::Attach { container, stdin, stdout, stderr, tty },
-        SessionKind::PortForward => StreamKind::PortForward { ports: Vec::new() },
+        SessionKind::Attach => {
+            StreamKind::Attach { container, stdin, stdout, stderr, tty, terminal: Terminal::OfContainer }
+        }
+        SessionKind::PortForward => match session {
+            // Each stream names its port.
+            Session::Spdy { .. } => StreamKind::PortForward { ports: Vec::new() },
+            Session::WebSocket(_) => StreamKind::PortForward { ports: ports(query)? },
+        },
+    })
+}
+
+/// The ports of a port-forward over a WebSocket: `port=80&port=443` or `port=80,443`.
+fn ports(query: &Query) -> Result<Vec<u16>, Failure> {
+    let invalid = |text: &str| Failure::bad_request(format!("port: {text:?} is not a number from 1 to 65535"));
+    let ports: Vec<u16> = query
+        .all("port")
+        .flat_map(|list| list.split(','))
+        .map(|text| text.parse().ok().filter(|port| *port > 0).ok_or_else(|| invalid(text)))
+        .collect::<Result<_, _>>()?;
+    if ports.is_empty() {
+        return Err(Failure::bad_request("port is missing; a port-forward over a WebSocket names its ports (port=80)"));
     }
+    Ok(ports)
 }
 
 fn command(query: &Query) -> Command {
@@ -81,13 +139,20 @@ impl Session {
         if path.bytes().any(|b| b.is_ascii_whitespace() || b.is_ascii_control()) {
             return Err(unusable());
         }
-        let mut request = format!(
-            "{} {path} HTTP/1.1\r\nHost: {authority}\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n",
-            self.method
-        );
-        for version in &self.versions {
-            // The parser of the head refuses control characters.
-            request.push_str(&format!("X-Stream-Protocol-Version: {version}\r\n"));
+        let (method, protocol) = match self {
+            Session::Spdy { method, .. } => (*method, "SPDY/3.1"),
+            Session::WebSocket(_) => ("GET", "websocket"),
+        };
+        let mut request =
+            format!("{method} {path} HTTP/1.1\r\nHost: {authority}\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n");
+        // The parser of the head refuses control characters.
+        match self {
+            Session::Spdy { versions, .. } => {
+                versions.iter().for_each(|v| request.push_str(&format!("X-Stream-Protocol-Version: {v}\r\n")));
+            }
+            Session::WebSocket(handshake) => {
+                handshake.iter().for_each(|(name, value)| request.push_str(&format!("{name}: {value}\r\n")));
+            }
         }
         request.push_str("\r\n");
         Ok(Upstream { address, request: request.into_bytes() })
@@ -131,7 +196,9 @@ mod tests {
     #[test]
     fn a_kubelet_has_its_own_names_for_the_streams() {
         let query = Query::parse("command=ls&input=1&output=1&error=1&tty=0");
-        let kind = |text: &str| kind_of_kubelet(SessionKind::Exec, Some("c".to_owned()), &Query::parse(text));
+        let spdy = Session::Spdy { method: "POST", versions: Vec::new() };
+        let kind =
+            |text: &str| kind_of_kubelet(SessionKind::Exec, Some("c".to_owned()), &Query::parse(text), &spdy).unwrap();
         let (stdin, stdout, stderr, tty) = (true, true, true, false);
         let command = command(&query);
         let expected = StreamKind::Exec { container: Some("c".to_owned()), command, stdin, stdout, stderr, tty };
@@ -147,12 +214,42 @@ mod tests {
         assert!(refused("Connection: Upgrade\r\nUpgrade: websocket\r\n").message.contains("SPDY/3.1"));
         let long = format!("Upgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: {}\r\n", "v".repeat(2000));
         assert_eq!(refused(&long).code, 400);
-        let session = Session { method: "POST", versions: Vec::new() };
+        let session = Session::Spdy { method: "POST", versions: Vec::new() };
         for url in
             ["https://127.0.0.1:1/exec/x", "http://host:80/x", "http://127.0.0.1:1", "http://127.0.0.1:1/a b", ""]
         {
             let failure = session.upstream(url).unwrap_err();
             assert!(failure.code == 500 && !failure.message.contains("/exec/"), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_websocket_of_an_api_server_is_passed_on_with_its_handshake() {
+        let upgrade = |method: &str, fields: &str| {
+            let text = format!("{method} /x HTTP/1.1\r\nHost: localhost\r\nUpgrade: WebSocket\r\n{fields}\r\n");
+            match parse(text.as_bytes(), |_| Accepts { methods: &["GET", "POST"], body: 10, fields: true }) {
+                Parsed::Head(head) => session_of_kubelet(&head),
+                other => panic!("{other:?}"),
+            }
+        };
+        let handshake = "Sec-WebSocket-Key: dGhlIHNhbXBsZQ==\r\nSec-WebSocket-Version: 13\r\nOrigin: http://x\r\n\
+                         Sec-WebSocket-Protocol: v4.channel.k8s.io,channel.k8s.io\r\n";
+        let session = upgrade("GET", handshake).unwrap();
+        let sent = String::from_utf8(session.upstream("http://127.0.0.1:1/exec/T").unwrap().request).unwrap();
+        assert_eq!(
+            sent,
+            "GET /exec/T HTTP/1.1\r\nHost: 127.0.0.1:1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Key: dGhlIHNhbXBsZQ==\r\nSec-WebSocket-Version: 13\r\n\
+             Sec-WebSocket-Protocol: v4.channel.k8s.io,channel.k8s.io\r\n\r\n"
+        );
+        let long = format!("Sec-WebSocket-Protocol: {}\r\n", "v".repeat(2000));
+        for (method, fields) in [("GET", long.as_str()), ("POST", handshake)] {
+            assert_eq!(upgrade(method, fields).unwrap_err().code, 400, "{method}");
+        }
+        let ports = |query: &str| kind_of_kubelet(SessionKind::PortForward, None, &Query::parse(query), &session);
+        assert_eq!(ports("port=80&port=443,81").unwrap(), StreamKind::PortForward { ports: vec![80, 443, 81] });
+        for query in ["", "port=", "port=0", "port=80,x", "port=65536"] {
+            assert_eq!(ports(query).unwrap_err().code, 400, "{query}");
         }
     }
 }

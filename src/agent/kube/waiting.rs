@@ -84,7 +84,7 @@ impl WaitingRequests {
             (Waiting::Session(session), Ok(Reply::StreamUrl(url))) => {
                 Some(session.upstream(&url).map(|upstream| Response::new(200, TEXT, Body::Upgrade(upstream))))
             }
-            (Waiting::Run, Ok(Reply::Executed(mut output))) => {
+            (Waiting::Run, Ok(Reply::Executed(mut output, _))) => {
                 output.stdout.append(&mut output.stderr);
                 Some(Ok(Response::new(200, TEXT, Body::Full(Bytes::from(output.stdout)))))
             }

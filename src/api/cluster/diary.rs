@@ -24,6 +24,9 @@ pub struct Entry {
     pub first: i64,
     pub last: i64,
     pub count: u32,
+    /// It stands for similar ones, and has the message of the last one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub combined: bool,
 }
 
 /// The pod that an event is about.
@@ -40,12 +43,13 @@ pub struct Subject {
 impl Entry {
     pub fn new(pod: Option<Subject>, warning: bool, reason: &str, message: &str, now: Wall) -> Entry {
         let (reason, message) = (reason.to_owned(), cut(message, MAX_MESSAGE).to_owned());
-        Entry { pod, warning, reason, message, first: now.0, last: now.0, count: 1 }
+        Entry { pod, warning, reason, message, first: now.0, last: now.0, count: 1, combined: false }
     }
 
     /// The same has occurred again.
     pub fn is_same(&self, other: &Entry) -> bool {
-        self.pod == other.pod && self.reason == other.reason && self.message == other.message
+        let has_message = self.combined && self.warning == other.warning || self.message == other.message;
+        self.pod == other.pod && self.reason == other.reason && self.combined == other.combined && has_message
     }
 
     /// Calls `f` with the event in the form of the API.
@@ -65,6 +69,7 @@ impl Entry {
             first: Wall(self.first),
             last: Wall(self.last),
             count: self.count,
+            combined: self.combined,
         })
     }
 }

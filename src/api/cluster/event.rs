@@ -10,6 +10,9 @@ const MAX_MESSAGE: usize = 1024;
 /// The API's limit for a name, in bytes.
 const MAX_NAME: usize = 253;
 
+/// Before the message of an event that stands for similar ones, as in a Kubernetes client.
+const COMBINED: &str = "(combined from similar events): ";
+
 /// What an event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Involved<'a> {
@@ -35,6 +38,8 @@ pub struct Event<'a> {
     pub first: Wall,
     pub last: Wall,
     pub count: u32,
+    /// It stands for similar ones.
+    pub combined: bool,
 }
 
 #[derive(Serialize)]
@@ -42,6 +47,9 @@ pub struct Event<'a> {
 struct Repeated {
     count: u32,
     last_timestamp: Option<String>,
+    /// Another one each time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
 }
 
 impl<'a> Event<'a> {
@@ -86,13 +94,14 @@ impl<'a> Event<'a> {
                 field_path: None,
             },
         };
+        let message = self.message();
         let object = EventObject {
             api_version: "v1",
             kind: "Event",
             metadata: Metadata { name: self.name(), namespace: self.namespace() },
             involved_object,
             reason: self.reason,
-            message: cut(self.message, MAX_MESSAGE),
+            message: &message,
             source: Source { component: COMPONENT, host: self.node },
             first_timestamp: self.first.whole_seconds(),
             last_timestamp: self.last.whole_seconds(),
@@ -108,9 +117,15 @@ impl<'a> Event<'a> {
         serde_json::to_string(&object).unwrap_or_default()
     }
 
+    fn message(&self) -> String {
+        let combined = if self.combined { COMBINED } else { "" };
+        cut(&format!("{combined}{}", self.message), MAX_MESSAGE).to_owned()
+    }
+
     /// The strategic merge patch for an event that has occurred again.
     pub fn repeated(&self) -> String {
-        let patch = Repeated { count: self.count, last_timestamp: self.last.whole_seconds() };
+        let message = self.combined.then(|| self.message());
+        let patch = Repeated { count: self.count, last_timestamp: self.last.whole_seconds(), message };
         serde_json::to_string(&patch).unwrap_or_default()
     }
 }
@@ -130,7 +145,17 @@ mod tests {
     const AT: Wall = Wall(0x18ea_4e38_af3f_f453);
 
     fn event<'a>(involved: Involved<'a>, reason: &'a str, message: &'a str) -> Event<'a> {
-        Event { involved, node: "n1", is_warning: false, reason, message, first: AT, last: AT, count: 1 }
+        Event {
+            involved,
+            node: "n1",
+            is_warning: false,
+            reason,
+            message,
+            first: AT,
+            last: AT,
+            count: 1,
+            combined: false,
+        }
     }
 
     fn value(text: &str) -> Value {

@@ -56,6 +56,9 @@ pub fn pod(pod: &Pod, context: Context<'_>) -> Result<Kept, Vec<Problem>> {
     if !spec.priority_class_name.as_deref().is_some_and(|name| name.starts_with(mirror::SYSTEM_CLASS)) {
         spec.priority_class_name = None;
     }
+    if spec.dns_policy.as_deref() == Some("ClusterFirst") {
+        spec.dns_policy = None;
+    }
     if let Some(list) = &mut spec.tolerations {
         list.retain(|t| !t.key.as_deref().is_some_and(|key| ADDED_TOLERATIONS.contains(&key)));
     }

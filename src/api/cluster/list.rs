@@ -6,6 +6,7 @@
 use super::watched::Watched;
 use serde::Deserialize;
 use serde_json::Value;
+use std::fmt;
 
 /// The rest of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +63,41 @@ pub fn item(body: &[u8]) -> Result<Value, String> {
         Ok(_) => Ok(object),
         Err(why) => Err(format!("an item of the list {why}")),
     }
+}
+
+/// What is known of an object that cannot be used. Fields may be empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    pub uid: String,
+    pub namespace: String,
+    pub name: String,
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.namespace.is_empty() {
+            true => f.write_str(&self.name),
+            false => write!(f, "{}/{}", self.namespace, self.name),
+        }
+    }
+}
+
+/// The identity of an item that cannot be used. None: it has neither a UID nor a name.
+pub fn identity(body: &[u8]) -> Option<Identity> {
+    identity_of(&serde_json::from_slice(body).ok()?)
+}
+
+/// The same, of an object.
+pub fn identity_of(object: &Value) -> Option<Identity> {
+    /// Longer ones are not valid.
+    const LONGEST: usize = 253;
+    let metadata = object.get("metadata")?;
+    let text = |field: &str| {
+        let text = metadata.get(field).and_then(Value::as_str).filter(|text| text.len() <= LONGEST);
+        text.unwrap_or_default().to_owned()
+    };
+    let identity = Identity { uid: text("uid"), namespace: text("namespace"), name: text("name") };
+    (!identity.uid.is_empty() || !identity.name.is_empty()).then_some(identity)
 }
 
 /// Removes `metadata.managedFields`, which are half of an object. Returns the resource version.

@@ -21,6 +21,8 @@ pub struct NodeReport {
     pub addresses: Vec<Address>,
     pub capacity: Resources,
     pub allocatable: Resources,
+    /// The resources of device plugins, also those whose plugin is gone, which have 0. `capacity` comes first.
+    pub devices: BTreeMap<String, DeviceAmount>,
     /// Each type once.
     pub conditions: Vec<Condition>,
     pub info: NodeInfo,
@@ -29,6 +31,16 @@ pub struct NodeReport {
     /// The port of the node's server.
     pub port: u16,
     pub runtime_handlers: Vec<RuntimeHandler>,
+    /// `features.supplementalGroupsPolicy`: the runtime knows the policy of a pod for its groups.
+    pub supplemental_groups_policy: bool,
+}
+
+/// The devices of a resource.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DeviceAmount {
+    /// With those that are not healthy.
+    pub capacity: u64,
+    pub allocatable: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -187,17 +199,33 @@ pub(super) fn value(of: &impl Serialize) -> Value {
 impl NodeReport {
     /// The fields of the status without `conditions`, by their names. Fields without a value are absent.
     pub(super) fn status_fields(&self) -> BTreeMap<&'static str, Value> {
+        let with_devices = |resources: &Resources, of: fn(&DeviceAmount) -> u64| {
+            let mut quantities = resources.quantities();
+            for (name, amount) in self.devices.iter().filter(|(name, _)| self.capacity.get(name) == 0) {
+                quantities.insert(name.clone(), of(amount).to_string());
+            }
+            value(&quantities)
+        };
         let mut fields = BTreeMap::from([
             ("addresses", value(&self.addresses)),
-            ("allocatable", value(&self.allocatable.quantities())),
-            ("capacity", value(&self.capacity.quantities())),
+            ("allocatable", with_devices(&self.allocatable, |amount| amount.allocatable)),
+            ("capacity", with_devices(&self.capacity, |amount| amount.capacity)),
             ("daemonEndpoints", json!({ "kubeletEndpoint": { "Port": self.port } })),
             ("images", value(&self.images)),
+            ("features", self.features()),
             ("nodeInfo", value(&self.info)),
             ("runtimeHandlers", value(&self.runtime_handlers)),
         ]);
-        fields.retain(|_, value| value.as_array().is_none_or(|list| !list.is_empty()));
+        fields.retain(|_, value| !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty()));
         fields
+    }
+
+    /// Runtimes that do not report their features have none of them.
+    fn features(&self) -> Value {
+        match self.supplemental_groups_policy {
+            true => json!({ "supplementalGroupsPolicy": true }),
+            false => Value::Null,
+        }
     }
 
     /// The object with which the node registers.

@@ -5,6 +5,7 @@
 //! and one that changed later is.
 
 use super::node::{Condition, NodeReport, seconds};
+use crate::api::devices::is_device_resource;
 use crate::api::time::Wall;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +20,12 @@ pub struct Sent {
     fields: BTreeMap<String, Field>,
     /// By type, with the time of the last transition.
     conditions: BTreeMap<String, (Condition, String)>,
+    /// Conditions that the server did not store as they were sent: ours, and what it has instead.
+    altered: BTreeMap<String, (Condition, Option<Condition>)>,
+    /// The conditions of the last patch, until its answer.
+    awaited: Vec<Condition>,
+    /// The labels that were reported, with their values. None: the node has just been registered.
+    labels: Option<BTreeMap<String, String>>,
     /// The resource version of the observed state.
     version: Option<u64>,
 }
@@ -71,22 +78,57 @@ impl Sent {
             };
             self.conditions.insert(kind, (parsed, transition));
         }
+        for ours in std::mem::take(&mut self.awaited) {
+            let stored = self.conditions.get(&ours.kind).map(|(stored, _)| stored.clone());
+            if stored.as_ref() == Some(&ours) {
+                self.altered.remove(&ours.kind);
+            } else {
+                self.altered.insert(ours.kind.clone(), (ours, stored));
+            }
+        }
+    }
+
+    /// As a kubelet does, a node gives itself the labels of its machine, and others only if they are missing when it registers. What an
+    /// administrator changes later stays.
+    pub fn begin(&mut self, report: &NodeReport) {
+        let Sent { fields, labels, .. } = self;
+        labels.get_or_insert_with(|| {
+            let at_server = |key: &str| fields.get(&format!("metadata/labels/{key}")).map(|field| &field.value);
+            let is_kept = |(key, _): &(&String, &String)| !is_of_machine(key) && at_server(key).is_some();
+            report.labels.iter().filter(is_kept).map(|(key, value)| (key.clone(), value.clone())).collect()
+        });
+    }
+
+    /// The label is at the server, or was, and an administrator has changed it.
+    fn was_reported(&self, key: &str, value: &Value) -> bool {
+        let Some(name) = key.strip_prefix("metadata/labels/") else { return false };
+        let reported = self.labels.as_ref().and_then(|labels| labels.get(name));
+        reported.is_some_and(|reported| *value == **reported)
+    }
+
+    fn is_stored(&self, condition: &Condition) -> bool {
+        let stored = self.conditions.get(&condition.kind).map(|(stored, _)| stored);
+        let altered = || self.altered.get(&condition.kind);
+        stored == Some(condition)
+            || altered().is_some_and(|(ours, theirs)| ours == condition && theirs.as_ref() == stored)
     }
 
     /// The strategic merge patch, and what the server has after it. None: nothing has changed and it is no time for a heartbeat.
     /// `heartbeat`: the last patch is older than the period (5 minutes in a kubelet). After the answer: take over the new `Sent` and let it
     /// `observe` the answer.
     pub fn patch(&self, report: &NodeReport, now: Wall, heartbeat: bool) -> Option<(String, Sent)> {
-        let wanted = wanted(report);
-        let is_known = |key: &str, value: &Value| self.fields.get(key).is_some_and(|field| field.value == *value);
+        let mut wanted = wanted(report);
+        self.keep_foreign(&mut wanted);
+        let is_known = |key: &str, value: &Value| {
+            self.was_reported(key, value) || self.fields.get(key).is_some_and(|field| field.value == *value)
+        };
         let mut changed: Vec<(&String, &Value)> = wanted.iter().filter(|(key, value)| !is_known(key, value)).collect();
         // A field that the node does not report any more, such as the last image.
         let removed = self.fields.keys().filter(|key| REPORTED.contains(&key.as_str()) && !wanted.contains_key(*key));
         let removed: Vec<&String> = removed.filter(|key| !self.fields[*key].value.is_null()).collect();
         changed.extend(removed.into_iter().map(|key| (key, &Value::Null)));
-        let is_same = |c: &Condition| self.conditions.get(&c.kind).is_some_and(|(before, _)| before == c);
         let is_urgent = changed.iter().any(|(key, _)| !NOT_URGENT.contains(&key.as_str()));
-        if !heartbeat && !is_urgent && report.conditions.iter().all(is_same) {
+        if !heartbeat && !is_urgent && report.conditions.iter().all(|condition| self.is_stored(condition)) {
             return None;
         }
         let (mut sent, now) = (self.clone(), seconds(now));
@@ -113,6 +155,8 @@ impl Sent {
             conditions.push(condition.object(&now, transition));
             sent.conditions.insert(condition.kind.clone(), (condition.clone(), transition.to_owned()));
         }
+        sent.awaited = report.conditions.clone();
+        sent.labels = Some(report.labels.clone());
         status.insert("conditions".to_owned(), conditions.into());
         let mut patch = json!({ "status": status });
         if !metadata.is_empty() {
@@ -122,9 +166,46 @@ impl Sent {
     }
 }
 
+impl Sent {
+    /// An administrator may give a node extended resources. They stay, and their capacity is allocatable, as in a kubelet.
+    fn keep_foreign(&self, wanted: &mut BTreeMap<String, Value>) {
+        let [Some(Value::Object(own)), Some(Value::Object(at_server))] =
+            [wanted.get("capacity"), self.fields.get("capacity").and_then(|field| field.stored.as_ref())]
+        else {
+            return;
+        };
+        let is_foreign = |name: &String| is_device_resource(name) && !own.contains_key(name);
+        let foreign = at_server.iter().filter(|(name, _)| is_foreign(name));
+        let foreign: Vec<(String, Value)> = foreign.map(|(name, value)| (name.clone(), value.clone())).collect();
+        for part in ["capacity", "allocatable"] {
+            if let Some(Value::Object(map)) = wanted.get_mut(part) {
+                map.extend(foreign.iter().cloned());
+            }
+        }
+    }
+}
+
+/// A kubelet keeps these labels up to date.
+fn is_of_machine(label: &str) -> bool {
+    const LABELS: [&str; 11] = [
+        "beta.kubernetes.io/arch",
+        "beta.kubernetes.io/instance-type",
+        "beta.kubernetes.io/os",
+        "failure-domain.beta.kubernetes.io/region",
+        "failure-domain.beta.kubernetes.io/zone",
+        "kubernetes.io/arch",
+        "kubernetes.io/hostname",
+        "kubernetes.io/os",
+        "node.kubernetes.io/instance-type",
+        "topology.kubernetes.io/region",
+        "topology.kubernetes.io/zone",
+    ];
+    LABELS.contains(&label)
+}
+
 /// The fields of the status that this node reports. Other fields, such as `volumesInUse`, belong to others.
-const REPORTED: [&str; 7] =
-    ["addresses", "allocatable", "capacity", "daemonEndpoints", "images", "nodeInfo", "runtimeHandlers"];
+const REPORTED: [&str; 8] =
+    ["addresses", "allocatable", "capacity", "daemonEndpoints", "features", "images", "nodeInfo", "runtimeHandlers"];
 const METADATA: [&str; 2] = ["annotations", "labels"];
 
 /// The reported fields with their keys.

@@ -7,7 +7,9 @@ use super::final_ends::FinalEnds;
 use super::pod_changes::{Fields, differences};
 use crate::api::names::Uid;
 use crate::api::reason::Reason;
+use crate::api::time::Wall;
 use k8s_openapi::api::core::v1::{HostIP, PodIP, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -42,6 +44,18 @@ pub fn complete(
     for condition in status.conditions.iter_mut().flatten() {
         condition.observed_generation = generation;
     }
+}
+
+/// The condition Ready depends on readiness gates, too: its transition is the time at which they were seen to change it. `last`: the status
+/// before.
+pub fn keep_transition(status: &mut PodStatus, last: Option<&PodStatus>, now: Wall) {
+    let of = |status: &PodStatus| status.conditions.iter().flatten().find(|c| c.type_ == "Ready").cloned();
+    let Some(before) = last.and_then(of) else { return };
+    let Some(ready) = status.conditions.iter_mut().flatten().find(|c| c.type_ == "Ready") else { return };
+    ready.last_transition_time = match ready.status == before.status {
+        true => before.last_transition_time,
+        false => now.timestamp().map(Time),
+    };
 }
 
 /// A patch, and what to remember of it until the server has acknowledged it.

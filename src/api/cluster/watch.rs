@@ -1,6 +1,6 @@
 //! One line of a watch: a change of an object, a bookmark, or the error that ends the watch.
 
-use super::list;
+use super::list::{self, Identity};
 use super::status::Refusal;
 use super::watched::Watched;
 use serde_json::Value;
@@ -23,6 +23,8 @@ pub enum Line {
     },
     /// Nothing has changed. A watch continues from this version.
     Bookmark(String),
+    /// The object has no name or no resource version: it changes nothing.
+    Unusable { identity: Option<Identity>, why: String },
     /// The last line. See `Refusal::is_expired`.
     Error(Refusal),
 }
@@ -61,7 +63,10 @@ pub fn parse(line: &[u8], watched: &Watched) -> Result<Line, String> {
         }
         Some(kind) => match list::strip(&mut object) {
             Ok(resource_version) => Ok(Line::Change { kind, object, resource_version }),
-            Err(why) => Err(format!("an object of the watch {why}")),
+            Err(why) => Ok(Line::Unusable {
+                identity: list::identity_of(&object),
+                why: format!("an object of the watch {why}"),
+            }),
         },
     }
 }
@@ -121,7 +126,6 @@ mod tests {
         let unnamed = json!({ "kind": "Pod", "apiVersion": "v1", "metadata": { "resourceVersion": "7" } });
         for line in [
             json!({ "type": "ADDED", "object": node }),
-            json!({ "type": "ADDED", "object": unnamed }),
             json!({ "type": "ADDED" }),
             json!({ "type": "PURGED", "object": unnamed }),
             json!({ "type": "BOOKMARK", "object": { "kind": "Pod", "apiVersion": "v1" } }),
@@ -133,6 +137,8 @@ mod tests {
         ] {
             assert!(of(line.clone()).is_err(), "{line}");
         }
+        let unusable = of(json!({ "type": "ADDED", "object": unnamed }));
+        assert!(matches!(&unusable, Ok(Line::Unusable { identity: None, .. })), "{unusable:?}");
         for line in ["", "{\"type\": \"ADDED\", \"object\": {\"kind\": \"Po", "<html>", "\u{0}"] {
             assert!(parse(line.as_bytes(), &Watched::Services("shop".into())).is_err());
         }

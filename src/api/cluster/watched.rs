@@ -106,6 +106,15 @@ impl Watched {
         ApiRequest { method: Method::Get, path, body: None, reading: Reading::Items }
     }
 
+    /// The namespace of the objects; empty: several, or none.
+    pub fn namespace(&self) -> &str {
+        match self {
+            Watched::Services(namespace) => namespace,
+            Watched::Data(key) => &key.name.namespace,
+            Watched::Node(_) | Watched::Pods(_) | Watched::RuntimeClasses | Watched::Csr(_) => "",
+        }
+    }
+
     /// It is one object with a name, not a list.
     pub fn is_one_object(&self) -> bool {
         match self {

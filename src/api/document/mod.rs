@@ -165,27 +165,37 @@ pub fn read_objects(text: &[u8], path: &str, context: Context<'_>) -> (Vec<Objec
     (objects, problems)
 }
 
-/// Like `read_objects`. The problems also contain the mistakes that do not keep a pod from being accepted: invalid names of
-/// images.
-pub fn check_objects(text: &[u8], path: &str, context: Context<'_>) -> (Vec<Object>, Vec<Problem>) {
+/// All that there is to say about a file.
+#[derive(Debug, Default)]
+pub struct Checked {
+    pub objects: Vec<Object>,
+    /// Also the mistakes that do not keep a pod from being accepted: invalid names of images.
+    pub problems: Vec<Problem>,
+    /// Values that are valid and probably not meant.
+    pub warnings: Vec<Problem>,
+}
+
+/// Like `read_objects`, and says more.
+pub fn check_objects(text: &[u8], path: &str, context: Context<'_>) -> Checked {
+    let mut checked = Checked::default();
     let documents = match parse(text, path) {
         Ok(documents) => documents,
-        Err(problem) => return (Vec::new(), vec![problem]),
+        Err(problem) => return Checked { problems: vec![problem], ..checked },
     };
-    let mut objects = Vec::new();
-    let mut problems = Vec::new();
     for document in documents {
         match document.object(path, Some(text), context) {
             Ok(object) => {
                 if let Object::Pod(pod) = &object {
-                    problems.extend(document.problems(path, Some(text), validate::image_names(&pod.object)));
+                    let problems = |faults| document.problems(path, Some(text), faults);
+                    checked.problems.extend(problems(validate::image_names(&pod.object)));
+                    checked.warnings.extend(problems(validate::parts_of_bytes(&pod.object)));
                 }
-                objects.push(object);
+                checked.objects.push(object);
             }
-            Err(more) => problems.extend(more),
+            Err(more) => checked.problems.extend(more),
         }
     }
-    (objects, problems)
+    checked
 }
 
 /// Like `read_objects`, but returns only the pods. Priority classes are not resolved.
@@ -356,13 +366,9 @@ impl Document {
         if !self.faults.is_empty() {
             return Err(self.faults.clone());
         }
-        let (typed, mut faults) = typed::from_value::<core::Pod>(&self.content);
-        let mut object = match typed {
-            Ok(object) => object,
-            Err(fault) => {
-                faults.insert(0, fault);
-                return Err(faults);
-            }
+        let (mut object, mut faults) = match typed::from_value::<core::Pod>(&self.content) {
+            (Ok(object), unknown) => (object, unknown),
+            (Err(_), _) => return Err(typed::strict::<core::Pod>(&self.content).err().unwrap_or_default()),
         };
         let own_uid = object.metadata.uid.as_deref().filter(|uid| !uid.is_empty());
         let uid = own_uid.map_or_else(|| uid::of(path, &self.digest), Into::into);
@@ -384,11 +390,12 @@ impl Document {
         if !self.faults.is_empty() {
             return Err(self.faults.clone());
         }
-        let (typed, mut faults) = typed::from_value::<scheduling::PriorityClass>(&self.content);
-        let class = typed.map_err(|fault| {
-            faults.insert(0, fault);
-            std::mem::take(&mut faults)
-        })?;
+        let (class, mut faults) = match typed::from_value::<scheduling::PriorityClass>(&self.content) {
+            (Ok(class), unknown) => (class, unknown),
+            (Err(_), _) => {
+                return Err(typed::strict::<scheduling::PriorityClass>(&self.content).err().unwrap_or_default());
+            }
+        };
         let says_value = self.content.get("value").is_some_and(|value| !value.is_null());
         faults.extend(validate::priority_class(&class, says_value));
         if !faults.is_empty() {
@@ -462,15 +469,7 @@ impl Document {
         if !self.faults.is_empty() {
             return Err(self.faults.clone());
         }
-        let (typed, mut faults) = typed::from_value::<T>(&self.content);
-        match typed {
-            Ok(typed) if faults.is_empty() => Ok(typed),
-            Ok(_) => Err(faults),
-            Err(fault) => {
-                faults.insert(0, fault);
-                Err(faults)
-            }
-        }
+        typed::strict(&self.content)
     }
 
     fn data_object(
@@ -594,13 +593,33 @@ fn faults_of(value: &Value) -> Vec<Fault> {
         }
         Some(Value::String(kind)) => match KINDS.into_iter().find(|k| near(kind, k)) {
             Some(meant) => faults.push(fault("kind", &format!("Unsupported value: {kind:?}; did you mean {meant}?"))),
-            None => faults.push(fault("kind", &format!("{kind} is not supported yet"))),
+            None => faults.push(fault("kind", &format!("{kind} is not supported yet{}", instead_of(kind)))),
         },
         None | Some(Value::Null) => faults
             .push(fault("kind", "Required value: must be Pod, ConfigMap, Secret, PriorityClass, RuntimeClass or List")),
         Some(other) => faults.push(fault("kind", &format!("must be a string, not {other}"))),
     }
     faults
+}
+
+/// What to write instead of a workload.
+fn instead_of(kind: &str) -> &'static str {
+    match kind {
+        "Deployment" | "ReplicaSet" | "ReplicationController" => {
+            "; write a Pod for each replica, with a name of its own and the spec of spec.template"
+        }
+        "StatefulSet" => {
+            "; write a Pod for each replica, with a name of its own and the spec of spec.template, and a hostPath volume for each \
+             of volumeClaimTemplates"
+        }
+        "DaemonSet" => "; write a Pod with a name and the spec of spec.template",
+        "Job" => "; write a Pod with a name and the spec of spec.template, whose restartPolicy is OnFailure or Never",
+        "CronJob" => {
+            "; write a Pod with the spec of spec.jobTemplate.spec.template and restartPolicy: Never, and let a timer of the machine \
+             put it into the manifests for each run, with another name each time"
+        }
+        _ => "",
+    }
 }
 
 fn fault(field: &str, message: &str) -> Fault {

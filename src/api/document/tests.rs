@@ -277,7 +277,7 @@ fn defaults_are_a_kubelets() {
                     "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
                     "imagePullPolicy": "IfNotPresent",
                 }],
-                "restartPolicy": "Always", "terminationGracePeriodSeconds": 1, "dnsPolicy": "ClusterFirst",
+                "restartPolicy": "Always", "terminationGracePeriodSeconds": 1,
                 "nodeName": "lab", "securityContext": {}, "schedulerName": "default-scheduler",
                 "tolerations": [{"operator": "Exists", "effect": "NoExecute"}], "enableServiceLinks": true,
             },
@@ -468,4 +468,35 @@ fn d6_config_maps_and_secrets_are_read_and_no_error_shows_a_secret() {
     let sized = |bytes: usize| map(&format!("data: {{a: {0}, b: {0}}}", "x".repeat(bytes / 2)));
     assert_eq!(sized(1 << 20), [""; 0]);
     assert!(sized((1 << 20) + 2)[0].contains("Too long"), "{:?}", sized((1 << 20) + 2));
+}
+
+#[test]
+fn each_kind_of_workload_has_an_advice() {
+    for (kind, part) in [
+        ("Deployment", "write a Pod for each replica"),
+        ("ReplicaSet", "write a Pod for each replica"),
+        ("ReplicationController", "write a Pod for each replica"),
+        ("StatefulSet", "a hostPath volume for each of volumeClaimTemplates"),
+        ("DaemonSet", "write a Pod with a name and the spec of spec.template"),
+        ("Job", "whose restartPolicy is OnFailure or Never"),
+        ("CronJob", "let a timer of the machine put it into the manifests"),
+    ] {
+        let text = format!("apiVersion: apps/v1\nkind: {kind}\nmetadata: {{name: a}}\n");
+        let (_, found) = read(text.as_bytes(), PATH, CONTEXT);
+        let [problem] = &found[..] else { panic!("{found:?}") };
+        let text = problem.to_string();
+        assert!(text.starts_with(&format!("/m/web.yaml:2: kind: {kind} is not supported yet; ")), "{text}");
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+#[test]
+fn all_wrong_types_of_a_document_are_reported_with_their_lines() {
+    let text = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  hostNetwork: 'yes'\n  containers:\n  - name: true\n    \
+                image: i\n    command: sh\n";
+    let (_, found) = read(text.as_bytes(), PATH, CONTEXT);
+    let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+    let places: Vec<&str> = found.iter().filter_map(|text| text.split(": ").nth(1)).collect();
+    assert_eq!(places, ["spec.containers[0].command", "spec.containers[0].name", "spec.hostNetwork"], "{found:#?}");
+    assert!(found[0].starts_with("/m/web.yaml:9: "), "{found:#?}");
 }

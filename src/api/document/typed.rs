@@ -4,11 +4,13 @@
 //! walks a `serde_json::Value` and does the work of three wrappers: it records the path of an error, it collects unknown
 //! fields (D5), and it knows the field names of each type for suggestions.
 
-use crate::api::problem::{At, Fault, FieldPath};
+use crate::api::problem::{At, Fault, FieldPath, Step};
 use serde::Deserialize;
-use serde::de::{self, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    self, DeserializeOwned, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor,
+};
 use serde::forward_to_deserialize_any;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::cell::RefCell;
 use std::fmt;
 
@@ -21,6 +23,63 @@ pub(super) fn from_value<'de, T: Deserialize<'de>>(value: &'de Value) -> (Result
     let root = Node { value, at: At::Root, siblings: &[], unknown: &unknown };
     let result = T::deserialize(root).map_err(|e| Fault::invalid(e.at.unwrap_or_default(), e.message));
     (result, unknown.into_inner())
+}
+
+/// The maximum number of wrong types that are reported for a document.
+const MAX_TYPE_FAULTS: usize = 10;
+/// Values that may stand in for one of a wrong type. One of them has almost any type.
+const STAND_INS: [fn() -> Value; 3] = [|| Value::Null, || Value::Object(Map::new()), || Value::String(String::new())];
+
+/// Like `from_value`, for the author of a document: an unknown field is an error too.
+///
+/// # Errors
+/// The first `MAX_TYPE_FAULTS` wrong types, then the unknown fields.
+pub(super) fn strict<T: DeserializeOwned>(value: &Value) -> Result<T, Vec<Fault>> {
+    match from_value::<T>(value) {
+        (Ok(typed), unknown) if unknown.is_empty() => Ok(typed),
+        (Ok(_), unknown) => Err(unknown),
+        (Err(first), unknown) => Err(all_faults::<T>(value.clone(), first, unknown)),
+    }
+}
+
+/// Deserialising ends at the first wrong type. To find the next one, a value that fits takes its place.
+fn all_faults<T: DeserializeOwned>(mut value: Value, first: Fault, mut unknown: Vec<Fault>) -> Vec<Fault> {
+    let mut wrong = vec![first];
+    // Where the last error was, and how many values have been tried there.
+    let (mut at, mut tried) = (wrong[0].at.clone(), 0);
+    // Each error takes at most all stand-ins for it and for some of the values above it.
+    for _ in 0..4 * STAND_INS.len() * MAX_TYPE_FAULTS {
+        let Some(stand_in) = STAND_INS.get(tried) else {
+            // No value fits: the whole object or list around it is left out.
+            if at.0.pop().is_none() {
+                break;
+            }
+            tried = 0;
+            continue;
+        };
+        let Some(place) = find(&mut value, &at.0) else { break };
+        *place = stand_in();
+        let (result, more) = from_value::<T>(&value);
+        unknown = more;
+        match result {
+            Ok(_) => break,
+            Err(fault) if fault.at == at => tried += 1,
+            Err(_) if wrong.len() == MAX_TYPE_FAULTS => break,
+            Err(fault) => {
+                (at, tried) = (fault.at.clone(), 0);
+                wrong.push(fault);
+            }
+        }
+    }
+    wrong.extend(unknown);
+    wrong
+}
+
+fn find<'v>(value: &'v mut Value, steps: &[Step]) -> Option<&'v mut Value> {
+    steps.iter().try_fold(value, |value, step| match step {
+        Step::Field(name) | Step::Key(name) | Step::HiddenKey(name) => value.get_mut(name),
+        Step::Item(index) => value.get_mut(index),
+    })
 }
 
 /// One value on the walk. Cheap to create: nothing is copied until a typed field takes the value.
@@ -313,6 +372,53 @@ mod tests {
         ] {
             assert_eq!(pod(json!({"containers": [container]})).0.unwrap_err(), expected);
         }
+    }
+
+    fn faults(spec: Value) -> Vec<String> {
+        let value = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec});
+        let faults = strict::<Pod>(&value).map(|_| Vec::new()).unwrap_or_else(|faults| faults);
+        faults.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn all_wrong_types_are_found() {
+        let found = faults(json!({
+            "containers": [
+                {"name": true, "args": [1, "x", {}], "env": {}, "resources": {"limits": {"cpu": true, "memory": []}}},
+                "main",
+                {"name": "ok", "ports": [{"containerPort": "80"}], "typo": 1},
+            ],
+            "hostNetwork": "yes",
+        }));
+        let starts: Vec<&str> = found.iter().filter_map(|text| text.split(": ").next()).collect();
+        let wanted = [
+            "spec.containers[0].args[0]",
+            "spec.containers[0].args[2]",
+            "spec.containers[0].env",
+            "spec.containers[0].name",
+            "spec.containers[0].resources.limits[cpu]",
+            "spec.containers[0].resources.limits[memory]",
+            "spec.containers[1]",
+            "spec.containers[2].ports[0].containerPort",
+            "spec.hostNetwork",
+            "spec.containers[2].typo",
+        ];
+        assert_eq!(starts, wanted, "{found:#?}");
+        assert!(found[8].contains("must be a boolean") && found[9].contains("unknown field"), "{found:#?}");
+        assert_eq!(faults(json!("text")).len(), 1);
+        assert_eq!(faults(json!({"containers": [{"name": "a"}]})), [""; 0]);
+    }
+
+    #[test]
+    fn the_wrong_types_have_a_limit() {
+        let env: Vec<Value> = (0..1000).map(|n| json!({"name": "A", "value": n})).collect();
+        let found = faults(json!({"containers": [{"name": "a", "env": env}], "hostNetwork": 1}));
+        assert_eq!(found.len(), MAX_TYPE_FAULTS);
+        assert!(found[9].starts_with("spec.containers[0].env[9].value: "), "{found:#?}");
+        // No value stands in for a number: the rest of its list is left out.
+        let groups = json!({"supplementalGroups": ["x", "y"], "sysctls": 1});
+        let found = faults(json!({"containers": [], "securityContext": groups}));
+        assert_eq!(found.len(), 2, "{found:#?}");
     }
 
     #[test]

@@ -8,7 +8,8 @@
 //!   `pod_notes`: the pods that may have changed; `bookmarks`: when a watch gets one;
 //! - `table`: objects as rows of a table; `pod_row`: the row of a pod;
 //! - `eviction`: evictions, and pods that are not on the node; `node_change`: cordons;
-//! - `write`: from a manifest and a request to the new manifest; `strategic`, `json_patch`: the formats of patches;
+//! - `write`: from a manifest and a request to the new manifest; `strategic` (lists: `merged_list`), `json_patch`: the formats of patches;
+//!   `value_size`: the limits of what a body or a patch becomes;
 //! - `status`: errors.
 
 pub mod accept;
@@ -20,6 +21,7 @@ pub mod eviction;
 pub mod json_patch;
 pub mod kubelet;
 pub mod kubelet_request;
+mod merged_list;
 pub mod node_change;
 pub mod openapi;
 pub mod path;
@@ -35,6 +37,7 @@ pub mod selection;
 pub mod status;
 pub mod strategic;
 pub mod table;
+pub mod value_size;
 pub mod versions;
 mod wire;
 pub mod write;

@@ -1,40 +1,18 @@
 //! Strategic merge patches, with which kubectl changes objects of known kinds: maps are merged, and the lists of a pod are merged by
 //! the key of their items.
 
+use super::merged_list::{self, Keys};
+use super::value_size::MAX_DEPTH;
 use serde_json::{Map, Value};
-
-/// The key by which the items of a list are merged. None: the list is replaced as a whole.
-fn merge_key(list: &str) -> Option<&'static str> {
-    Some(match list {
-        "containers"
-        | "initContainers"
-        | "ephemeralContainers"
-        | "volumes"
-        | "env"
-        | "imagePullSecrets"
-        | "schedulingGates"
-        | "resourceClaims" => "name",
-        "ports" => "containerPort",
-        "volumeMounts" => "mountPath",
-        "volumeDevices" => "devicePath",
-        "hostAliases" | "podIPs" | "hostIPs" => "ip",
-        "topologySpreadConstraints" => "topologyKey",
-        "conditions" => "type",
-        "ownerReferences" => "uid",
-        _ => return None,
-    })
-}
+use std::collections::BTreeSet;
 
 /// Lists of plain values that are merged.
 const PRIMITIVE: [&str; 1] = ["finalizers"];
 
-/// The deepest patch.
-const MAX_DEPTH: usize = 64;
-
 /// Applies the patch.
 ///
 /// # Errors
-/// The patch is nested too deeply, a directive is unknown, or an item of a merged list has no key.
+/// The patch is nested too deeply, a directive is unknown, an item of a merged list has no key, or too many have the same one.
 pub fn merge(object: Value, patch: Value) -> Result<Value, String> {
     match (object, patch) {
         (Value::Object(object), Value::Object(patch)) => merge_map(object, patch, 0),
@@ -53,17 +31,15 @@ fn merge_map(mut object: Map<String, Value>, mut patch: Map<String, Value>, dept
         Some(other) => return Err(format!("unknown directive $patch: {other:?}")),
     }
     if let Some(retained) = patch.remove("$retainKeys") {
-        let retained: Vec<&str> = retained.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        object.retain(|key, _| retained.contains(&key.as_str()));
+        let retained: BTreeSet<&str> = retained.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        object.retain(|key, _| retained.contains(key.as_str()));
     }
-    let mut orders = Vec::new();
+    let orders = take_orders(&mut patch);
     for (key, value) in patch {
-        if let Some(list) = key.strip_prefix("$setElementOrder/") {
-            orders.push((list.to_owned(), value));
-        } else if let Some(list) = key.strip_prefix("$deleteFromPrimitiveList/") {
-            let gone = value.as_array().cloned().unwrap_or_default();
+        if let Some(list) = key.strip_prefix("$deleteFromPrimitiveList/") {
+            let gone: BTreeSet<String> = value.as_array().into_iter().flatten().map(Value::to_string).collect();
             if let Some(Value::Array(items)) = object.get_mut(list) {
-                items.retain(|item| !gone.contains(item));
+                items.retain(|item| !gone.contains(&item.to_string()));
             }
         } else if key.starts_with('$') {
             return Err(format!("unknown directive {key}"));
@@ -71,19 +47,34 @@ fn merge_map(mut object: Map<String, Value>, mut patch: Map<String, Value>, dept
             object.remove(&key);
         } else {
             let before = object.remove(&key).unwrap_or(Value::Null);
-            let merged = merge_value(&key, before, value, depth + 1)?;
+            let order = orders.get(&key).and_then(Value::as_array).map(Vec::as_slice);
+            let merged = merge_value(&key, before, value, order, depth + 1)?;
             object.insert(key, merged);
         }
     }
     for (list, order) in orders {
         if let (Some(Value::Array(items)), Value::Array(order)) = (object.get_mut(&list), &order) {
-            reorder(items, order, merge_key(&list));
+            merged_list::reorder(items, order, Keys::of(&list));
         }
     }
     Ok(Value::Object(object))
 }
 
-fn merge_value(name: &str, before: Value, patch: Value, depth: usize) -> Result<Value, String> {
+/// Removes the orders of lists from a patch.
+fn take_orders(patch: &mut Map<String, Value>) -> Map<String, Value> {
+    let list = |key: &String| key.strip_prefix("$setElementOrder/").map(str::to_owned);
+    let orders = patch.iter_mut().filter_map(|(key, value)| Some((list(key)?, value.take()))).collect();
+    patch.retain(|key, _| list(key).is_none());
+    orders
+}
+
+fn merge_value(
+    name: &str,
+    before: Value,
+    patch: Value,
+    order: Option<&[Value]>,
+    depth: usize,
+) -> Result<Value, String> {
     match patch {
         Value::Object(patch) => {
             let before = if let Value::Object(before) = before { before } else { Map::new() };
@@ -91,72 +82,28 @@ fn merge_value(name: &str, before: Value, patch: Value, depth: usize) -> Result<
         }
         Value::Array(patch) => {
             let before = if let Value::Array(before) = before { before } else { Vec::new() };
-            merge_list(name, before, patch, depth).map(Value::Array)
+            merge_list(name, before, patch, order, depth).map(Value::Array)
         }
         plain => Ok(plain),
     }
 }
 
-fn merge_list(name: &str, mut items: Vec<Value>, patch: Vec<Value>, depth: usize) -> Result<Vec<Value>, String> {
-    let Some(key) = merge_key(name) else {
-        if PRIMITIVE.contains(&name) {
-            for value in patch {
-                if !items.contains(&value) {
-                    items.push(value);
-                }
-            }
-            return Ok(items);
-        }
+fn merge_list(
+    name: &str,
+    mut items: Vec<Value>,
+    patch: Vec<Value>,
+    order: Option<&[Value]>,
+    depth: usize,
+) -> Result<Vec<Value>, String> {
+    if let Some(keys) = Keys::of(name) {
+        return merged_list::merge(keys, items, patch, order, &mut |before, item| merge_map(before, item, depth + 1));
+    }
+    if !PRIMITIVE.contains(&name) {
         return Ok(patch);
-    };
-    if patch.iter().any(|item| item.get("$patch").is_some_and(|d| d == "replace")) {
-        items.clear();
     }
-    for item in patch {
-        let Value::Object(item) = item else { return Err(format!("an item of {name} is not an object")) };
-        let directive = item.get("$patch").and_then(Value::as_str).map(str::to_owned);
-        if directive.as_deref() == Some("replace") && item.len() == 1 {
-            continue;
-        }
-        let id = item.get(key).cloned().ok_or_else(|| format!("an item of {name} has no {key}"))?;
-        let at = items.iter().position(|existing| existing.get(key) == Some(&id));
-        if directive.as_deref() == Some("delete") {
-            if let Some(at) = at {
-                items.remove(at);
-            }
-            continue;
-        }
-        let before = at.map_or_else(Map::new, |at| match items[at].take() {
-            Value::Object(before) => before,
-            _ => Map::new(),
-        });
-        let merged = merge_map(before, item, depth + 1)?;
-        match at {
-            Some(at) => items[at] = merged,
-            None => items.push(merged),
-        }
-    }
+    let mut present: BTreeSet<String> = items.iter().map(Value::to_string).collect();
+    items.extend(patch.into_iter().filter(|value| present.insert(value.to_string())));
     Ok(items)
-}
-
-/// Puts the items that `order` lists into its order. The others keep their places.
-fn reorder(items: &mut [Value], order: &[Value], key: Option<&str>) {
-    let place = |item: &Value| {
-        order.iter().position(|o| match key {
-            Some(key) => o.get(key).is_some_and(|id| item.get(key) == Some(id)),
-            None => o == item,
-        })
-    };
-    let mut listed: Vec<(usize, Value)> = items.iter().filter_map(|item| Some((place(item)?, item.clone()))).collect();
-    listed.sort_by_key(|(place, _)| *place);
-    let mut listed = listed.into_iter().map(|(_, item)| item);
-    for item in items.iter_mut() {
-        if place(item).is_some()
-            && let Some(next) = listed.next()
-        {
-            *item = next;
-        }
-    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 mod environment;
 mod ephemeral;
 mod network;
+mod part_of_byte;
 mod placement;
 mod probes;
 mod resources;
@@ -27,6 +28,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, PodSpec, Secret};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+pub(crate) use part_of_byte::parts_of_bytes;
 use std::collections::BTreeSet;
 
 /// The maximum total size of the keys and values of all annotations, in bytes.

@@ -29,7 +29,7 @@ pub(super) fn names(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
 
 pub(super) fn dns(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     const POLICIES: [&str; 4] = ["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"];
-    let policy = spec.dns_policy.as_deref().unwrap_or_default();
+    let policy = spec.dns_policy.as_deref().unwrap_or("ClusterFirst");
     if !POLICIES.contains(&policy) {
         faults.unsupported_value(at.field("dnsPolicy"), policy, &POLICIES);
     }

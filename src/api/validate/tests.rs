@@ -725,7 +725,8 @@ fn host_users_exclude_the_hosts_namespaces_and_high_ids() {
     assert_eq!(found, [format!("spec.containers[0].securityContext.runAsUser: Invalid value: 70000: {high}")]);
     let found = with_spec(json!({"containers": [container]}));
     let at = "spec.containers[0].securityContext.procMount";
-    assert_eq!(found, [format!("{at}: Invalid value: \"Unmasked\": `hostUsers` must be false to use `Unmasked`")]);
+    let why = "`hostUsers` must be false to use `Unmasked`; set hostUsers: false in the spec, or remove procMount";
+    assert_eq!(found, [format!("{at}: Invalid value: \"Unmasked\": {why}")]);
 }
 
 #[test]

@@ -40,7 +40,10 @@ pub(super) fn of_container(container: &Container, own: bool, at: At<'_>, faults:
         id(context.run_as_user, at.field("runAsUser"), faults);
         id(context.run_as_group, at.field("runAsGroup"), faults);
     } else if context.proc_mount.as_deref() == Some("Unmasked") {
-        faults.invalid(at.field("procMount"), "Unmasked", "`hostUsers` must be false to use `Unmasked`");
+        // `podman generate kube` writes it for a container with unmasked paths.
+        let detail =
+            "`hostUsers` must be false to use `Unmasked`; set hostUsers: false in the spec, or remove procMount";
+        faults.invalid(at.field("procMount"), "Unmasked", detail);
     }
 }
 

@@ -6,6 +6,7 @@
 
 use super::Skipped;
 use super::tree::Tree;
+use crate::commands::screen::shorten;
 use std::cell::Cell;
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind, Read, Write};
@@ -15,8 +16,8 @@ use tar::{Archive, Entry, EntryType};
 
 /// Maximum length of the headers of an entry, with its long names, in bytes.
 const MAX_HEADERS: u64 = 1 << 20;
-/// Maximum number of directories that get their permissions only at the end, because their owner cannot write to them.
-const MAX_DEFERRED: usize = 10_000;
+/// Maximum memory for directories that get their permissions only at the end, because their owner cannot write to them, in bytes.
+const MAX_DEFERRED: usize = 4 << 20;
 
 /// Extracts all entries below `name` to the tree; None: all entries. Returns their number.
 ///
@@ -36,7 +37,7 @@ fn extract_all<R: Read>(
     skipped: &mut Skipped,
 ) -> io::Result<u64> {
     let mut copied = 0;
-    let mut deferred: Vec<(Vec<u8>, u32)> = Vec::new();
+    let mut deferred = Deferred::default();
     let mut entries = archive.entries()?;
     loop {
         left.set(Some(MAX_HEADERS));
@@ -59,12 +60,32 @@ fn extract_all<R: Read>(
         // The library skips the rest, if any, in `next`. That is not part of the headers.
         io::copy(&mut entry, &mut io::sink())?;
     }
-    for (full, mode) in deferred.iter().rev() {
+    for (full, mode) in deferred.directories.iter().rev() {
         if let Err(e) = below(full, name).map_err(io::Error::other).and_then(|path| tree.set_mode(&path, *mode)) {
             skipped.warn(&format!("{}: permissions not set: {e}", String::from_utf8_lossy(full)));
         }
     }
     Ok(copied)
+}
+
+/// The directories that get their permissions at the end: the paths in the archive and the modes.
+#[derive(Default)]
+struct Deferred {
+    directories: Vec<(Box<[u8]>, u32)>,
+    bytes: usize,
+}
+
+impl Deferred {
+    /// False: there is no room.
+    fn push(&mut self, full: &[u8], mode: u32) -> bool {
+        let bytes = full.len() + size_of::<(Box<[u8]>, u32)>();
+        let fits = self.bytes + bytes <= MAX_DEFERRED;
+        if fits {
+            self.bytes += bytes;
+            self.directories.push((full.into(), mode));
+        }
+        fits
+    }
 }
 
 /// Why an entry was not copied.
@@ -116,21 +137,27 @@ fn extract_one<R: Read>(
     path: &[&OsStr],
     name: Option<&str>,
     tree: &Tree,
-    deferred: &mut Vec<(Vec<u8>, u32)>,
+    deferred: &mut Deferred,
 ) -> Result<(), Fault> {
     let skip = |why: &str| Err(Fault::Skip(why.to_owned()));
     let mode = entry.header().mode()?;
     let to = entry.link_name_bytes().map(|to| to.into_owned()).unwrap_or_default();
     match entry.header().entry_type() {
-        EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
+        // Its header can claim any size, and the zeros would have to be written. tar makes such entries only with --sparse.
+        EntryType::GNUSparse => {
+            let name = shorten(&String::from_utf8_lossy(&entry.path_bytes()), 200);
+            let why = format!("{name}: a sparse file, which cannot be copied; use `wherry exec POD -- cat FILE`");
+            Err(Fault::Input(io::Error::other(why)))
+        }
+        EntryType::Regular | EntryType::Continuous => {
             let mut file = tree.create_file(path)?;
             copy(entry, &mut file)?;
             Ok(tree.finish_file(&file, mode)?)
         }
         EntryType::Directory => {
             tree.create_directory(path, mode)?;
-            if mode & 0o700 != 0o700 && deferred.len() < MAX_DEFERRED {
-                deferred.push((entry.path_bytes().into_owned(), mode));
+            if mode & 0o700 != 0o700 && !deferred.push(&entry.path_bytes(), mode) {
+                return skip("there are too many directories that their owner cannot change; it stays writable");
             }
             Ok(())
         }
@@ -328,6 +355,53 @@ mod tests {
         let bytes = archive.into_inner().unwrap();
         let copied = extract(&bytes[..3000], Some("top"), &tree, &mut Skipped::default());
         assert_eq!(copied.unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn memory_does_not_grow_with_closed_directories() {
+        let mut deferred = Deferred::default();
+        let path = vec![b'x'; 100_000];
+        let kept = (0..1000).filter(|_| deferred.push(&path, 0o500)).count();
+        let bytes: usize = deferred.directories.iter().map(|(full, _)| full.len()).sum();
+        assert!(kept == 41 && bytes <= MAX_DEFERRED, "{kept} {bytes}");
+        // An archive reports those that do not fit.
+        let dir = tempfile::tempdir().unwrap();
+        let mut archive = Builder::new(Vec::new());
+        for _ in 0..45 {
+            let mut long = Header::new_gnu();
+            let name = format!("./top/{}closed/", "./".repeat(50_000));
+            long.set_entry_type(EntryType::GNULongName);
+            long.set_size(name.len() as u64);
+            long.set_cksum();
+            archive.append(&long, name.as_bytes()).unwrap();
+            add(&mut archive, EntryType::Directory, "./top/closed/", "", 0o500, b"");
+        }
+        assert_eq!(extracted(archive, dir.path()), (41, 4));
+        let closed = dir.path().join("top/closed");
+        assert_eq!(mode(&closed), 0o500);
+        fs::set_permissions(closed, fs::Permissions::from_mode(0o700)).unwrap();
+    }
+
+    #[test]
+    fn a_sparse_file_is_refused_before_its_zeros_are_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = Tree::open(dir.path(), Some("top")).unwrap();
+        let mut header = Header::new_gnu();
+        header.set_entry_type(EntryType::GNUSparse);
+        header.set_mode(0o644);
+        header.set_size(0);
+        let gnu = header.as_gnu_mut().unwrap();
+        gnu.name[..5].copy_from_slice(b"top/a");
+        gnu.set_real_size(1 << 30);
+        gnu.sparse[0].set_offset(1 << 30);
+        gnu.sparse[0].set_length(0);
+        header.set_cksum();
+        let mut archive = Builder::new(Vec::new());
+        archive.append(&header, io::empty()).unwrap();
+        let bytes = archive.into_inner().unwrap();
+        let copied = extract(&bytes[..], Some("top"), &tree, &mut Skipped::default());
+        assert!(copied.unwrap_err().to_string().starts_with("top/a: a sparse file, which cannot be copied"));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::api::control::{ExecHead, ExecRequest, StreamChannels, StreamKind, Str
 use crate::api::kube::pod_row::text;
 use crate::commands::client::{self, Answer};
 use crate::commands::output::{Failure, print_message};
+use crate::commands::screen::shorten;
 use crate::commands::select::{Target, select};
 use crate::commands::streams::bytes::Bytes;
 use crate::commands::streams::session::{End, Session};
@@ -23,6 +24,8 @@ use std::time::Duration;
 
 /// Maximum number of warnings that are printed.
 const MAX_WARNINGS: usize = 20;
+/// Maximum length of a warning, in characters. An archive can have names of a megabyte.
+const MAX_WARNING: usize = 500;
 /// Time limit for the test whether the target in the container is a directory.
 const TEST_SECONDS: u64 = 30;
 
@@ -65,7 +68,7 @@ impl Skipped {
     fn warn(&mut self, what: &str) {
         self.count += 1;
         if self.count <= MAX_WARNINGS {
-            print_message(what);
+            print_message(&shorten(what, MAX_WARNING));
         }
     }
 }

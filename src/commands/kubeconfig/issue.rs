@@ -67,7 +67,7 @@ fn lifetime(text: &str) -> Result<Duration, String> {
 }
 
 pub(super) fn run(out: &mut dyn Write, arguments: Issue) -> Result<u8, Failure> {
-    let (config, is_broken) = arguments.files.load();
+    let (config, is_broken) = arguments.files.load()?;
     if is_broken {
         return Err(Failure::message("the configuration has errors (see above); correct them first"));
     }
@@ -149,7 +149,7 @@ fn report(config: &Config, issued: &Issued, lifetime: Duration, now: Timestamp) 
     if config.kubectl().is_none() {
         print_message(&format!(
             "note: kubectlPort is 0, so no agent listens for kubectl; set kubectlPort (for example {USUAL_PORT}) in the \
-             WherryConfiguration and restart wherry"
+             WherryConfiguration and reload wherry"
         ));
     }
 }

@@ -2,8 +2,9 @@
 //! `adapters::pki`, whether or not an agent runs, so only users who can write there (root) can use it.
 //!
 //! `issue` makes a certificate and its kubeconfig, `document` is the kubeconfig itself, `place` decides where it goes and whom
-//! the file belongs to.
+//! the file belongs to. `agent` asks a running agent for its configuration.
 
+mod agent;
 mod document;
 mod issue;
 mod list;
@@ -66,7 +67,8 @@ struct Files {
     /// Directory for state and volumes [default: /var/lib/wherry]
     #[arg(long, value_name = "DIR")]
     root_dir: Option<PathBuf>,
-    /// Control socket [default: that of the configuration, else /run/wherry/wherry.sock]
+    /// Control socket [default: that of the configuration, else /run/wherry/wherry.sock]. Without --config, the agent there
+    /// tells its directory for state, its name, and its port for kubectl
     #[arg(long, value_name = "FILE")]
     socket: Option<PathBuf>,
     /// The node's name [default: that of the configuration, else the host name in lower case]
@@ -75,16 +77,29 @@ struct Files {
 }
 
 impl Files {
-    /// The configuration. Errors of it are printed, and returned as true.
-    fn load(self) -> (Config, bool) {
+    /// The configuration, of the agent at the socket if the arguments name a socket and no configuration. Errors of a
+    /// configuration are printed, and returned as true.
+    ///
+    /// # Errors
+    /// No agent answers at the socket.
+    fn load(self) -> Result<(Config, bool), Failure> {
         let Files { config, config_dir, root_dir, socket, hostname } = self;
+        let named = socket.clone().filter(|_| config.is_none() && config_dir.is_none());
         let flags = Flags { config, config_dir, root_dir, socket, hostname, ..Flags::default() };
         let loaded = config::load(&flags);
+        if let Some(socket) = named {
+            match agent::configuration(&socket, loaded.config.clone(), &flags) {
+                Ok(config) => return Ok((config, false)),
+                // Its CA can be used without the agent.
+                Err(_) if flags.root_dir.is_some() => {}
+                Err(e) => return Err(e),
+            }
+        }
         for error in &loaded.problems.errors {
             print_message(&format!("configuration: {error}"));
         }
         let is_ok = loaded.is_ok();
-        (loaded.config, !is_ok)
+        Ok((loaded.config, !is_ok))
     }
 }
 
@@ -95,7 +110,7 @@ impl Files {
 pub fn run(out: &mut dyn Write, arguments: Arguments) -> Result<u8, Failure> {
     match arguments.command {
         None => issue::run(out, arguments.issue),
-        Some(Command::List { output, files }) => list::run(out, &files.load().0, output.is_some()),
-        Some(Command::Revoke { which, files }) => revoke::run(out, &files.load().0, &which),
+        Some(Command::List { output, files }) => list::run(out, &files.load()?.0, output.is_some()),
+        Some(Command::Revoke { which, files }) => revoke::run(out, &files.load()?.0, &which),
     }
 }

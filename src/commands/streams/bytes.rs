@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 const MAX_STDERR: usize = 4096;
 /// Maximum length of the input that was not sent yet, in bytes.
 const MAX_QUEUED: usize = 256 * 1024;
+/// How much output is dropped while the end of the process is awaited, in bytes. tar fills the last record of its archive, which
+/// has 10 kB.
+const MAX_DROPPED: usize = 4 << 20;
 
 /// Maximum time from the end of the output to the result. (containerd 1.6 never reports the result of a command that ends while
 /// more of its input than a pipe holds, 64 kB, is unread.)
@@ -22,11 +25,13 @@ pub struct Bytes {
     /// The number of bytes of `stdout` that were read.
     at: usize,
     stderr: Vec<u8>,
+    /// Bytes of output that nobody has read.
+    dropped: usize,
 }
 
 impl Bytes {
     pub fn new(session: Session) -> Bytes {
-        Bytes { session, stdout: Vec::new(), at: 0, stderr: Vec::new() }
+        Bytes { session, stdout: Vec::new(), at: 0, stderr: Vec::new(), dropped: 0 }
     }
 
     /// The process has ended, or has at least closed its output.
@@ -38,7 +43,7 @@ impl Bytes {
     /// stderr. The rest of its output is dropped.
     ///
     /// # Errors
-    /// The connection is lost.
+    /// The connection is lost, or the process writes on.
     pub fn finish(mut self) -> io::Result<(Option<End>, String)> {
         self.session.close_stdin();
         let mut deadline = None;
@@ -53,6 +58,9 @@ impl Bytes {
             }
             self.wait(deadline.map(|deadline| deadline.saturating_duration_since(now)))?;
             self.drive(false)?;
+            if self.dropped > MAX_DROPPED {
+                return Err(io::Error::other("the program in the container writes on after the end of the archive"));
+            }
         }
     }
 
@@ -65,16 +73,22 @@ impl Bytes {
     }
 
     fn drive(&mut self, keep: bool) -> io::Result<()> {
-        let (stdout, stderr) = (&mut self.stdout, &mut self.stderr);
+        let (stdout, stderr, dropped) = (&mut self.stdout, &mut self.stderr, &mut self.dropped);
         let mut on = |output, bytes: &[u8]| match output {
             Output::Stdout if keep => stdout.extend_from_slice(bytes),
-            Output::Stdout => {}
+            Output::Stdout => *dropped += bytes.len(),
             Output::Stderr => {
-                let room = MAX_STDERR - stderr.len();
-                stderr.extend_from_slice(&bytes[..bytes.len().min(room)]);
+                let kept = bytes.len().min(MAX_STDERR - stderr.len());
+                stderr.extend_from_slice(&bytes[..kept]);
+                *dropped += bytes.len() - kept;
             }
         };
-        while self.session.drive(&mut on).map_err(io::Error::other)? && !keep {}
+        // (One call ends after a while, so that the caller sees the number of bytes.)
+        for _ in 0..64 {
+            if !self.session.drive(&mut on).map_err(io::Error::other)? || keep {
+                break;
+            }
+        }
         Ok(())
     }
 }

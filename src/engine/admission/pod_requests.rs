@@ -2,7 +2,7 @@
 
 use super::predicates::{HostPort, host_ports};
 use crate::api::pod::Pod;
-use crate::api::priority;
+use crate::api::priority::{self, CRITICAL};
 use crate::api::qos::Qos;
 use crate::api::resources::{PODS, Resources, requested_by};
 use serde::Serialize;
@@ -27,9 +27,16 @@ impl PodRequests {
             ports: host_ports(pod),
             qos: Qos::of(spec),
             priority: priority::of(spec),
-            preempts: spec.preemption_policy.as_deref() != Some("Never"),
+            preempts: may_preempt_any(pod),
         }
     }
+}
+
+/// A6: a scheduler decides about the pods of an API server, and respects disruption budgets. Only critical ones preempt others here.
+fn may_preempt_any(pod: &Pod) -> bool {
+    let spec = pod.spec();
+    let is_permitted = spec.preemption_policy.as_deref() != Some("Never");
+    is_permitted && (!pod.is_from_api_server() || priority::of(spec) >= CRITICAL)
 }
 
 /// For a pod that only the runtime knows: it counts as one pod, and its requests are unknown.

@@ -125,13 +125,13 @@ impl Data {
 
     pub fn item(&mut self, op: OpId, json: &[u8], step: &mut Step<'_>) {
         if let Some((_, followed)) = self.by_op(op) {
-            followed.reflector.item(op, json, &Fetched::read, step);
+            followed.reflector.item(op, json, &|object, _| Fetched::read(object).map(Some), step);
         }
     }
 
     pub fn line(&mut self, op: OpId, json: &[u8], step: &mut Step<'_>) {
         let Some((key, followed)) = self.by_op(op) else { return };
-        if let Some(change) = followed.reflector.line(op, json, &Fetched::read, step) {
+        if let Some(change) = followed.reflector.line(op, json, &|object, _| Fetched::read(object).map(Some), step) {
             self.take(&key, change, step);
         }
     }
@@ -181,7 +181,9 @@ impl Data {
     fn take(&mut self, key: &DataKey, change: Change<Fetched>, step: &mut Step<'_>) {
         let outbox = &mut *step.outbox;
         let now = match change {
-            Change::All(mut list) => list.pop(),
+            // What there is at the server is not known.
+            Change::All(list, gaps) if list.is_empty() && gaps.are_any() => return,
+            Change::All(mut list, _) => list.pop(),
             Change::Set(object) => Some(object),
             Change::Gone(_) => None,
         };

@@ -4,6 +4,7 @@
 //! events of the last seconds. An event that occurs again is counted.
 
 use super::backoff::{Backoff, REQUESTS};
+use super::event_limits::EventLimits;
 use super::reflector::{Step, begin};
 use crate::api::cluster::diary::{self, Entry};
 use crate::api::cluster::request::{ApiError, ApiResponse};
@@ -39,6 +40,7 @@ pub struct Diary {
     /// The last ones that the server has.
     #[serde(skip)]
     posted: VecDeque<Entry>,
+    limits: EventLimits,
     next_number: u64,
     sending: Option<OpId>,
     attempts: u32,
@@ -82,6 +84,7 @@ impl Diary {
             node: node.into(),
             waiting: VecDeque::new(),
             posted: VecDeque::new(),
+            limits: EventLimits::default(),
             next_number: 0,
             sending: None,
             attempts: 0,
@@ -106,11 +109,13 @@ impl Diary {
     }
 
     pub fn push(&mut self, entry: Entry, now: Boot, outbox: &mut Outbox) {
+        let Some(entry) = self.limits.admit(entry, now) else { return };
         let first = usize::from(self.sending.is_some());
         let repeated = self.waiting.iter_mut().skip(first).rev().take(REMEMBERED).find(|w| w.entry.is_same(&entry));
         if let Some(waiting) = repeated {
             waiting.entry.count = waiting.entry.count.saturating_add(entry.count);
             waiting.entry.last = entry.last;
+            waiting.entry.message = entry.message;
             let part = waiting.part;
             return self.changed(part, now);
         }

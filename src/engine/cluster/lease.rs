@@ -20,6 +20,15 @@ const RETRIES: Limits = Limits { first: Duration::from_millis(200), most: Durati
 pub struct Lease {
     state: State,
     backoff: Backoff,
+    creation: Creation,
+}
+
+/// Whether the last creation of the lease failed, which an event has reported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+enum Creation {
+    #[default]
+    Unknown,
+    Failed,
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -91,6 +100,7 @@ impl Lease {
         let refusal = match refusal {
             Ok(None) => {
                 self.backoff.succeeded();
+                self.creation = Creation::Unknown;
                 let period = step.traffic.lease_period();
                 let delay = match self.state {
                     State::Renewing(_) => step.rng.spread(period / 25) + period,
@@ -106,6 +116,16 @@ impl Lease {
         let failure = refusal.as_ref().map(|r| r.failure);
         let (state, renewal) = match (&self.state, failure) {
             (State::First(_), Some(Failure::NotFound)) => (State::Missing, Renewal::Failed),
+            // The namespace of the leases does not exist.
+            (State::Creating(_), Some(Failure::NotFound)) => {
+                if std::mem::replace(&mut self.creation, Creation::Failed) != Creation::Failed {
+                    let message =
+                        "the lease of the node cannot be created: the API server has no namespace kube-node-lease";
+                    super::warn(step.outbox, message.to_owned());
+                }
+                self.backoff.refused(refusal.as_ref(), RETRIES, step.now, step.rng);
+                (State::Missing, Renewal::Failed)
+            }
             (_, Some(Failure::NotFound)) => (State::Missing, Renewal::Missing),
             // It exists after all.
             (State::Creating(_), Some(Failure::AlreadyExists)) => (State::Due(step.now), Renewal::Failed),

@@ -3,7 +3,7 @@
 //!
 //! *(ours)* A kubelet follows the services of all namespaces.
 
-use super::reflector::{Change, Reflector, Step};
+use super::reflector::{Change, MOST_OBJECTS, Reflector, Step};
 use crate::api::cluster::reduced::{self, Handler, KIND, Named, Reduced};
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::watched::Watched;
@@ -144,9 +144,9 @@ impl Lists {
     /// False: the operation is not one of these lists.
     pub fn item(&mut self, op: OpId, json: &[u8], step: &mut Step<'_>) -> bool {
         if let Some(list) = self.services.values_mut().find(|list| list.reflector.op() == Some(op)) {
-            list.reflector.item(op, json, &|object| Named::read(&object), step);
+            list.reflector.item(op, json, &|object, _| Named::read(&object).map(Some), step);
         } else if let Some(list) = self.classes.as_mut().filter(|list| list.reflector.op() == Some(op)) {
-            list.reflector.item(op, json, &|object| Named::read(&object), step);
+            list.reflector.item(op, json, &|object, _| Named::read(&object).map(Some), step);
         } else {
             return false;
         }
@@ -156,10 +156,10 @@ impl Lists {
     /// False: the operation is not one of these lists.
     pub fn line(&mut self, op: OpId, json: &[u8], step: &mut Step<'_>) -> bool {
         if let Some((namespace, list)) = of_op(&mut self.services, op) {
-            let change = list.reflector.line(op, json, &|object| Named::read(&object), step);
+            let change = list.reflector.line(op, json, &|object, _| Named::read(&object).map(Some), step);
             self.take_services(&namespace, change, step.outbox);
         } else if let Some(list) = self.classes.as_mut().filter(|list| list.reflector.op() == Some(op)) {
-            let change = list.reflector.line(op, json, &|object| Named::read(&object), step);
+            let change = list.reflector.line(op, json, &|object, _| Named::read(&object).map(Some), step);
             self.take_classes(change, step.outbox);
         } else {
             return false;
@@ -264,10 +264,13 @@ impl<T: Reduced> List<T> {
             None => drop(items.remove(&name)),
         };
         match change {
-            Change::All(all) => {
-                self.items.clear();
+            Change::All(all, gaps) => {
+                let namespace = self.reflector.watched.namespace();
+                self.items.retain(|name, _| gaps.may_have(None, namespace, name));
                 all.into_iter().for_each(|named| set(&mut self.items, named));
             }
+            // The next list has it, if there is room by then.
+            Change::Set(Named { name, .. }) if self.items.len() >= MOST_OBJECTS && !self.items.contains_key(&name) => {}
             Change::Set(named) => set(&mut self.items, named),
             Change::Gone(Named { name, .. }) => drop(self.items.remove(&name)),
         }

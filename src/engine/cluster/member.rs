@@ -19,7 +19,7 @@ use super::rival::{Rival, Sight};
 use super::sealing::{Protection, Sealing};
 use super::tokens::{Tokens, Wanted};
 use crate::api::cluster::diary::{self, Entry};
-use crate::api::cluster::node::{Image, NodeReport};
+use crate::api::cluster::node::{DeviceAmount, Image, NodeReport};
 use crate::api::cluster::outlook::Outlook;
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::{data_record, reduced, token};
@@ -39,6 +39,7 @@ use crate::engine::outbox::Outbox;
 use crate::engine::rng::Rng;
 use k8s_openapi::api::core::v1 as core;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -109,6 +110,8 @@ pub struct Health {
     /// Why the node is not ready; None if it is.
     pub why_not: Option<String>,
     pub pressures: Vec<Condition>,
+    /// The resources of device plugins, by name.
+    pub devices: BTreeMap<String, DeviceAmount>,
     /// The port of the node's server while it listens; otherwise 0.
     pub port: u16,
 }
@@ -249,6 +252,9 @@ impl Member {
             self.certificates.iter_mut().for_each(|certificate| certificate.step(step));
         }
         self.own.reflector.step(step);
+        if self.pods.excess.step(step) {
+            self.pods.reflector.list_again(step.outbox);
+        }
         self.pods.reflector.step(step);
         if self.rival.is_known() {
             self.pods.mirrors.pause();
@@ -273,6 +279,7 @@ impl Member {
                 self.next_of_certificates(),
                 self.own.next(),
                 self.pods.reflector.next(),
+                self.pods.excess.next(),
                 self.data.next(),
                 self.tokens.next(),
                 self.lists.next(),
@@ -372,6 +379,7 @@ impl Member {
                 || self.lists.ended(op, result, step)
                 || self.pods.mirrors.ended(op, result, step)
                 || self.reports.answered(op, result, step)
+                || self.pods.excess.ended(op, result, step)
                 || self.reviews.ended(op, result, step)
                 || self.diary.ended(op, result, step);
         }
@@ -407,6 +415,7 @@ impl Member {
     /// A record has been written.
     pub fn recorded(&mut self, op: OpId, result: &Result<(), OpError>, step: &mut Step<'_>) {
         let _ = self.sealing.recorded(op, result, step.outbox)
+            || self.own.recorded(op, result, step)
             || self.data.recorded(op, result, step.outbox)
             || self.tokens.recorded(op, result, step)
             || self.lists.recorded(op, result, step.outbox);
@@ -537,6 +546,7 @@ impl Member {
         self.certificates.iter_mut().for_each(Certificate::hurry);
         self.own.reflector.hurry();
         self.pods.reflector.hurry();
+        self.pods.excess.hurry();
         self.pods.mirrors.hurry();
         self.data.hurry();
         self.tokens.hurry();

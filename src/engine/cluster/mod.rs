@@ -13,6 +13,8 @@ pub mod certificates;
 pub mod connection;
 pub mod data;
 pub mod diary;
+pub mod event_limits;
+pub mod excess;
 pub mod lease;
 pub mod lists;
 pub mod member;

@@ -45,6 +45,34 @@ struct Registered {
     #[serde(skip)]
     patch: Option<(OpId, Sent)>,
     heartbeat: Boot,
+    changes: Changes,
+}
+
+/// Reports that follow each other closely. Another program may answer each of them with a change of its own, without end.
+#[derive(Debug, Default, Serialize)]
+struct Changes {
+    /// The number of reports without a pause before them.
+    close: u32,
+    last: Option<Boot>,
+    backoff: Backoff,
+}
+
+impl Changes {
+    /// Reports with a longer time between them do not follow each other closely.
+    const PAUSE: Duration = Duration::from_secs(15);
+    /// So many close ones are not delayed.
+    const FREE: u32 = 10;
+
+    fn reported(&mut self, step: &mut Step<'_>) {
+        let is_close = self.last.is_some_and(|last| step.now.since(last) < Changes::PAUSE);
+        self.close = if is_close { self.close.saturating_add(1) } else { 0 };
+        self.last = Some(step.now);
+        if self.close > Changes::FREE {
+            self.backoff.failed(RETRIES, step.now, step.rng);
+        } else {
+            self.backoff.succeeded();
+        }
+    }
 }
 
 /// The result of a request for the node.
@@ -76,7 +104,7 @@ impl Node {
             State::Unread | State::Missing => Some(self.backoff.at()),
             State::Reading(_) | State::Creating(_) => None,
             State::Registered(r) if r.patch.is_some() => None,
-            State::Registered(r) => Some(r.heartbeat.max(self.backoff.at())),
+            State::Registered(r) => Some(r.heartbeat.max(self.backoff.at()).max(r.changes.backoff.at())),
         }
     }
 
@@ -134,7 +162,11 @@ impl Node {
                 let request = requests::create_node(report.object(step.wall));
                 self.state = State::Creating(begin(request, Some(TIMEOUT), step.outbox));
             }
+            State::Registered(r) if r.patch.is_none() && !r.changes.backoff.is_due(step.now) => {
+                r.heartbeat = r.heartbeat.min(step.now);
+            }
             State::Registered(r) if r.patch.is_none() => {
+                r.sent.begin(report);
                 let heartbeat = r.heartbeat <= step.now;
                 if let Some((patch, sent)) = r.sent.patch(report, step.wall, heartbeat) {
                     let request = requests::patch_node_status(&report.name, patch);
@@ -158,7 +190,8 @@ impl Node {
                             self.backoff.succeeded();
                             // A created node has its whole status. The status of another one is compared now.
                             let heartbeat = if creating { step.now + next_heartbeat(step) } else { step.now };
-                            let registered = Registered { uid, sent, patch: None, heartbeat };
+                            let registered =
+                                Registered { uid, sent, patch: None, heartbeat, changes: Changes::default() };
                             self.state = State::Registered(Box::new(registered));
                             return Some(Progress::Registered);
                         }
@@ -193,6 +226,7 @@ impl Node {
                             r.sent.observe(&node);
                             r.heartbeat = step.now + next_heartbeat(step);
                             self.backoff.succeeded();
+                            r.changes.reported(step);
                             return Some(Progress::Reported);
                         }
                     }

@@ -2,8 +2,13 @@
 //!
 //! The labels are on the disk, so that a pod that was accepted because of one is accepted again after a reboot without the server.
 //! The taints are not: they concern only new pods, which come from the server.
+//!
+//! The names of the extended resources that the node reports are on the disk before they are reported, as in a kubelet's checkpoint:
+//! those that nothing provides any more are reported with 0, and those of an administrator stay as they are.
 
+use super::backoff::{Backoff, REQUESTS};
 use super::reflector::{Change, Reflector, Step};
+use crate::api::cluster::node::DeviceAmount;
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::watched::Watched;
 use crate::api::node_facts::NodeFacts;
@@ -11,18 +16,21 @@ use crate::api::taints::NoExecute;
 use crate::api::time::Boot;
 use crate::engine::context::Owner;
 use crate::engine::effect::RecordChange;
-use crate::engine::op::OpId;
+use crate::engine::op::{OpError, OpId};
 use crate::engine::outbox::Outbox;
 use k8s_openapi::api::core::v1 as core;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The kind of the record.
 pub const KIND: &str = "cluster";
 pub const KEY: &str = "cluster/node";
 const VERSION: u64 = 1;
+
+/// The maximum number of extended resources that the node has ever reported. A kubelet has no such limit.
+const MOST_RESOURCES: usize = 256;
 
 type Labels = BTreeMap<String, String>;
 
@@ -31,12 +39,24 @@ pub struct OwnNode {
     pub reflector: Reflector<Value>,
     labels: Labels,
     taints: Vec<NoExecute>,
+    resources: OwnResources,
+}
+
+/// The names of the extended resources that the node reports, or has reported.
+#[derive(Debug, Default, Serialize)]
+struct OwnResources {
+    recorded: BTreeSet<String>,
+    /// Being written.
+    saving: Option<(OpId, BTreeSet<String>)>,
+    backoff: Backoff,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Record {
     version: u64,
     labels: Labels,
+    #[serde(default)]
+    resources: BTreeSet<String>,
 }
 
 /// A change of the object.
@@ -48,7 +68,12 @@ pub enum Observed {
 
 impl OwnNode {
     pub fn new(name: &str) -> OwnNode {
-        OwnNode { reflector: Reflector::new(Watched::Node(name.into())), labels: Labels::new(), taints: Vec::new() }
+        OwnNode {
+            reflector: Reflector::new(Watched::Node(name.into())),
+            labels: Labels::new(),
+            taints: Vec::new(),
+            resources: OwnResources::default(),
+        }
     }
 
     /// The labels that the server has.
@@ -74,7 +99,10 @@ impl OwnNode {
     /// The record of an earlier run. An unusable one is moved aside.
     pub fn record_found(&mut self, key: &str, text: &str, outbox: &mut Outbox) {
         match serde_json::from_str(text) {
-            Ok(Record { version: VERSION, labels }) if key == KEY => self.labels = labels,
+            Ok(Record { version: VERSION, labels, resources }) if key == KEY => {
+                self.labels = labels;
+                self.resources.recorded = resources;
+            }
             _ => {
                 super::warn(outbox, format!("record {key} is unusable; moving it aside"));
                 outbox.record(Owner::Cluster, RecordChange::SetAside { key: key.to_owned() });
@@ -98,33 +126,89 @@ impl OwnNode {
         if labels == self.labels {
             return false;
         }
-        let record = serde_json::to_string(&Record { version: VERSION, labels: labels.clone() }).unwrap_or_default();
-        outbox.record(Owner::Cluster, RecordChange::Put { key: KEY.to_owned(), value: record });
         self.labels = labels;
+        self.write(outbox);
         true
     }
 
+    /// The resources of device plugins that are reported now: those whose names are on the disk, also without a plugin.
+    pub fn reported(&self, provided: &BTreeMap<String, DeviceAmount>) -> BTreeMap<String, DeviceAmount> {
+        let amount = |name: &String| (name.clone(), provided.get(name).copied().unwrap_or_default());
+        self.resources.recorded.iter().map(amount).collect()
+    }
+
+    /// Writes the names of new resources. Those beyond the limit are not reported.
+    pub fn record_resources<'n>(&mut self, provided: impl Iterator<Item = &'n str>, now: Boot, outbox: &mut Outbox) {
+        let OwnResources { recorded, saving: None, backoff } = &mut self.resources else { return };
+        let room = MOST_RESOURCES.saturating_sub(recorded.len());
+        let new = provided.filter(|name| !recorded.contains(*name)).take(room);
+        let names: BTreeSet<String> = new.map(str::to_owned).collect();
+        if names.is_empty() {
+            return backoff.succeeded();
+        }
+        if !backoff.is_due(now) {
+            return;
+        }
+        let op = self.write_with(&names, outbox);
+        self.resources.saving = Some((op, names));
+    }
+
+    /// A record was written. False: it is not the one of the resources.
+    pub fn recorded(&mut self, op: OpId, result: &Result<(), OpError>, step: &mut Step<'_>) -> bool {
+        let Some((_, names)) = self.resources.saving.take_if(|(of, _)| *of == op) else { return false };
+        match result {
+            Ok(()) => {
+                self.resources.recorded.extend(names);
+                self.resources.backoff.succeeded();
+            }
+            Err(e) => {
+                let message =
+                    format!("record {KEY} cannot be written, so new devices are not reported: {}", e.message());
+                super::warn(step.outbox, message);
+                self.resources.backoff.failed(REQUESTS, step.now, step.rng);
+            }
+        }
+        true
+    }
+
+    fn write(&self, outbox: &mut Outbox) {
+        let saving = self.resources.saving.as_ref().map(|(_, names)| names.clone()).unwrap_or_default();
+        self.write_with(&saving, outbox);
+    }
+
+    fn write_with(&self, more: &BTreeSet<String>, outbox: &mut Outbox) -> OpId {
+        let resources = self.resources.recorded.union(more).cloned().collect();
+        let record = Record { version: VERSION, labels: self.labels.clone(), resources };
+        let value = serde_json::to_string(&record).unwrap_or_default();
+        outbox.record(Owner::Cluster, RecordChange::Put { key: KEY.to_owned(), value })
+    }
+
     pub fn next(&self) -> Option<Boot> {
-        self.reflector.next()
+        // A record that failed is repeated.
+        let record = Some(self.resources.backoff.at()).filter(|at| *at > Boot(0) && self.resources.saving.is_none());
+        self.reflector.next().into_iter().chain(record).min()
     }
 
     pub fn item(&mut self, op: OpId, json: &[u8], step: &mut Step<'_>) {
-        self.reflector.item(op, json, &Ok, step);
+        self.reflector.item(op, json, &|object, _| Ok(Some(object)), step);
     }
 
     pub fn line(&mut self, op: OpId, json: &[u8], step: &mut Step<'_>) -> Option<Observed> {
-        self.reflector.line(op, json, &Ok, step).map(observed)
+        self.reflector.line(op, json, &|object, _| Ok(Some(object)), step).and_then(observed)
     }
 
     pub fn ended(&mut self, op: OpId, result: &Result<ApiResponse, ApiError>, step: &mut Step<'_>) -> Option<Observed> {
-        self.reflector.ended(op, result, step).map(observed)
+        self.reflector.ended(op, result, step).and_then(observed)
     }
 }
 
-fn observed(change: Change<Value>) -> Observed {
+fn observed(change: Change<Value>) -> Option<Observed> {
     match change {
-        Change::Set(object) => Observed::Object(object),
-        Change::All(mut list) => list.pop().map_or(Observed::Gone, Observed::Object),
-        Change::Gone(_) => Observed::Gone,
+        Change::Set(object) => Some(Observed::Object(object)),
+        Change::All(mut list, gaps) => match list.pop() {
+            Some(object) => Some(Observed::Object(object)),
+            None => (!gaps.are_any()).then_some(Observed::Gone),
+        },
+        Change::Gone(_) => Some(Observed::Gone),
     }
 }

@@ -1,12 +1,14 @@
 //! The pods that the API server binds to this node.
 //!
 //! Before the first complete list, the pods of the records are the list: the node continues where it was, also without the
-//! server.
+//! server. More pods than the node can hold are `excess`.
 
+use super::excess::{self, Excess, ExcessPod};
 use super::mirrors::{Mirror, Mirrors};
-use super::reflector::{Change, Reflector, Step};
+use super::reflector::{Change, Gaps, Reflector, Step};
 use crate::api::cluster::final_ends::FinalEnds;
 use crate::api::cluster::in_place;
+use crate::api::cluster::mirror::MIRROR;
 use crate::api::cluster::pod_object::{self, MirrorOf, PodObject, Rejection};
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::watched::Watched;
@@ -20,6 +22,8 @@ use crate::engine::op::OpId;
 use crate::engine::outbox::Outbox;
 use k8s_openapi::api::core::v1 as core;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
@@ -38,10 +42,44 @@ struct Record {
 #[derive(Debug, Serialize)]
 pub struct Pods {
     node: Rc<str>,
-    pub reflector: Reflector<PodObject>,
+    pub reflector: Reflector<Listed>,
     known: BTreeMap<Uid, Bound>,
+    pub excess: Excess,
+    /// Of the list in flight.
+    #[serde(skip)]
+    new: New,
     source: Source,
     pub mirrors: Mirrors,
+}
+
+/// The largest size of all pods that are kept, as JSON in bytes.
+const MOST_BYTES: usize = 32 << 20;
+
+/// A pod of a list or of a watch.
+#[derive(Debug, PartialEq)]
+pub enum Listed {
+    Pod(Box<PodObject>),
+    Excess(Box<ExcessPod>),
+}
+
+impl Listed {
+    fn uid(&self) -> &Uid {
+        match self {
+            Listed::Pod(object) => &object.uid,
+            Listed::Excess(pod) => &pod.uid,
+        }
+    }
+}
+
+/// The pods that were not known before.
+#[derive(Clone, Copy, Debug, Default)]
+struct New {
+    live: usize,
+    /// Those that have ended, and mirrors.
+    others: usize,
+    /// Those without room.
+    excess: usize,
+    bytes: usize,
 }
 
 /// Where the known pods are from (C3).
@@ -113,6 +151,8 @@ impl Pods {
             reflector: Reflector::new(Watched::Pods(node.clone())),
             node,
             known: BTreeMap::new(),
+            excess: Excess::default(),
+            new: New::default(),
             source: Source::Records,
             mirrors: Mirrors::default(),
         }
@@ -139,15 +179,33 @@ impl Pods {
     }
 
     pub fn item(&mut self, op: OpId, json: &[u8], step: &mut Step<'_>) {
-        let seen = seen(step.wall);
+        let (seen, most) = (seen(step.wall), step.most_pods);
         let context = Context::new(&self.node, &seen);
-        self.reflector.item(op, json, &|object| pod_object::read(object, context), step);
+        let Pods { reflector, known, new, excess, .. } = self;
+        if reflector.arrived() == 0 {
+            *new = New::default();
+        }
+        let (count, left_out) = (Cell::new(*new), Cell::new(0));
+        let decode = |object: Value, bytes| {
+            let read = read(object, bytes, context, known, most, &count);
+            if matches!(read, Ok(Kept::NotEven)) && count.get().excess > excess::MOST {
+                left_out.set(1);
+            }
+            read.map(Kept::listed)
+        };
+        reflector.item(op, json, &decode, step);
+        *new = count.get();
+        excess.leave_out(left_out.get());
     }
 
     pub fn line(&mut self, op: OpId, json: &[u8], step: &mut Step<'_>) -> Vec<Seen> {
-        let seen = seen(step.wall);
+        let (seen, most) = (seen(step.wall), step.most_pods);
         let context = Context::new(&self.node, &seen);
-        let change = self.reflector.line(op, json, &|object| pod_object::read(object, context), step);
+        let known = &self.known;
+        let live = known.values().filter(|bound| !bound.ended).count();
+        let count = Cell::new(New { live, others: known.len() - live, ..New::default() });
+        let decode = |object: Value, bytes| read(object, bytes, context, known, most, &count).map(Kept::listed);
+        let change = self.reflector.line(op, json, &decode, step);
         change.map(|change| self.take(change, step.outbox)).unwrap_or_default()
     }
 
@@ -173,10 +231,10 @@ impl Pods {
     }
 
     /// C14: a list after the next start must not be older than the binding or the deletion of a pod.
-    fn take(&mut self, change: Change<PodObject>, outbox: &mut Outbox) -> Vec<Seen> {
+    fn take(&mut self, change: Change<Listed>, outbox: &mut Outbox) -> Vec<Seen> {
         let concerned = match &change {
-            Change::Set(object) | Change::Gone(object) => Some(object.uid.clone()),
-            Change::All(_) => None,
+            Change::Set(object) | Change::Gone(object) => Some(object.uid().clone()),
+            Change::All(..) => None,
         };
         let bindings = |pods: &Pods| -> BTreeMap<Uid, bool> {
             let binding = |(uid, bound): (&Uid, &Bound)| (uid.clone(), bound.deletion.is_some());
@@ -195,23 +253,40 @@ impl Pods {
         seen
     }
 
-    fn apply(&mut self, change: Change<PodObject>) -> Vec<Seen> {
+    fn apply(&mut self, change: Change<Listed>) -> Vec<Seen> {
         match change {
-            Change::Set(object) => vec![self.set(object)],
-            Change::Gone(object) => {
-                self.known.remove(&object.uid);
-                self.mirrors.gone(&object.uid);
-                vec![Seen::Gone(object.uid)]
+            Change::Set(listed) => self.take_one(listed).into_iter().collect(),
+            Change::Gone(listed) => {
+                let uid = listed.uid();
+                self.known.remove(uid);
+                self.mirrors.gone(uid);
+                self.excess.remove(uid);
+                vec![Seen::Gone(uid.clone())]
             }
-            Change::All(objects) => {
+            Change::All(all, gaps) => {
                 self.source = Source::Server;
-                let listed: BTreeSet<Uid> = objects.iter().map(|object| object.uid.clone()).collect();
-                let gone = self.known.keys().filter(|uid| !listed.contains(uid)).cloned();
+                let listed: BTreeSet<Uid> = all.iter().map(|listed| listed.uid().clone()).collect();
+                let stays = |uid: &Uid, bound: &Bound| listed.contains(uid) || may_be_listed(&gaps, uid, bound);
+                let gone = self.known.iter().filter(|(uid, bound)| !stays(uid, bound)).map(|(uid, _)| uid.clone());
                 let mut seen: Vec<Seen> = gone.map(Seen::Gone).collect();
-                self.known.retain(|uid, _| listed.contains(uid));
+                self.known.retain(|uid, bound| stays(uid, bound));
+                self.excess.listed(|uid| listed.contains(uid));
                 self.mirrors.listed(BTreeMap::new());
-                seen.extend(objects.into_iter().map(|object| self.set(object)));
+                seen.extend(all.into_iter().filter_map(|listed| self.take_one(listed)));
                 seen
+            }
+        }
+    }
+
+    fn take_one(&mut self, listed: Listed) -> Option<Seen> {
+        match listed {
+            Listed::Pod(object) => {
+                self.excess.remove(&object.uid);
+                Some(self.set(*object))
+            }
+            Listed::Excess(pod) => {
+                self.excess.set(*pod);
+                None
             }
         }
     }
@@ -244,6 +319,69 @@ impl Pods {
         self.known.insert(uid.clone(), bound);
         if is_same { Seen::Status(uid, stored) } else { Seen::Pod(uid, stored) }
     }
+}
+
+/// C17: how much is kept of a pod.
+enum Kept {
+    All(Box<PodObject>),
+    Excess(Box<ExcessPod>),
+    /// Nothing has to be done about it, or there are too many.
+    NotEven,
+}
+
+impl Kept {
+    fn listed(self) -> Option<Listed> {
+        match self {
+            Kept::All(object) => Some(Listed::Pod(object)),
+            Kept::Excess(pod) => Some(Listed::Excess(pod)),
+            Kept::NotEven => None,
+        }
+    }
+}
+
+/// C17: pods that are known are always read. `most`: of the new ones that live, and of those that have ended.
+fn read(
+    object: Value,
+    bytes: usize,
+    context: Context<'_>,
+    known: &BTreeMap<Uid, Bound>,
+    most: usize,
+    count: &Cell<New>,
+) -> Result<Kept, String> {
+    let metadata = &object["metadata"];
+    let text = |field: &str| metadata[field].as_str().filter(|text| !text.is_empty());
+    let is_known = text("uid").is_some_and(|uid| known.contains_key(&Uid::from(uid)));
+    let has_ended = matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    let is_mirror = !metadata["annotations"][MIRROR].is_null();
+    let mut new = count.get();
+    let has_room = new.bytes + bytes <= MOST_BYTES;
+    let number = if has_ended || is_mirror { &mut new.others } else { &mut new.live };
+    if is_known || has_room && *number < most {
+        if !is_known {
+            *number += 1;
+        }
+        new.bytes += bytes;
+        count.set(new);
+        return pod_object::read(object, context).map(Box::new).map(Kept::All);
+    }
+    let is_deleted = !metadata["deletionTimestamp"].is_null();
+    new.excess += 1;
+    count.set(new);
+    if (has_ended || is_mirror) && !is_deleted || new.excess > excess::MOST {
+        return Ok(Kept::NotEven);
+    }
+    match (text("uid"), text("namespace"), text("name")) {
+        (Some(uid), Some(namespace), Some(name)) => {
+            let (uid, name) = (Uid::from(uid), FullName::new(namespace, name));
+            Ok(Kept::Excess(Box::new(ExcessPod { uid, name, is_deleted })))
+        }
+        _ => Err("the pod has no UID, namespace or name".to_owned()),
+    }
+}
+
+/// An item of the list that cannot be used may be this pod, so the pod stays.
+fn may_be_listed(gaps: &Gaps, uid: &Uid, bound: &Bound) -> bool {
+    gaps.may_have(Some(uid.as_str()), &bound.name.namespace, &bound.name.name)
 }
 
 /// The time for the annotation `config.seen`.

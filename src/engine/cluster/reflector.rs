@@ -7,7 +7,7 @@
 use super::backoff::{Backoff, REQUESTS};
 use super::sealing::Protection;
 use super::traffic::Traffic;
-use crate::api::cluster::list;
+use crate::api::cluster::list::{self, Identity};
 use crate::api::cluster::request::{ApiError, ApiRequest, ApiResponse};
 use crate::api::cluster::status::Refusal;
 use crate::api::cluster::watch::{self, ChangeKind, Line};
@@ -28,6 +28,27 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 const LONG: Duration = Duration::from_secs(30);
 /// A watch that ends earlier without a line counts as a failure.
 const SHORT: Duration = Duration::from_secs(1);
+/// A longer list has no end. All pods of a node, with those that have ended, are far less.
+const MOST_ITEMS: usize = 100_000;
+/// The maximum number of items that are unusable and identified, and of unusable lines of a watch.
+const MOST_GAPS: usize = 100;
+/// So many of them are reported by name.
+const MOST_REPORTS: usize = 3;
+/// The maximum size of a list that is not of pods, as JSON in bytes.
+const MOST_BYTES: usize = 16 << 20;
+/// The maximum number of services of a namespace, and of RuntimeClasses.
+pub const MOST_OBJECTS: usize = 5_000;
+/// A list of one object contains it, and perhaps others by mistake.
+const MOST_OF_ONE: usize = 8;
+
+/// The number of items that are kept of a list, and of their bytes. `Pods` has its own limits.
+fn room(watched: &Watched) -> (usize, usize) {
+    match watched {
+        Watched::Pods(_) => (MOST_ITEMS, usize::MAX),
+        Watched::Services(_) | Watched::RuntimeClasses => (MOST_OBJECTS, MOST_BYTES),
+        Watched::Node(_) | Watched::Data(_) | Watched::Csr(_) => (MOST_OF_ONE, MOST_BYTES),
+    }
+}
 
 #[derive(Debug, Serialize)]
 #[serde(bound = "")]
@@ -47,12 +68,15 @@ enum State<T> {
         #[serde(skip)]
         found: Vec<T>,
         of: List,
+        size: Size,
     },
     Watching {
         op: OpId,
         version: String,
         since: Boot,
         heard: bool,
+        /// The number of lines that could not be used.
+        unusable: usize,
     },
 }
 
@@ -74,19 +98,64 @@ enum List {
     Latest,
 }
 
+/// What has arrived of a list.
+#[derive(Debug, Default, Serialize)]
+struct Size {
+    items: usize,
+    /// Of the items that are kept, as JSON.
+    bytes: usize,
+    /// Items that found no room.
+    left_out: usize,
+    unusable: usize,
+    #[serde(skip)]
+    gaps: Gaps,
+}
+
+/// The items of a list that could not be used. What they are at the server is not known, so what is known of them here stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Gaps {
+    known: Vec<Identity>,
+    /// An item could not even be identified: it may be any.
+    any: bool,
+}
+
+impl Gaps {
+    fn add(&mut self, identity: Option<Identity>) {
+        match identity.filter(|_| self.known.len() < MOST_GAPS) {
+            Some(identity) => self.known.push(identity),
+            None => self.any = true,
+        }
+    }
+
+    /// There are such items.
+    pub fn are_any(&self) -> bool {
+        self.any || !self.known.is_empty()
+    }
+
+    /// The object may be one of these items.
+    pub fn may_have(&self, uid: Option<&str>, namespace: &str, name: &str) -> bool {
+        let is_same = |gap: &Identity| match uid.filter(|_| !gap.uid.is_empty()) {
+            Some(uid) => gap.uid == uid,
+            None => (&*gap.namespace, &*gap.name) == (namespace, name),
+        };
+        self.any || self.known.iter().any(is_same)
+    }
+}
+
 /// A change of the collection.
 #[derive(Debug, PartialEq)]
 pub enum Change<T> {
-    /// The complete collection.
-    All(Vec<T>),
+    /// The complete collection, without the items that could not be used.
+    All(Vec<T>, Gaps),
     /// An object has appeared or changed.
     Set(T),
     /// An object is gone.
     Gone(T),
 }
 
-/// Makes an object from its JSON. An error means that the object cannot even be identified.
-pub type Decode<'a, T> = &'a dyn Fn(Value) -> Result<T, String>;
+/// Makes an object from its JSON and the size of the JSON in bytes. None: there is no room for the object, and nothing has to be known
+/// of it. An error means that the object cannot be used.
+pub type Decode<'a, T> = &'a dyn Fn(Value, usize) -> Result<Option<T>, String>;
 
 /// The time, the settings, the jitter and the effects of a step.
 pub struct Step<'a> {
@@ -95,6 +164,8 @@ pub struct Step<'a> {
     /// Watches that a broken connection has ended are begun again at this time.
     pub resume: Boot,
     pub traffic: Traffic,
+    /// The number of pods that this node can hold.
+    pub most_pods: usize,
     /// Of new Secrets and tokens on the disk.
     pub protection: Protection,
     pub rng: &'a mut Rng,
@@ -153,7 +224,7 @@ impl<T> Reflector<T> {
                     List::Latest => ListFrom::Latest,
                 };
                 let op = begin(self.watched.list(from), Some(LIST_TIMEOUT), step.outbox);
-                State::Listing { op, found: Vec::new(), of }
+                State::Listing { op, found: Vec::new(), of, size: Size::default() }
             }
             Next::Watch(version) => {
                 let range = step.traffic.watch(self.watched.is_one_object());
@@ -161,15 +232,43 @@ impl<T> Reflector<T> {
                 let bookmarks = step.traffic.has_bookmarks(self.watched.is_one_object());
                 let request = self.watched.watch(&version, Duration::from_secs(seconds), bookmarks);
                 let op = begin(request, None, step.outbox);
-                State::Watching { op, version, since: step.now, heard: false }
+                State::Watching { op, version, since: step.now, heard: false, unusable: 0 }
             }
         };
     }
 
+    /// The number of items that have arrived of the list in flight.
+    pub fn arrived(&self) -> usize {
+        match &self.state {
+            State::Listing { size, .. } => size.items,
+            State::Waiting(_) | State::Watching { .. } => 0,
+        }
+    }
+
+    /// Lists again. No effect on a list in flight.
+    pub fn list_again(&mut self, outbox: &mut Outbox) {
+        if matches!(self.state, State::Listing { .. }) {
+            return;
+        }
+        if let Some(op) = self.op() {
+            outbox.push(Effect::Cancel { op });
+        }
+        self.state = State::Waiting(Next::List(List::Latest));
+    }
+
     /// An element of the list in flight.
     pub fn item(&mut self, op: OpId, json: &[u8], decode: Decode<'_, T>, step: &mut Step<'_>) {
-        let State::Listing { op: listing, found, .. } = &mut self.state else { return };
+        let State::Listing { op: listing, found, size, .. } = &mut self.state else { return };
         if *listing != op {
+            return;
+        }
+        size.items += 1;
+        if size.items > MOST_ITEMS {
+            return self.broken(op, &format!("the list has more than {MOST_ITEMS} items"), step);
+        }
+        let (most, most_bytes) = room(&self.watched);
+        if found.len() >= most || size.bytes + json.len() > most_bytes {
+            size.left_out += 1;
             return;
         }
         // The items of a list have no kind.
@@ -178,9 +277,20 @@ impl<T> Reflector<T> {
             object["apiVersion"] = self.watched.api_version().into();
             object
         };
-        match list::item(json).map(with_kind).and_then(decode) {
-            Ok(object) => found.push(object),
-            Err(why) => self.broken(op, &format!("the list contains an object that cannot be read: {why}"), step),
+        match list::item(json).map(with_kind).and_then(|object| decode(object, json.len())) {
+            Ok(Some(object)) => {
+                size.bytes += json.len();
+                found.push(object);
+            }
+            Ok(None) => {}
+            Err(why) => {
+                let identity = list::identity(json);
+                size.unusable += 1;
+                size.gaps.add(identity.clone());
+                if size.unusable <= MOST_REPORTS {
+                    self.report_unusable(identity, &why, step);
+                }
+            }
         }
     }
 
@@ -190,30 +300,48 @@ impl<T> Reflector<T> {
         if *of != op {
             return None;
         }
-        *heard = true;
         match watch::parse(json, &self.watched) {
-            Ok(Line::Change { kind, object, resource_version: new }) => match decode(object) {
-                Ok(object) => {
-                    *version = new;
-                    self.backoff.succeeded();
-                    return Some(match kind {
-                        ChangeKind::Added | ChangeKind::Modified => Change::Set(object),
-                        ChangeKind::Deleted => Change::Gone(object),
-                    });
+            Ok(Line::Change { kind, object, resource_version: new }) => {
+                *version = new;
+                *heard = true;
+                let identity = list::identity_of(&object);
+                match decode(object, json.len()) {
+                    Ok(object) => {
+                        self.backoff.succeeded();
+                        return object.map(|object| match kind {
+                            ChangeKind::Added | ChangeKind::Modified => Change::Set(object),
+                            ChangeKind::Deleted => Change::Gone(object),
+                        });
+                    }
+                    Err(why) => self.unusable_line(op, identity, &why, step),
                 }
-                Err(why) => self.broken(op, &format!("the watch has an object that cannot be read: {why}"), step),
-            },
+            }
             Ok(Line::Bookmark(new)) => {
                 *version = new;
+                *heard = true;
                 self.backoff.succeeded();
             }
             Ok(Line::Error(refusal)) => {
                 step.outbox.push(Effect::Cancel { op });
                 self.failed(&refusal, step);
             }
+            Ok(Line::Unusable { identity, why }) => self.unusable_line(op, identity, &why, step),
             Err(why) => self.broken(op, &why, step),
         }
         None
+    }
+
+    /// The line changes nothing. A watch of many such lines is not one of an API server.
+    fn unusable_line(&mut self, op: OpId, identity: Option<Identity>, why: &str, step: &mut Step<'_>) {
+        let State::Watching { unusable, .. } = &mut self.state else { return };
+        *unusable += 1;
+        match *unusable {
+            n if n <= MOST_REPORTS => self.report_unusable(identity, why, step),
+            n if n > MOST_GAPS => {
+                self.broken(op, &format!("more than {MOST_GAPS} lines of the watch are unusable"), step)
+            }
+            _ => {}
+        }
     }
 
     /// The request in flight has ended. Returns the collection after a complete list.
@@ -250,17 +378,18 @@ impl<T> Reflector<T> {
                 }
                 None
             }
-            State::Listing { mut found, of, .. } => match list::rest(&response.body, &self.watched) {
+            State::Listing { mut found, of, size, .. } => match list::rest(&response.body, &self.watched) {
                 Ok(list::Rest { resource_version: version, next: None }) => {
                     self.backoff.succeeded();
                     found.shrink_to_fit();
                     self.state = State::Waiting(Next::Watch(version));
-                    Some(Change::All(found))
+                    self.report_size(&size, found.len(), step);
+                    Some(Change::All(found, size.gaps))
                 }
                 Ok(list::Rest { next: Some(next), .. }) => {
                     let request = self.watched.list(ListFrom::Next(&next));
                     let op = begin(request, Some(LIST_TIMEOUT), step.outbox);
-                    self.state = State::Listing { op, found, of };
+                    self.state = State::Listing { op, found, of, size };
                     None
                 }
                 Err(why) => {
@@ -317,6 +446,30 @@ impl<T> Reflector<T> {
             State::Waiting(_) => return,
         };
         self.state = State::Waiting(next);
+    }
+
+    /// The number of items is limited, and so is the number of events about them.
+    fn report_size(&self, size: &Size, found: usize, step: &mut Step<'_>) {
+        let more = size.unusable.saturating_sub(MOST_REPORTS);
+        if more > 0 {
+            let message = format!("{more} more items of the list of {} are unusable", self.watched.kind());
+            super::warn(step.outbox, message);
+        }
+        if size.left_out > 0 {
+            let message = format!(
+                "the list of {} has {} items or bytes more than this node keeps; it keeps the first {found} items",
+                self.watched.kind(),
+                size.left_out
+            );
+            super::warn(step.outbox, message);
+        }
+    }
+
+    fn report_unusable(&self, identity: Option<Identity>, why: &str, step: &mut Step<'_>) {
+        let name = identity.map(|identity| identity.to_string()).unwrap_or_default();
+        let message =
+            format!("the API server's {} {name:?} is unusable and changes nothing: {why}", self.watched.kind());
+        super::warn(step.outbox, message);
     }
 
     fn report(&self, why: &str, step: &mut Step<'_>) {

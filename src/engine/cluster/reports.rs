@@ -95,12 +95,21 @@ impl Reports {
         }
     }
 
-    /// Nothing of the deleted pod is left on the node. `last`: its last status, if that is known.
+    /// The status that was published last, otherwise the one of the server.
+    pub fn last(&self, uid: &Uid) -> Option<&core::PodStatus> {
+        let report = self.pods.get(uid)?;
+        report.ours.as_ref().or(report.stored.as_ref())
+    }
+
+    /// Nothing of the deleted pod is left on the node. `last`: its last status, if that is known. A pod that has not begun has failed.
     pub fn ended(&mut self, uid: &Uid, name: &FullName, last: Option<core::PodStatus>) {
         let report = self.pods.entry(uid.clone()).or_insert_with(|| Report::new(name.clone()));
         if let State::Live { patch } = &mut report.state {
             report.state = State::Ended { patch: patch.take() };
-            report.ours = last.or(report.ours.take());
+            report.ours = last.or(report.ours.take()).or_else(|| report.stored.clone());
+            if let Some(ours) = report.ours.as_mut().filter(|ours| !has_ended(ours)) {
+                ours.phase = Some("Failed".to_owned());
+            }
             self.changed.insert(uid.clone());
         }
     }

@@ -4,13 +4,14 @@
 //! A request arrives as `Event::Request` and ends in exactly one `Effect::Answer`, at once or later. If its client
 //! disconnects first (`Event::RequestGone`), it ends without an answer. `node::requests` carries the requests out. This
 //! module has their types and the requests that are open: `durable` the changes whose records are being written, `exec`
-//! the commands, `stream` the calls for URLs of streams, `usage` the reads of the resource usage, `images` the lists of
+//! the commands, `exec_sync` what their results mean, `stream` the calls for URLs of streams, `usage` the reads of the resource usage, `images` the lists of
 //! images. `error` has the text and the HTTP status of each error.
 
 pub mod durable;
 pub mod ephemeral;
 pub mod error;
 pub mod exec;
+pub mod exec_sync;
 pub mod images;
 pub mod retry;
 pub mod stream;
@@ -22,7 +23,7 @@ pub use exec::{Command, ExecCall, ExecRequest};
 pub use retry::RetryOutcome;
 pub use stream::{StreamCall, StreamKind, StreamRequest, StreamTarget};
 
-use crate::api::control::{Drained, Images, Usage};
+use crate::api::control::{Drained, Images, OutputEnd, Usage};
 use crate::api::facts::ExecOutput;
 use crate::api::names::{FullName, Uid};
 use crate::engine::cluster::access::AccessRequest;
@@ -91,7 +92,7 @@ pub enum Reply {
     },
     /// To `Ephemeral`: the names of the ephemeral containers that the pod has now, in their order. The record is durable.
     Ephemeral(Vec<String>),
-    Executed(ExecOutput),
+    Executed(ExecOutput, OutputEnd),
     /// A URL of the runtime's streaming server. It can be used once, within a minute.
     StreamUrl(String),
     Usage(Usage),

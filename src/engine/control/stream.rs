@@ -32,11 +32,20 @@ pub struct StreamRequest {
 pub enum StreamKind {
     /// Run a command. It runs when a client connects to the URL.
     Exec { container: Option<String>, command: Command, stdin: bool, stdout: bool, stderr: bool, tty: bool },
-    /// The streams of the container's own process. `tty` has to be that of the container.
-    Attach { container: Option<String>, stdin: bool, stdout: bool, stderr: bool, tty: bool },
+    /// The streams of the container's own process.
+    Attach { container: Option<String>, stdin: bool, stdout: bool, stderr: bool, tty: bool, terminal: Terminal },
     /// Connections to ports of the pod. The ports count only for a WebSocket client; a SPDY client names the port of each
     /// connection itself.
     PortForward { ports: Vec<u16> },
+}
+
+/// What happens if a client and the container differ in `tty` or `stdin`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Terminal {
+    /// The client gets an error.
+    AsRequested,
+    /// The terminal is that of the container, as in a kubelet. Input for a container without `stdin` is lost.
+    OfContainer,
 }
 
 /// The call that requests the URL.
@@ -85,6 +94,10 @@ impl StreamRequest {
                 command.check()?;
                 (*stdin, *stdout, *stderr, *tty)
             }
+            // A terminal of the container has one output, whatever the client asks for.
+            StreamKind::Attach { stdin, stdout, stderr, terminal: Terminal::OfContainer, .. } => {
+                (*stdin, *stdout, *stderr, false)
+            }
             StreamKind::Attach { stdin, stdout, stderr, tty, .. } => (*stdin, *stdout, *stderr, *tty),
             StreamKind::PortForward { ports } if ports.contains(&0) => return Err(RequestError::PortZero),
             StreamKind::PortForward { .. } => return Ok(()),
@@ -112,6 +125,12 @@ pub fn check_attach(pod: &Pod, container: &str, channels: Channels) -> Result<()
         Channels { stdin: true, .. } if !stdin => Err(RequestError::NoStdin { pod, container }),
         _ => Ok(()),
     }
+}
+
+/// The streams of an attach with the terminal of its container.
+pub fn as_container(pod: &Pod, container: &str, channels: Channels) -> Channels {
+    let tty = pod.container(container).and_then(|spec| spec.tty).unwrap_or(false);
+    Channels { tty, stderr: channels.stderr && !tty, ..channels }
 }
 
 /// The error of a call without a URL.
@@ -174,7 +193,8 @@ mod tests {
     #[test]
     fn a_stream_has_at_least_one_direction_and_a_terminal_has_one_output() {
         let attach = |stdin, stdout, stderr, tty| {
-            request(StreamKind::Attach { container: None, stdin, stdout, stderr, tty }).check()
+            let terminal = Terminal::AsRequested;
+            request(StreamKind::Attach { container: None, stdin, stdout, stderr, tty, terminal }).check()
         };
         assert_eq!(attach(true, true, false, true), Ok(()));
         assert_eq!(attach(false, false, true, false), Ok(()));

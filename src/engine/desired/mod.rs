@@ -5,11 +5,12 @@
 
 pub mod classes;
 pub mod conflict;
+pub mod in_force;
 pub mod names;
 pub mod precedence;
 
 use crate::api::data_object::{DataKey, DataObjects};
-use crate::api::names::Uid;
+use crate::api::names::{FullName, Uid};
 use crate::api::objects::Objects;
 use crate::api::pod::Pod;
 use crate::api::priority::PriorityClass;
@@ -22,7 +23,8 @@ use crate::engine::outbox::Outbox;
 use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
 use crate::engine::pod::record::{self, Record};
 use classes::Resolution;
-use conflict::Conflict;
+use conflict::{Common, Conflict};
+use in_force::InForce;
 use names::Names;
 use precedence::{Choice, Known};
 use serde::Serialize;
@@ -63,6 +65,7 @@ pub struct Desired {
     #[serde(skip)]
     changed_data: Vec<DataKey>,
     manifests_known: bool,
+    pub in_force: InForce,
     /// The last update had problems between objects.
     object_problems: bool,
     conflicts: Vec<Conflict>,
@@ -81,6 +84,7 @@ impl Default for Desired {
             priority_classes: Vec::new(),
             changed_data: Vec::new(),
             manifests_known: false,
+            in_force: InForce::default(),
             object_problems: false,
             conflicts: Vec::new(),
             names: Names::default(),
@@ -105,7 +109,7 @@ impl Desired {
         &self.runtime_classes
     }
 
-    /// The PriorityClasses of the manifests. Of several with the same name, the first is in force.
+    /// The PriorityClasses of the manifests. Of several with the same name, the first one here is in force.
     pub fn priority_classes(&self) -> &[PriorityClass] {
         &self.priority_classes
     }
@@ -136,6 +140,9 @@ impl Desired {
     pub fn records_found(&mut self, records: Vec<(String, String)>, outbox: &mut Outbox) {
         let Sources::Unread { recorded, .. } = &mut self.sources else { return };
         for (key, value) in records {
+            if key == in_force::KEY {
+                self.in_force.record_found(&value, outbox);
+            }
             if !record::is_pod(&key) {
                 continue;
             }
@@ -181,31 +188,56 @@ impl Desired {
         recorded.into_iter().flat_map(BTreeMap::values)
     }
 
-    /// Returns the pods that are desired now, and reports each new conflict. `of_api`: the pods of the API server. `of_worker`:
-    /// the pod as which a desired worker runs or starts again. `is_listed`: the runtime shows a pod of ours with this
-    /// UID that has no worker.
-    pub fn choose<'w>(
+    /// Returns the pods that are desired now, and reports each new conflict. `of_api`: the pods of the API server. `of_workers`:
+    /// the pods as which the desired workers run or start again, by the worker's UID. `is_listed`: the runtime shows a pod of
+    /// ours with this UID that has no worker.
+    pub fn choose(
         &mut self,
         of_api: &[Rc<Pod>],
-        of_worker: impl Fn(&Uid) -> Option<&'w Rc<Pod>>,
+        of_workers: &BTreeMap<&Uid, &Rc<Pod>>,
         is_listed: impl Fn(&Uid) -> bool,
         outbox: &mut Outbox,
     ) -> BTreeMap<Uid, Rc<Pod>> {
-        let recorded = |uid: &Uid| match &self.sources {
-            Sources::Unread { recorded, .. } => recorded.get(uid).map(|record| &record.pod),
+        let recorded = match &self.sources {
+            Sources::Unread { recorded, .. } => Some(recorded),
             Sources::Read => None,
         };
-        let known = |uid: &Uid| match of_worker(uid).or_else(|| recorded(uid)) {
-            Some(pod) => Known::From(&pod.source),
-            None if is_listed(uid) => Known::Listed,
+        let files: BTreeSet<(&FullName, &str)> = {
+            let desired = recorded.into_iter().flat_map(BTreeMap::values).filter(|record| !record.is_undesired());
+            let all = of_workers.values().copied().chain(desired.map(|record| &record.pod));
+            all.filter(|pod| !pod.is_from_api_server()).map(|pod| (&pod.name, pod.source.path.as_str())).collect()
+        };
+        let of_uid = |uid: &Uid| {
+            let recorded = recorded.and_then(|all| all.get(uid)).map(|record| &record.pod);
+            of_workers.get(uid).copied().or(recorded)
+        };
+        let known = |pod: &Pod| match of_uid(&pod.uid) {
+            Some(own) if own.source == pod.source => Known::From(&own.source),
+            _ if files.contains(&(&pod.name, pod.source.path.as_str())) => Known::Edited,
+            Some(other) => Known::From(&other.source),
+            None if is_listed(&pod.uid) => Known::Listed,
             None => Known::No,
         };
         let Choice { chosen, conflicts } = precedence::choose(self.manifests.iter().chain(of_api), known);
+        self.report_conflicts(&chosen, &conflicts, outbox);
+        self.conflicts = conflicts;
+        chosen
+    }
+
+    /// Reports each new conflict, and each pod that comes from another file now because the file before does not define it any
+    /// more.
+    fn report_conflicts(&self, chosen: &BTreeMap<Uid, Rc<Pod>>, conflicts: &[Conflict], outbox: &mut Outbox) {
         for conflict in conflicts.iter().filter(|c| !self.conflicts.contains(c)) {
             outbox.emit_node_event(Severity::Warning, Reason::Conflict, conflict.to_string());
         }
-        self.conflicts = conflicts;
-        chosen
+        for before in self.conflicts.iter().filter(|before| !before.with.is_api()) {
+            let Common::Name(name) = &before.common else { continue };
+            let takes_over = |pod: &&Rc<Pod>| pod.name == *name && pod.source == before.source;
+            if chosen.values().find(takes_over).is_some() {
+                let message = in_force::takes_over(&before.source, &format!("pod {name}"), &before.with.path);
+                outbox.emit_node_event(Severity::Normal, Reason::ConflictEnded, message);
+            }
+        }
     }
 
     /// R1: a version of a pod that has run under another UID, or that differs from a running pod only in resources, keeps that
@@ -229,6 +261,7 @@ impl Desired {
 
     /// A5: returns the pods in force. Newly accepted pods are stored, so that they keep their priority after a restart.
     fn resolve(&mut self, mut objects: Objects, outbox: &mut Outbox) -> Vec<Rc<Pod>> {
+        self.in_force.choose(&mut objects, outbox);
         let (data, of_data) = DataObjects::collect(std::mem::take(&mut objects.data));
         self.changed_data.extend(data.changes(&self.data));
         self.data = data;
@@ -293,7 +326,7 @@ mod tests {
             |pod: &&Rc<Pod>| PodDocument::Accepted(AcceptedPod { pod: (*pod).clone(), given: Given::default() });
         let objects = Objects { pods: pods.iter().map(accepted).collect(), ..Objects::default() };
         desired.update(objects, |_| None, &mut outbox);
-        let chosen = desired.choose(&[], |_| None, |_| false, &mut outbox);
+        let chosen = desired.choose(&[], &BTreeMap::new(), |_| false, &mut outbox);
         (chosen, outbox.take().len())
     }
 
@@ -313,7 +346,7 @@ mod tests {
         let (a, b) = (pod("web", "/m/a.yaml", 1), pod("web", "/m/b.yaml", 2));
         let mut desired = Desired::default();
         let reports = [&[&a, &b][..], &[&a, &b], &[&a], &[&a, &b]].map(|pods| update(&mut desired, pods).1);
-        assert_eq!(reports, [1, 0, 0, 1]);
+        assert_eq!(reports, [1, 0, 0, 1], "the end of the second file is no event");
         assert_eq!(desired.conflicts().len(), 1);
     }
 

@@ -1,7 +1,7 @@
 //! D4: which of two documents with the same full name or UID is in force, and the order of new pods (A1).
 //!
-//! The document of a pod that already runs comes first, so that a second file never replaces a running pod. Otherwise
-//! the first document by path is in force.
+//! The document of a pod that already runs comes first, also after an edit, so that a second file never replaces a running pod.
+//! Otherwise the first document by path is in force.
 
 use super::conflict::{Common, Conflict};
 use crate::api::names::{FullName, Uid};
@@ -11,10 +11,12 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// What the node knows about the UID of a document.
+/// What the node knows about a document.
 pub enum Known<'a> {
-    /// A pod from this document runs, waits, or is recorded.
+    /// A pod with this UID runs, waits, or is recorded, and is from this document.
     From(&'a Source),
+    /// The desired pod of this name is from the same file, and has another UID: the document was edited.
+    Edited,
     /// Only the runtime knows the pod.
     Listed,
     No,
@@ -23,8 +25,10 @@ pub enum Known<'a> {
 /// Highest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Precedence {
-    /// The document of a known pod, perhaps edited.
+    /// The document of a known pod, perhaps edited under the same UID.
     Own,
+    /// An edit gave the document another UID.
+    Edited,
     /// Another document with the UID of a known pod.
     SameUid,
     New,
@@ -38,9 +42,10 @@ pub struct Choice {
 }
 
 /// Chooses among the documents, which are in the order of their paths.
-pub fn choose<'m, 'a>(manifests: impl Iterator<Item = &'m Rc<Pod>>, known: impl Fn(&Uid) -> Known<'a>) -> Choice {
-    let precedence = |pod: &Pod| match known(&pod.uid) {
+pub fn choose<'m, 'a>(manifests: impl Iterator<Item = &'m Rc<Pod>>, known: impl Fn(&Pod) -> Known<'a>) -> Choice {
+    let precedence = |pod: &Pod| match known(pod) {
         Known::From(source) if *source == pod.source => Precedence::Own,
+        Known::Edited => Precedence::Edited,
         Known::From(_) | Known::Listed => Precedence::SameUid,
         Known::No => Precedence::New,
     };
@@ -122,7 +127,7 @@ pub(super) mod tests {
     fn d4_a_manifest_waits_for_the_pod_of_a_cluster_with_its_name() {
         let of_cluster = Rc::new(Pod { source: Source::api(), ..(*pod("web", "", 1)).clone() });
         let mine = pod("web", "/m/b.yaml", 2);
-        let known = |uid: &Uid| if *uid == of_cluster.uid { Known::From(&of_cluster.source) } else { Known::No };
+        let known = |pod: &Pod| if pod.uid == of_cluster.uid { Known::From(&of_cluster.source) } else { Known::No };
         let choice = choose([mine, of_cluster.clone()].iter(), known);
         assert_eq!(choice.chosen.keys().collect::<Vec<_>>(), [&of_cluster.uid]);
         assert_eq!(
@@ -134,10 +139,18 @@ pub(super) mod tests {
     #[test]
     fn d4_the_document_of_a_running_pod_stays_in_force() {
         let (first, runs) = (pod("web", "/m/a.yaml", 1), pod("web", "/m/b.yaml", 2));
-        let known = |uid: &Uid| if *uid == runs.uid { Known::From(&runs.source) } else { Known::No };
+        let known = |pod: &Pod| if pod.uid == runs.uid { Known::From(&runs.source) } else { Known::No };
         assert_eq!(paths(&choose([first.clone(), runs.clone()].iter(), known)), ["/m/b.yaml"]);
-        let listed = |uid: &Uid| if *uid == runs.uid { Known::Listed } else { Known::No };
+        let listed = |pod: &Pod| if pod.uid == runs.uid { Known::Listed } else { Known::No };
         assert_eq!(paths(&choose([first, runs.clone()].iter(), listed)), ["/m/b.yaml"]);
+    }
+
+    #[test]
+    fn d4_an_edited_document_precedes_a_copy_with_the_uid_from_before_the_edit() {
+        let copy = Rc::new(Pod { uid: "fixed".into(), ..Pod::clone(&pod("web", "/m/a.yaml", 1)) });
+        let (edited, before) = (pod("web", "/m/b.yaml", 2), pod("web", "/m/b.yaml", 1).source.clone());
+        let known = |pod: &Pod| if pod.source == before { Known::Edited } else { Known::From(&before) };
+        assert_eq!(paths(&choose([copy, edited].iter(), known)), ["/m/b.yaml"]);
     }
 
     #[test]

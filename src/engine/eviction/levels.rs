@@ -55,19 +55,37 @@ pub struct Met {
     pub level: Level,
 }
 
+/// How far a threshold that is met has got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+enum Stage {
+    /// A soft threshold that has been met for less than its grace period.
+    Grace { since: Boot },
+    /// Pods are evicted.
+    Due,
+}
+
+impl Stage {
+    fn advance(&mut self, kind: Kind, now: Boot) {
+        match (*self, kind) {
+            (Stage::Grace { since }, Kind::Soft(grace)) if now.since(since) < grace => {}
+            _ => *self = Stage::Due,
+        }
+    }
+}
+
 /// What is known about the pressure.
 #[derive(Debug, Default, Serialize)]
 pub struct Pressure {
-    /// The thresholds that are met, and since when.
+    /// The thresholds that are met.
     #[serde(serialize_with = "as_list")]
-    met: BTreeMap<(Signal, Kind), Boot>,
+    met: BTreeMap<(Signal, Kind), Stage>,
     /// The conditions that are true, and when a threshold of each was last met.
     conditions: BTreeMap<Condition, Boot>,
     /// Every signal is far above its limits.
     calm: bool,
 }
 
-fn as_list<S: serde::Serializer>(met: &BTreeMap<(Signal, Kind), Boot>, serializer: S) -> Result<S::Ok, S::Error> {
+fn as_list<S: serde::Serializer>(met: &BTreeMap<(Signal, Kind), Stage>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(met)
 }
 
@@ -84,17 +102,14 @@ impl Pressure {
             let Some(level) = levels.get(threshold.signal) else { continue };
             let limit = threshold.limit.of(level.capacity);
             self.calm &= level.available >= limit.saturating_add(level.capacity / 100 * CALM);
-            if !threshold.is_met(level, self.met.contains_key(&key)) {
+            if !threshold.is_met(level, self.met.get(&key) == Some(&Stage::Due)) {
                 self.met.remove(&key);
                 continue;
             }
-            let since = *self.met.entry(key).or_insert(now);
-            let due = match threshold.kind {
-                Kind::Hard => true,
-                Kind::Soft(grace) => now.since(since) >= grace,
-            };
+            let stage = self.met.entry(key).or_insert(Stage::Grace { since: now });
+            stage.advance(threshold.kind, now);
             let first = act.as_ref().is_none_or(|met| key < (met.threshold.signal, met.threshold.kind));
-            if due && first {
+            if *stage == Stage::Due && first {
                 act = Some(Met { threshold: threshold.clone(), level });
             }
             if !before.contains(&threshold.signal) && self.met.keys().filter(|(s, _)| *s == key.0).count() == 1 {

@@ -1,11 +1,11 @@
 //! E7: limits of the local storage of one pod: the size limits of emptyDirs on disk, and the limits of ephemeral storage.
 
 use super::ranking::Candidate;
-use super::usage::Usage;
+use super::usage::{Disks, Usage};
 use crate::api::eviction::in_bytes;
 use crate::api::pod::Pod;
 use crate::api::quantity::{Quantity, amount};
-use crate::api::resources::EPHEMERAL_STORAGE;
+use crate::api::resources::{EPHEMERAL_STORAGE, limits_of};
 use k8s_openapi::api::core::v1::{Container, EmptyDirVolumeSource};
 
 /// The pod has a limit that depends on measurements.
@@ -37,8 +37,14 @@ fn container_limit(c: &Container) -> Option<u64> {
     u64::try_from(amount(limits, EPHEMERAL_STORAGE)?.value()).ok().filter(|limit| *limit > 0)
 }
 
-/// The kubelet's message if the pod exceeds a limit.
-pub fn exceeded(of: &Candidate, usage: &Usage) -> Option<String> {
+/// The limit of all containers together; 0 if there is none. Those of init containers count as in a request.
+fn pod_limit(pod: &Pod) -> u64 {
+    limits_of(pod.spec()).get(EPHEMERAL_STORAGE)
+}
+
+/// The kubelet's message if the pod exceeds a limit. As in a kubelet, the limit of a container is one of a main container, and
+/// covers its writable layer only if that is on the node's file system.
+pub fn exceeded(of: &Candidate, usage: &Usage, two_disks: bool) -> Option<String> {
     let pod = &of.pod;
     for (volume, limit) in volume_limits(pod) {
         if usage.of_volume(&of.uid, volume).is_some_and(|used| used.bytes > limit) {
@@ -46,16 +52,17 @@ pub fn exceeded(of: &Candidate, usage: &Usage) -> Option<String> {
             return Some(format!("Usage of EmptyDir volume \"{volume}\" exceeds the limit \"{limit}\". "));
         }
     }
-    let total: u64 = pod.all_containers().filter_map(container_limit).fold(0, u64::saturating_add);
-    if total > 0 && usage.of_pod(&of.uid, &of.containers).disk > total {
+    let total = pod_limit(pod);
+    if total > 0 && usage.of_pod(&of.uid, &of.containers, Disks::All).disk > total {
         return Some(format!(
             "Pod ephemeral local storage usage exceeds the total limit of containers {}. ",
             in_bytes(total)
         ));
     }
+    let disks = if two_disks { Disks::Node } else { Disks::All };
     for (name, id) in &of.containers {
-        let limit = pod.all_containers().find(|c| c.name == *name).and_then(container_limit);
-        if let Some(limit) = limit.filter(|limit| usage.of_container(&of.uid, name, id).disk > *limit) {
+        let limit = pod.containers().iter().find(|c| c.name == *name).and_then(container_limit);
+        if let Some(limit) = limit.filter(|limit| usage.of_container(&of.uid, name, id, disks).disk > *limit) {
             let limit = in_bytes(limit);
             return Some(format!("Container {name} exceeded its local ephemeral storage limit \"{limit}\". "));
         }

@@ -254,25 +254,26 @@ impl Eviction {
             let op = inputs.outbox.begin(Owner::Eviction, |op| Effect::MeasureMachine { op, pids });
             open.insert(op, Source::Machine);
         }
-        let images = watches(&[Signal::ImagefsAvailable, Signal::ImagefsInodesFree]);
-        if images || watches(&[Signal::NodefsAvailable, Signal::NodefsInodesFree]) {
-            open.insert(measure_path(inputs.root, inputs.outbox), Source::Nodefs);
-        }
-        if images {
-            match &self.image_disk {
-                ImageDisk::Path(path) => {
-                    open.insert(measure_path(path, inputs.outbox), Source::Imagefs);
-                }
-                ImageDisk::Unknown if inputs.up => {
-                    open.insert(call(RuntimeCall::ImageFs, inputs.outbox), Source::ImageFs);
-                }
-                ImageDisk::Unknown | ImageDisk::OfNode => {}
-            }
-        }
         let limited = match self.disks_at {
             Some(at) if inputs.now.since(at) < DISK_PERIOD => Vec::new(),
             _ => (inputs.measured)(true),
         };
+        let images = watches(&[Signal::ImagefsAvailable, Signal::ImagefsInodesFree]);
+        let disks = images || watches(&[Signal::NodefsAvailable, Signal::NodefsInodesFree]);
+        // Whether it is that of the node decides what a limit covers, and which pod is evicted.
+        let seek = matches!(self.image_disk, ImageDisk::Unknown) && inputs.up && (disks || !limited.is_empty());
+        if disks || seek {
+            open.insert(measure_path(inputs.root, inputs.outbox), Source::Nodefs);
+        }
+        match &self.image_disk {
+            ImageDisk::Path(path) if images => {
+                open.insert(measure_path(path, inputs.outbox), Source::Imagefs);
+            }
+            _ if seek => {
+                open.insert(call(RuntimeCall::ImageFs, inputs.outbox), Source::ImageFs);
+            }
+            _ => {}
+        }
         let usage = (!limited.is_empty()).then(Usage::default);
         if !limited.is_empty() {
             self.disks_at = Some(inputs.now);
@@ -342,7 +343,8 @@ impl Eviction {
         self.last = Some((inputs.now, levels));
         let met = self.pressure.measured(&levels, inputs.policy, inputs.now, inputs.outbox);
         // E7: as in a kubelet, no pod is evicted for the node in the same round.
-        let over = usage.map(|usage| over_limit(&(inputs.candidates)(), &usage)).unwrap_or_default();
+        let over =
+            usage.map(|usage| over_limit(&(inputs.candidates)(), &usage, self.has_two_disks())).unwrap_or_default();
         if !over.is_empty() {
             self.wait(PERIOD, inputs.now);
             return over;
@@ -365,6 +367,11 @@ impl Eviction {
             State::Reclaiming => self.measure(true, inputs),
             _ => Vec::new(),
         }
+    }
+
+    /// The images have a file system of their own.
+    fn has_two_disks(&self) -> bool {
+        matches!(self.image_disk, ImageDisk::Path(_))
     }
 
     fn rank(&mut self, met: Met, inputs: &mut Inputs<'_>) -> Vec<Action> {
@@ -391,7 +398,7 @@ impl Eviction {
 
     fn ranked(&mut self, met: Met, usage: &Usage, inputs: &mut Inputs<'_>) -> Vec<Action> {
         let candidates = (inputs.candidates)();
-        let Some((uid, message)) = ranking::first(&met, &candidates, usage) else {
+        let Some((uid, message)) = ranking::first(&met, &candidates, usage, self.has_two_disks()) else {
             self.wait(PERIOD, inputs.now);
             return Vec::new();
         };
@@ -443,9 +450,9 @@ fn take_usage(usage: &mut Usage, source: Source, answer: Answer) {
     }
 }
 
-fn over_limit(candidates: &[Candidate], usage: &Usage) -> Vec<Action> {
+fn over_limit(candidates: &[Candidate], usage: &Usage, two_disks: bool) -> Vec<Action> {
     let evict = |of: &Candidate| {
-        let message = limits::exceeded(of, usage)?;
+        let message = limits::exceeded(of, usage, two_disks)?;
         Some(Action::Evict { uid: of.uid.clone(), signal: None, message, grace: AT_ONCE })
     };
     candidates.iter().filter(|of| usage.knows_disk_of(&of.uid)).filter_map(evict).collect()

@@ -1,7 +1,7 @@
 //! The order in which pods are evicted (E4), and the message of an eviction.
 
 use super::levels::Met;
-use super::usage::{Amounts, Usage};
+use super::usage::{Amounts, Disks, Usage};
 use crate::api::eviction::Signal;
 use crate::api::names::{ContainerId, Uid};
 use crate::api::pod::Pod;
@@ -25,11 +25,13 @@ pub struct Candidate {
 ///
 /// As in a kubelet, a pod that uses more than it requests comes before the others, then a pod of a lower priority, then the
 /// pod whose usage exceeds its request the most. Process ids are not requested: the priority comes first. *(ours)* The younger
-/// one comes first among equals.
-pub fn first(met: &Met, candidates: &[Candidate], usage: &Usage) -> Option<(Uid, String)> {
+/// one comes first among equals. `two_disks`: the images have a file system of their own, so only the use of the one that is short
+/// counts.
+pub fn first(met: &Met, candidates: &[Candidate], usage: &Usage, two_disks: bool) -> Option<(Uid, String)> {
     let signal = met.threshold.signal;
+    let disks = if two_disks { on_one_disk(signal) } else { Disks::All };
     let key = |c: &&Candidate| {
-        let over = over_request(signal, c, usage);
+        let over = over_request(signal, c, usage, disks);
         let exceeds = over > 0 && signal != Signal::PidAvailable;
         (Reverse(exceeds), c.priority, Reverse(over), Reverse(c.since), c.uid.clone())
     };
@@ -37,11 +39,20 @@ pub fn first(met: &Met, candidates: &[Candidate], usage: &Usage) -> Option<(Uid,
     Some((first.uid.clone(), message(met, first, usage)))
 }
 
+/// What a pod writes to the file system of this signal, if the images have one of their own.
+fn on_one_disk(signal: Signal) -> Disks {
+    match signal {
+        Signal::NodefsAvailable | Signal::NodefsInodesFree => Disks::Node,
+        Signal::ImagefsAvailable | Signal::ImagefsInodesFree => Disks::Images,
+        Signal::MemoryAvailable | Signal::PidAvailable => Disks::All,
+    }
+}
+
 /// The usage of the pod minus its request.
-fn over_request(signal: Signal, of: &Candidate, usage: &Usage) -> i128 {
+fn over_request(signal: Signal, of: &Candidate, usage: &Usage, disks: Disks) -> i128 {
     let used = match signal {
         Signal::PidAvailable => usage.processes_of(&of.uid),
-        _ => amount(signal, usage.of_pod(&of.uid, &of.containers)),
+        _ => amount(signal, usage.of_pod(&of.uid, &of.containers, disks)),
     };
     i128::from(used) - i128::from(request(signal).map_or(0, |resource| of.requests.get(resource)))
 }
@@ -75,7 +86,7 @@ fn message(met: &Met, of: &Candidate, usage: &Usage) -> String {
         signal.amount(level.available)
     );
     for (name, id) in &of.containers {
-        let used = amount(signal, usage.of_container(&of.uid, name, id));
+        let used = amount(signal, usage.of_container(&of.uid, name, id, Disks::All));
         let spec = of.pod.all_containers().find(|c| c.name == *name);
         let requests =
             spec.and_then(|c| c.resources.as_ref()?.requests.as_ref()).map(Resources::of).unwrap_or_default();

@@ -21,7 +21,22 @@ pub struct Amounts {
     pub inodes: u64,
 }
 
+/// The parts of a pod's use of disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disks {
+    /// All that the pod writes.
+    All,
+    /// What is on the node's file system if the images have one of their own: the logs and the emptyDirs.
+    Node,
+    /// What is on that of the images: the writable layers of the containers.
+    Images,
+}
+
 impl Amounts {
+    fn without_disk(self) -> Amounts {
+        Amounts { memory: self.memory, ..Amounts::default() }
+    }
+
     fn add(&mut self, other: Amounts) {
         self.memory = self.memory.saturating_add(other.memory);
         self.disk = self.disk.saturating_add(other.disk);
@@ -61,21 +76,26 @@ impl Usage {
         self.disks.contains_key(uid)
     }
 
-    /// A container with its log.
-    pub fn of_container(&self, uid: &Uid, name: &str, id: &ContainerId) -> Amounts {
-        let mut amounts = self.containers.get(id).copied().unwrap_or_default();
-        let logs = self.disks.get(uid).and_then(|disk| disk.logs.get(name));
+    /// A container with its writable layer and its log.
+    pub fn of_container(&self, uid: &Uid, name: &str, id: &ContainerId, disks: Disks) -> Amounts {
+        let mut amounts = self.layer(id, disks);
+        let logs = self.disks.get(uid).filter(|_| disks != Disks::Images).and_then(|disk| disk.logs.get(name));
         amounts.add_disk(logs.copied().unwrap_or_default());
         amounts
     }
 
+    fn layer(&self, id: &ContainerId, disks: Disks) -> Amounts {
+        let amounts = self.containers.get(id).copied().unwrap_or_default();
+        if disks == Disks::Node { amounts.without_disk() } else { amounts }
+    }
+
     /// The containers, their logs, and the emptyDirs on disk.
-    pub fn of_pod(&self, uid: &Uid, containers: &[(String, ContainerId)]) -> Amounts {
+    pub fn of_pod(&self, uid: &Uid, containers: &[(String, ContainerId)], disks: Disks) -> Amounts {
         let mut sum = Amounts::default();
-        for id in containers.iter().filter_map(|(_, id)| self.containers.get(id)) {
-            sum.add(*id);
+        for (_, id) in containers {
+            sum.add(self.layer(id, disks));
         }
-        if let Some(disk) = self.disks.get(uid) {
+        if let Some(disk) = self.disks.get(uid).filter(|_| disks != Disks::Images) {
             disk.logs.values().chain(disk.volumes.values()).for_each(|part| sum.add_disk(*part));
         }
         sum

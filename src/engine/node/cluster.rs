@@ -9,13 +9,15 @@ use crate::api::cluster::outlook::Outlook;
 use crate::api::cluster::pod_object::Rejection;
 use crate::api::cluster::pod_status;
 use crate::api::cluster::request::{ApiError, ApiResponse};
+use crate::api::devices::is_device_resource;
 use crate::api::eviction;
 use crate::api::names::Uid;
 use crate::api::node_facts::NodeFacts;
 use crate::api::pod::Pod;
+use crate::api::resources::PODS;
 use crate::api::runtime_features::HandlerFeatures;
 use crate::api::sealing::StoredRecord;
-use crate::api::time::{Boot, Wall};
+use crate::api::time::{Boot, Now, Wall};
 use crate::engine::cluster::Cluster;
 use crate::engine::cluster::certificates::Certificates;
 use crate::engine::cluster::connection::Connection;
@@ -42,7 +44,8 @@ impl Engine {
         let Engine { cluster, config, now, rng, outbox, .. } = self;
         let member = cluster.member_mut()?;
         let (traffic, protection) = (config.traffic(), member.sealing.protection());
-        Some(f(member, &mut Step { now: now.boot, wall: now.wall, resume: now.boot, traffic, protection, rng, outbox }))
+        let (Now { boot, wall }, most_pods) = (*now, most_pods(&config.node));
+        Some(f(member, &mut Step { now: boot, wall, resume: boot, traffic, most_pods, protection, rng, outbox }))
     }
 
     pub(super) fn api_event(&mut self, event: ApiEvent) {
@@ -222,7 +225,10 @@ impl Engine {
     pub(super) fn deleted_pod_is_gone(&mut self, worker: &Worker) {
         let Some(member) = self.cluster.member_mut() else { return };
         if let Some(bound) = member.pods.get(&worker.uid).filter(|bound| bound.deletion.is_some()) {
-            let last = complete(worker, Some(bound), member.addresses.known());
+            let mut last = complete(worker, Some(bound), member.addresses.known());
+            if worker.pod.as_ref().is_some_and(|pod| pod.spec().readiness_gates.is_some()) {
+                pod_status::keep_transition(&mut last, member.reports.last(&worker.uid), self.now.wall);
+            }
             member.reports.ended(&worker.uid, &worker.name, Some(last));
         }
     }
@@ -236,6 +242,7 @@ impl Engine {
         self.publish_to_cluster();
         self.confirm_deletions();
         let now = self.now;
+        self.record_resources();
         let health = self.health();
         self.with_member(|member, _| member.health = health);
         let wants = self.cluster.member().is_some_and(|member| member.wants_report(now.boot));
@@ -261,7 +268,10 @@ impl Engine {
                         let status = complete(worker, None, member.addresses.known());
                         member.publish_mirror(uid, status);
                     } else if let Some(worker) = worker {
-                        let status = complete(worker, member.pods.get(uid), member.addresses.known());
+                        let mut status = complete(worker, member.pods.get(uid), member.addresses.known());
+                        if worker.pod.as_ref().is_some_and(|pod| pod.spec().readiness_gates.is_some()) {
+                            pod_status::keep_transition(&mut status, member.reports.last(uid), now.wall);
+                        }
                         member.publish(uid, name, status);
                     }
                 }
@@ -341,11 +351,26 @@ impl Engine {
         for (uid, name) in without {
             member.reports.ended(&uid, &name, None);
         }
+        let excess =
+            member.pods.excess.deleted().filter(|uid| !workers.contains_key(*uid) && pleg.knows_nothing_of(uid));
+        for uid in excess.cloned().collect::<Vec<_>>() {
+            member.pods.excess.may_be_confirmed(&uid);
+        }
+    }
+
+    /// G4: the names of the extended resources are on the disk before the server has them.
+    fn record_resources(&mut self) {
+        let Engine { cluster, config, devices, outbox, now, .. } = self;
+        let Some(member) = cluster.member_mut() else { return };
+        let configured = config.node.capacity.iter().map(|(name, _)| name).filter(|name| is_device_resource(name));
+        member.own.record_resources(devices.resources().chain(configured), now.boot, outbox);
     }
 
     fn health(&self) -> Health {
+        let member = self.cluster.member();
         Health {
-            port: self.cluster.member().map_or(0, |member| member.port),
+            port: member.map_or(0, |member| member.port),
+            devices: member.map(|member| member.own.reported(&self.devices.amounts())).unwrap_or_default(),
             runtime: self.runtime.name_and_version(),
             why_not: self.not_ready(self.now.boot).map(|(_, message)| message),
             pressures: self.eviction.pressure().conditions().collect(),
@@ -356,7 +381,7 @@ impl Engine {
     fn node_report(&self) -> NodeReport {
         let node = &self.config.node;
         let cluster = self.config.cluster.clone().unwrap_or_default();
-        let Health { runtime, why_not, pressures, port } =
+        let Health { runtime, why_not, pressures, devices, port } =
             self.cluster.member().map(|member| member.health.clone()).unwrap_or_default();
         let pressure = |of, condition| Condition::pressure(of, pressures.contains(&condition));
         let addresses = self.cluster.member().map(|member| member.addresses.reported(&node.name)).unwrap_or_default();
@@ -372,6 +397,7 @@ impl Engine {
             addresses,
             capacity: node.capacity.clone(),
             allocatable: node.allocatable.clone(),
+            devices,
             conditions: vec![
                 pressure(Pressure::Memory, eviction::Condition::MemoryPressure),
                 pressure(Pressure::Disk, eviction::Condition::DiskPressure),
@@ -382,11 +408,20 @@ impl Engine {
             taints: cluster.taints,
             provider_id: cluster.provider_id,
             images: self.cluster.member().map(|member| member.images.clone()).unwrap_or_default(),
+            supplemental_groups_policy: self.runtime.features().supplemental_groups_policy,
             runtime_handlers: self.runtime.features().handlers.iter().map(handler).collect(),
             port,
             ..NodeReport::default()
         }
     }
+}
+
+/// The number of live pods of the API server that are kept, and of those that have ended: twice what the node can run, so that admission
+/// decides about all pods of a node that is only full (C17).
+fn most_pods(node: &NodeFacts) -> usize {
+    const USUAL: u64 = 110;
+    let most = Some(node.capacity.get(PODS)).filter(|most| *most > 0).unwrap_or(USUAL);
+    usize::try_from(most.saturating_mul(2)).unwrap_or(usize::MAX)
 }
 
 fn handler((name, features): (&String, &HandlerFeatures)) -> RuntimeHandler {

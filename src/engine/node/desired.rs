@@ -63,11 +63,11 @@ impl Engine {
         }
         let of_api = self.cluster_pods();
         let workers = &self.workers;
-        let of_worker = |uid: &Uid| {
-            workers.get(uid).filter(|w| w.demand.desired).and_then(|w| w.demand.successor.as_ref().or(w.pod.as_ref()))
-        };
+        let desired = workers.iter().filter(|(_, w)| w.demand.desired);
+        let as_pods = desired.filter_map(|(uid, w)| Some((uid, w.demand.successor.as_ref().or(w.pod.as_ref())?)));
+        let of_workers = as_pods.collect();
         let is_listed = |uid: &Uid| self.pleg.without_worker.shows(uid);
-        let chosen = self.desired.choose(&of_api, of_worker, is_listed, &mut self.outbox);
+        let chosen = self.desired.choose(&of_api, &of_workers, is_listed, &mut self.outbox);
         let (recorded, early) = self.desired.sources_read(&chosen);
         if !recorded.is_empty() {
             self.revive(recorded);

@@ -211,6 +211,7 @@ impl Engine {
         self.arm_eviction();
         self.with_logs(LogRotation::arm);
         self.report_ends();
+        self.desired.in_force.write(self.now.boot, &mut self.outbox);
         self.step_cluster();
         self.outbox.take()
     }
@@ -286,6 +287,7 @@ impl Engine {
             Some(Owner::Cluster) => self.cluster_recorded(op, result.map(|_| ())),
             Some(Owner::Certificate) => self.identity_done(op, &result),
             Some(Owner::Cordon) => self.cordon_recorded(op, result),
+            Some(Owner::InForce) => self.desired.in_force.written(result.is_ok(), self.now.boot),
             Some(Owner::Cgroups) => self.admission.cpu_weight.answered(result, &mut self.outbox),
             Some(Owner::Logind) => {
                 self.with_shutdown(|shutdown, _, ctx| shutdown.logind_answered(op, result, ctx));

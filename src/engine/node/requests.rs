@@ -9,10 +9,10 @@ use crate::api::names::{FullName, Uid};
 use crate::api::pod::Pod;
 use crate::engine::admission::Admission;
 use crate::engine::context::Owner;
-use crate::engine::control::stream::{Channels, StreamKind};
+use crate::engine::control::stream::{Channels, StreamKind, Terminal};
 use crate::engine::control::{
     ExecCall, ExecRequest, LONGEST_GRACE, Reply, Request, RequestError, RequestId, RetryOutcome, StreamCall,
-    StreamRequest, StreamTarget, exec, stream, usage,
+    StreamRequest, StreamTarget, exec, exec_sync, stream, usage,
 };
 use crate::engine::effect::{Effect, RuntimeCall};
 use crate::engine::event::Answer;
@@ -271,10 +271,13 @@ impl Engine {
                 let (container, id) = self.running_container(pod, container.as_deref())?;
                 StreamTarget::Exec { container, id, command, channels: Channels { stdin, stdout, stderr, tty } }
             }
-            StreamKind::Attach { container, stdin, stdout, stderr, tty } => {
+            StreamKind::Attach { container, stdin, stdout, stderr, tty, terminal } => {
                 let (container, id) = self.running_container(pod, container.as_deref())?;
                 let channels = Channels { stdin, stdout, stderr, tty };
-                stream::check_attach(pod, &container, channels)?;
+                let channels = match terminal {
+                    Terminal::AsRequested => stream::check_attach(pod, &container, channels).map(|()| channels)?,
+                    Terminal::OfContainer => stream::as_container(pod, &container, channels),
+                };
                 StreamTarget::Attach { container, id, channels }
             }
             StreamKind::PortForward { ports } => {
@@ -303,8 +306,11 @@ impl Engine {
 
     pub(super) fn executed(&mut self, op: OpId, result: Result<Answer, OpError>) {
         let Some((id, timeout)) = self.requests.execs.ended(op) else { return };
-        let answer = match result {
-            Ok(Answer::Executed(output)) => Ok(Reply::Executed(output)),
+        let answer = match exec_sync::judged(result) {
+            Ok(Answer::Executed(output)) => {
+                let end = exec_sync::end(&output);
+                Ok(Reply::Executed(output, end))
+            }
             Ok(_) => Err(RequestError::ExecFailed { why: "the runtime's answer is of another call".to_owned() }),
             Err(e) => Err(exec::failure(&e, timeout)),
         };

@@ -138,6 +138,7 @@ fn running() -> PodFacts {
         ready: true,
         created_at,
         ips: Vec::new(),
+        host_network: false,
         owner: owner.clone(),
         pid: None,
     };

@@ -130,6 +130,11 @@ impl Engine {
         self.desired.data()
     }
 
+    /// The name under which the runtime reports itself; `containerd` before it has.
+    pub fn runtime_name(&self) -> &str {
+        self.runtime.name()
+    }
+
     pub fn runtime_classes(&self) -> &RuntimeClasses {
         self.desired.runtime_classes()
     }

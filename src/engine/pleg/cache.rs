@@ -5,7 +5,9 @@
 
 use crate::api::facts::{ContainerFact, ContainerState, PodFacts, SandboxFact};
 use crate::api::names::{ContainerId, SandboxId, Uid};
+use crate::api::pod::Pod;
 use crate::api::time::Boot;
+use crate::engine::handler::PodAddress;
 use crate::engine::op::OpId;
 use crate::engine::pleg::strangers::Strangers;
 use serde::Serialize;
@@ -48,6 +50,8 @@ pub struct Entry {
     doubted: BTreeMap<String, Option<ContainerState>>,
     /// P4: the pod's addresses, which outlive the sandbox.
     ips: Vec<String>,
+    /// The sandbox that has had these addresses.
+    addressed: Option<SandboxId>,
     /// The error of the last read.
     pub error: Option<String>,
 }
@@ -83,6 +87,16 @@ impl Entry {
 
     pub fn ips(&self) -> &[String] {
         &self.ips
+    }
+
+    /// The address at which the pod's handlers connect. `pod`: None for an orphan.
+    pub fn address(&self, pod: Option<&Pod>) -> PodAddress {
+        let sandbox_on_host = || self.facts.sandboxes.first().is_some_and(|s| s.host_network);
+        match self.ips.first() {
+            _ if pod.map_or_else(sandbox_on_host, Pod::host_network) => PodAddress::Node,
+            Some(ip) => PodAddress::Own(ip.clone()),
+            None => PodAddress::Unknown,
+        }
     }
 
     pub fn want_read(&mut self) {
@@ -200,12 +214,15 @@ impl Entry {
         self.queued = false;
     }
 
-    /// P4: a pod that has ended keeps its address in the status. A ready sandbox without an address has none, whatever
-    /// the previous sandbox had.
+    /// P4: a pod that has ended keeps its address in the status. A new sandbox without an address has none, whatever the
+    /// previous one had. The address of a running sandbox does not change, so one that the runtime no longer reports is kept.
     fn keep_ips(&mut self) {
         let facts = &self.facts;
         if let Some(ready) = facts.sandboxes.iter().find(|s| s.ready) {
-            self.ips.clone_from(&ready.ips);
+            if !ready.ips.is_empty() || self.addressed.as_ref() != Some(&ready.id) {
+                self.ips.clone_from(&ready.ips);
+                self.addressed = Some(ready.id.clone());
+            }
             return;
         }
         let may_run = |c: &ContainerFact| matches!(c.state, ContainerState::Created | ContainerState::Running);
@@ -301,6 +318,7 @@ mod tests {
             ready,
             created_at: Wall(9 - i64::from(attempt)),
             ips,
+            host_network: false,
             owner: None,
             pid: None,
         }
@@ -386,6 +404,28 @@ mod tests {
         assert_eq!(e.ips(), ["10.0.0.1"]);
         e.put_sandbox(sandbox(1, true, ""), 4);
         assert!(e.ips().is_empty());
+    }
+
+    #[test]
+    fn p4_a_running_sandbox_keeps_the_address_that_its_runtime_forgets() {
+        let mut e = Entry::empty(1);
+        e.put_sandbox(sandbox(0, true, "10.0.0.1"), 2);
+        for (facts_of, ip) in [(sandbox(0, true, ""), "10.0.0.1"), (sandbox(0, true, "10.0.0.9"), "10.0.0.9")] {
+            e.read_began(OpId(1), 3, Boot(3));
+            e.read_done(facts(vec![facts_of]));
+            assert_eq!(e.ips(), [ip]);
+        }
+        assert_eq!(e.address(None), PodAddress::Own("10.0.0.9".into()));
+    }
+
+    #[test]
+    fn p4_only_the_nodes_network_has_the_nodes_address() {
+        let mut e = Entry::empty(1);
+        assert_eq!(e.address(None), PodAddress::Unknown);
+        e.put_sandbox(SandboxFact { host_network: true, ..sandbox(0, true, "") }, 2);
+        assert_eq!(e.address(None), PodAddress::Node);
+        e.put_sandbox(sandbox(0, true, ""), 3);
+        assert_eq!(e.address(None), PodAddress::Unknown);
     }
 
     #[test]

@@ -306,6 +306,7 @@ mod tests {
             ready: true,
             created_at: crate::api::time::Wall(1),
             ips: Vec::new(),
+            host_network: false,
             owner: None,
             pid: None,
         });

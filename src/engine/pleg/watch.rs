@@ -159,6 +159,7 @@ mod tests {
             ready,
             created_at: Wall(1),
             ips: Vec::new(),
+            host_network: false,
             owner: None,
             pid,
         };

@@ -9,6 +9,7 @@ use crate::api::reason::Reason;
 use crate::api::time::{Boot, Wall};
 use crate::engine::pod::kill::TerminationSource;
 use crate::engine::pod::status::Cause;
+use crate::engine::pod::worker::restarting::{Restart, Restarting};
 use crate::engine::pod::worker::{Earlier, Outdated};
 use crate::engine::record_error::{self, RecordError};
 use k8s_openapi::api::core::v1 as core;
@@ -52,8 +53,8 @@ pub struct Record {
     pub devices: PodDevices,
     /// W29: the ephemeral containers that were started.
     pub begun_ephemeral: BTreeSet<String>,
-    /// C2: the containers that are replaced because of their image.
-    pub replaced: BTreeSet<ContainerId>,
+    /// W10: the containers that were stopped to start again.
+    pub restarting: Restarting,
     /// C5: the containers before a shutdown.
     pub earlier: Earlier,
     /// The terminal status that the pod showed (W7).
@@ -86,6 +87,11 @@ impl Record {
     pub fn deletion(&self) -> Option<Duration> {
         let termination = self.termination.as_ref().filter(|t| t.undesired)?;
         Some(termination.grace_deadline.since(termination.began))
+    }
+
+    /// The pod ends because no document defines it any more.
+    pub fn is_undesired(&self) -> bool {
+        self.termination.as_ref().is_some_and(|t| t.undesired)
     }
 
     /// The pod had started, and nothing ended it.
@@ -180,10 +186,11 @@ pub fn write(record: &Record) -> String {
     if !record.begun_ephemeral.is_empty() {
         value["begunEphemeral"] = json!(record.begun_ephemeral);
     }
-    for (name, ids) in [("preStopped", &record.pre_stopped), ("replaced", &record.replaced)] {
-        if !ids.is_empty() {
-            value[name] = ids.iter().map(ContainerId::as_str).collect();
-        }
+    if !record.restarting.is_empty() {
+        value["restarting"] = json!(record.restarting);
+    }
+    if !record.pre_stopped.is_empty() {
+        value["preStopped"] = record.pre_stopped.iter().map(ContainerId::as_str).collect();
     }
     if let Some(t) = &record.termination {
         value["termination"] = json!({ "began": t.began.0, "cut": t.grace_deadline.0 });
@@ -252,6 +259,11 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
         list.filter_map(Value::as_str).map(ContainerId::from).collect()
     };
     let (pre_stopped, replaced) = (ids("preStopped"), ids("replaced"));
+    let restarting = value.get_mut("restarting").map(Value::take).map(serde_json::from_value).transpose();
+    let restarting = restarting.map_err(|e| Invalid { field: "restarting", why: e.to_string() })?;
+    let mut restarting: Restarting = restarting.unwrap_or_default();
+    // The name of an older version.
+    restarting.extend(replaced.into_iter().map(|id| (id, Restart::Image)));
     let begun = value.get("begunEphemeral").and_then(Value::as_array).into_iter().flatten();
     let begun_ephemeral = begun.filter_map(Value::as_str).map(str::to_owned).collect();
     let resizing = value.get_mut("resizing").map(Value::take).map(serde_json::from_value).transpose();
@@ -290,7 +302,7 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
         resizing,
         devices,
         begun_ephemeral,
-        replaced,
+        restarting,
         earlier,
         terminal,
         pre_stopped,
@@ -336,7 +348,7 @@ mod tests {
             resizing: None,
             devices: PodDevices::default(),
             begun_ephemeral: BTreeSet::new(),
-            replaced: BTreeSet::new(),
+            restarting: Restarting::default(),
             earlier: Earlier::default(),
             terminal: None,
             pre_stopped: BTreeSet::new(),
@@ -355,10 +367,12 @@ mod tests {
         let allocated = Allocated { cdi: vec!["v.io/cam=a".into()], ..Allocated::default() };
         let granted = Granted { ids: vec!["a".into()], allocated };
         let list = serde_json::json!([{ "name": "d", "image": "b", "targetContainerName": "m" }]);
+        let mut restarting = Restarting::default();
+        restarting.extend([("c2".into(), Restart::Image), ("c3".into(), Restart::Failure)]);
         let full = Record {
             pod: Rc::new(pod.with_ephemeral(serde_json::from_value(list).unwrap())),
             begun_ephemeral: ["d".to_owned()].into(),
-            replaced: ["c2".into()].into(),
+            restarting,
             earlier: Earlier::of(&ended()),
             kept: Some(Kept { boot_id: "b1".into(), boot: Boot(7), wall: Wall(8) }),
             active: Duration::from_millis(1500),
@@ -383,6 +397,18 @@ mod tests {
         assert_eq!(read("pods/u1", &write(&full)).unwrap(), full);
         let new = Record { bound: false, ..full };
         assert_eq!(read("pods/u1", &write(&new)).unwrap(), new);
+    }
+
+    #[test]
+    fn w25_a_record_of_an_older_version_has_the_replaced_containers_or_none() {
+        let older = |more: &str| {
+            format!(
+                r#"{{"version":1,"path":"/m/a.yaml","document":1,"digest":"d","startTime":5,{more}"pod":{{"metadata":{{"name":"a","namespace":"default","uid":"u1"}},"spec":{{"containers":[{{"name":"m","image":"i:1"}}]}}}}}}"#
+            )
+        };
+        let restarting = |more: &str| read("pods/u1", &older(more)).unwrap().restarting;
+        assert!(restarting("").is_empty());
+        assert!(restarting(r#""replaced":["c2"],"#).starts_at_once(&"c2".into()));
     }
 
     #[test]

@@ -18,15 +18,16 @@ pub fn handler(pod: &Pod, classes: &RuntimeClasses, runtime: &RuntimeFeatures) -
     if policy == Some("Strict") && !runtime.supplemental_groups_policy {
         return Err(
             "SupplementalGroupsPolicy=Strict is not supported in this node: the container runtime does not report \
-                    this feature; containerd has it from 2.0 on"
+                    this feature; containerd has it from 2.0 on, CRI-O from 1.31 on"
                 .to_owned(),
         );
     }
     image_volumes(pod, runtime.image_volumes)?;
     if spec.host_users == Some(false) && !runtime.of_handler(handler).user_namespaces {
+        let of = if handler.is_empty() { "default runtime handler".to_owned() } else { format!("handler {handler:?}") };
         return Err(format!(
-            "hostUsers=false is not supported in this node: the runtime handler {handler:?} of the container runtime does not \
-             report user namespaces; containerd has them from 2.0 on, with runc 1.2 or crun 1.13"
+            "hostUsers=false is not supported in this node: the container runtime does not report user namespaces for its {of}; \
+             containerd has them from 2.0 on, CRI-O from 1.30 on, with runc 1.2 or crun 1.13"
         ));
     }
     Ok(handler.into())

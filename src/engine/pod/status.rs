@@ -7,9 +7,11 @@ use crate::api::facts::{ContainerFact, ContainerState, PodFacts};
 use crate::api::names::ContainerId;
 use crate::api::pod::{Pod, RestartPolicy, is_sidecar};
 use crate::api::reason::Reason;
+use crate::api::runtime_features::StopSignals;
 use crate::api::time::Wall;
 use crate::engine::pod::kill::TerminationSource;
 use crate::engine::pod::plan;
+use crate::engine::pod::worker::restarting::Restarting;
 use crate::engine::pod::worker::{Earlier, Resize};
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -60,8 +62,8 @@ pub struct View<'a> {
     pub waits: Option<(Reason, String)>,
     /// W29: the ephemeral containers that were started.
     pub begun_ephemeral: &'a BTreeSet<String>,
-    /// C2: containers that are replaced because of their image.
-    pub replaced: &'a BTreeSet<ContainerId>,
+    /// W10: containers that were stopped to start again.
+    pub restarting: &'a Restarting,
     /// C5: the containers before a shutdown.
     pub earlier: &'a Earlier,
     /// The in-place resize of the pod.
@@ -70,6 +72,7 @@ pub struct View<'a> {
     pub over: bool,
     /// The runtime's name, for container ids (`containerd://...`).
     pub runtime: &'a str,
+    pub stop_signals: StopSignals,
     /// The runtime can make a mount and all mounts below it read-only.
     pub recursive_read_only: bool,
     pub previous: &'a core::PodStatus,
@@ -236,7 +239,7 @@ fn container(view: &View<'_>, spec: &core::Container, main: bool) -> core::Conta
     status.container_id = starting.is_none().then(|| id(view, newest));
     status.image = newest.image.clone();
     status.image_id = newest.image_ref.clone();
-    status.stop_signal = newest.stop_signal.map(str::to_owned);
+    status.stop_signal = view.stop_signals.of_container(spec, newest.stop_signal).map(str::to_owned);
     let before = view
         .facts
         .containers
@@ -264,8 +267,8 @@ fn container(view: &View<'_>, spec: &core::Container, main: bool) -> core::Conta
         }
         ContainerState::Exited => {
             // An API server refuses that a container runs again after its end was reported, if the policy does not restart it.
-            let replaced = view.replaced.contains(&newest.id);
-            let waiting = || (view.waiting)(&spec.name).or_else(|| replaced.then(creating));
+            let restarting = view.restarting.contains(&newest.id);
+            let waiting = || (view.waiting)(&spec.name).or_else(|| restarting.then(creating));
             let waits = (!view.over).then(waiting).flatten();
             match waits {
                 Some(why) => {
@@ -343,10 +346,11 @@ fn phase(view: &View<'_>, init: &[core::ContainerStatus], containers: &[core::Co
             running += 1;
         } else if let Some(t) = has_terminated(state) {
             stopped += 1;
-            succeeded += usize::from(t.exit_code == 0);
-            let restarts_again = |c: &ContainerFact| plan::restarts(policy, c) || view.replaced.contains(&c.id);
-            let again = plan::newest(view.facts, &c.name).is_some_and(restarts_again);
-            restarts += usize::from(again);
+            let newest = plan::newest(view.facts, &c.name);
+            // Stopped to start again: its work is not done, also if the pod ends before.
+            let cut_short = newest.is_some_and(|c| view.restarting.contains(&c.id));
+            succeeded += usize::from(t.exit_code == 0 && !cut_short);
+            restarts += usize::from(cut_short || newest.is_some_and(|c| plan::restarts(policy, c)));
         } else if has_terminated(c.last_state.as_ref()).is_some() {
             stopped += 1;
             restarts += 1;
@@ -397,7 +401,7 @@ fn conditions(
     containers: &[core::ContainerStatus],
 ) -> Vec<core::PodCondition> {
     let sandbox = plan::ready_sandbox(view.facts);
-    let network = sandbox.is_some_and(|s| view.pod.host_network() || !s.ips.is_empty());
+    let network = sandbox.is_some() && (view.pod.host_network() || !view.ips.is_empty());
     let init = || view.pod.init_containers().iter().zip(init);
     let sidecars = init().filter(|(spec, _)| is_sidecar(spec)).map(|(_, status)| status);
     let unready: Vec<&str> = sidecars.chain(containers).filter(|c| !c.ready).map(|c| c.name.as_str()).collect();

@@ -160,7 +160,11 @@ impl GrpcioTransport {
 
     fn start(&mut self, id: CallId, call: Call, now: Boot) -> Result<(), CallError> {
         if call.body.len() > wire::MAX_MESSAGE {
-            return Err(CallError::Refused(format!("{}: {}", call.path, wire::over_limit(call.body.len()))));
+            return Err(CallError::Refused(format!(
+                "{}: {}",
+                call.path,
+                wire::over_limit(call.body.len(), wire::MAX_MESSAGE)
+            )));
         }
         if self.told_up != Some(true) {
             return Err(CallError::NotSent(format!("{}: no connection", self.path.display())));

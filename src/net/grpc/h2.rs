@@ -269,7 +269,7 @@ impl Transport for H2Transport {
         let id = CallId(self.next_id);
         self.next_id += 1;
         if call.body.len() > wire::MAX_MESSAGE {
-            let why = format!("{}: {}", call.path, wire::over_limit(call.body.len()));
+            let why = format!("{}: {}", call.path, wire::over_limit(call.body.len(), wire::MAX_MESSAGE));
             self.ended.push(Completion::Done { id, result: Err(CallError::Refused(why)) });
             return id;
         }

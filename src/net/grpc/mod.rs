@@ -13,6 +13,7 @@ mod wire;
 
 use crate::api::time::Boot;
 use bytes::Bytes;
+pub use wire::MAX_MESSAGE;
 
 /// Identifies a call. The transport assigns it and never reuses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,6 +32,8 @@ pub struct Call {
     pub server_stream: bool,
     /// An additional header in lower case. gRPC calls it metadata. `user-agent` replaces that of Wherry.
     pub header: Option<(&'static str, &'static str)>,
+    /// The maximum size of a message of the answer, in bytes. (With `grpcio`, `MAX_MESSAGE` counts.)
+    pub most: usize,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -3,11 +3,15 @@
 use super::h2::connection::{Connection, Health};
 use super::{Call, CallError, CallId, Completion};
 use crate::api::time::Boot;
+use crate::net::budget;
 use crate::net::stream::{Stream, connected};
 use bytes::Bytes;
 use mio::net::TcpStream;
 use mio::{Registry, Token};
 use std::io;
+
+/// The slices (see `Link`) of one turn. Each frame of a flood can cost an answer, and there can be many such calls.
+const SLICES: usize = 1;
 
 /// A call in progress. Dropping it closes the connection.
 pub enum Once {
@@ -24,6 +28,15 @@ pub enum Failure {
     Call(CallError),
 }
 
+/// The result of `Once::advance`.
+pub enum Progress {
+    /// `again`: the budget of the turn was used up, and the poll will not report the rest.
+    Pending {
+        again: bool,
+    },
+    Done(Result<Bytes, Failure>),
+}
+
 impl Once {
     /// `stream` is being connected, and registered under the token.
     pub fn new(stream: TcpStream, call: Call) -> Once {
@@ -35,47 +48,53 @@ impl Once {
         !matches!(self, Once::Connecting { .. })
     }
 
-    /// Reads and writes what is possible. None: the answer is not complete.
-    pub fn advance(&mut self, registry: &Registry, token: Token) -> Option<Result<Bytes, Failure>> {
+    /// Reads and writes what is possible within the budget of a turn.
+    pub fn advance(&mut self, registry: &Registry, token: Token) -> Progress {
         match std::mem::replace(self, Once::Over) {
             Once::Connecting { stream, call } => match connected(&stream) {
                 Ok(false) => {
                     *self = Once::Connecting { stream, call };
-                    None
+                    Progress::Pending { again: false }
                 }
                 Ok(true) => match open(stream, call, registry, token) {
                     Ok(connection) => self.drive(connection),
-                    Err(e) => Some(Err(Failure::Call(e))),
+                    Err(e) => Progress::Done(Err(Failure::Call(e))),
                 },
-                Err(e) => Some(Err(Failure::Connect(e))),
+                Err(e) => Progress::Done(Err(Failure::Connect(e))),
             },
             Once::Open(connection) => self.drive(connection),
-            Once::Over => Some(Err(Failure::Call(CallError::Unknown("the call is over".to_owned())))),
+            Once::Over => unknown("the call is over".to_owned()),
         }
     }
 
-    fn drive(&mut self, mut connection: Box<Connection>) -> Option<Result<Bytes, Failure>> {
+    fn drive(&mut self, mut connection: Box<Connection>) -> Progress {
         let mut out = Vec::new();
-        loop {
-            let health = connection.drive(true, &mut out);
-            if let Some(Completion::Done { result, .. }) = out.pop() {
-                return Some(result.map_err(Failure::Call));
+        let health = connection.drive(true, &mut out);
+        if let Some(Completion::Done { result, .. }) = out.pop() {
+            return Progress::Done(result.map_err(Failure::Call));
+        }
+        match health {
+            Health::Over { why, .. } => unknown(why),
+            // PINGs, for example.
+            Health::Good { .. } | Health::Leaving { .. } if connection.read() > budget::MOST => {
+                unknown(budget::too_much())
             }
-            match health {
-                Health::Good { again: true } | Health::Leaving { again: true, .. } => {}
-                Health::Good { .. } | Health::Leaving { .. } => {
-                    *self = Once::Open(connection);
-                    return None;
-                }
-                Health::Over { why, .. } => return Some(Err(Failure::Call(CallError::Unknown(why)))),
+            Health::Good { again } | Health::Leaving { again, .. } => {
+                *self = Once::Open(connection);
+                Progress::Pending { again }
             }
         }
     }
 }
 
+fn unknown(why: String) -> Progress {
+    Progress::Done(Err(Failure::Call(CallError::Unknown(why))))
+}
+
 fn open(stream: TcpStream, call: Call, registry: &Registry, token: Token) -> Result<Box<Connection>, CallError> {
     let mut connection =
         Connection::on(Stream::Tcp(stream), registry, token).map_err(|why| CallError::Unknown(why.to_string()))?;
+    connection.limit_slices(SLICES);
     // (The boot time matters only for a deadline, which the caller keeps.)
     connection.start(CallId(0), call, Boot(0))?;
     Ok(Box::new(connection))

@@ -20,6 +20,8 @@ use std::task::{Context, Poll, Waker};
 const MAX_CALLS: u32 = 8;
 /// Maximum size of the headers of a request, in bytes.
 const MAX_HEADERS: u32 = 16 << 10;
+/// Maximum size of a request, in bytes.
+const MAX_REQUEST: usize = 16 << 10;
 /// The bytes that one drive reads. A client that has sent more is disconnected: the requests of this interface are small.
 const BUDGET: usize = 64 << 10;
 
@@ -91,7 +93,7 @@ impl ServerConnection {
                         match connection.poll_accept(&mut cx) {
                             Poll::Ready(Some(Ok((request, respond)))) => {
                                 let path = request.uri().path().to_owned();
-                                let (body, deframer) = (request.into_body(), Deframer::default());
+                                let (body, deframer) = (request.into_body(), Deframer::new(MAX_REQUEST));
                                 self.reading.push(Reading { path, body, deframer, message: None, respond });
                             }
                             Poll::Ready(Some(Err(_)) | None) => return false,
@@ -201,7 +203,8 @@ mod tests {
         let (ours, theirs) = pair(&poll);
         let mut server = ServerConnection::new(ours, poll.registry(), Token(1)).unwrap();
         let mut client = Connection::on(theirs, poll.registry(), Token(2)).unwrap();
-        let call = Call { path: "/a.B/C", body: body.into(), deadline: None, server_stream: false, header: None };
+        let call =
+            Call { path: "/a.B/C", body: body.into(), deadline: None, server_stream: false, header: None, most: 1024 };
         client.start(CallId(0), call, Boot(0)).unwrap();
         let mut out = Vec::new();
         for _ in 0..50 {

@@ -16,7 +16,7 @@ const PREFIX: usize = 5;
 /// The message is larger than `MAX_MESSAGE`.
 pub fn frame(message: &Bytes) -> Result<Bytes, String> {
     let length = u32::try_from(message.len()).ok().filter(|_| message.len() <= MAX_MESSAGE);
-    let length = length.ok_or_else(|| over_limit(message.len()))?;
+    let length = length.ok_or_else(|| over_limit(message.len(), MAX_MESSAGE))?;
     let mut framed = BytesMut::with_capacity(PREFIX + message.len());
     framed.put_u8(0);
     framed.put_u32(length);
@@ -24,13 +24,16 @@ pub fn frame(message: &Bytes) -> Result<Bytes, String> {
     Ok(framed.freeze())
 }
 
-pub fn over_limit(length: usize) -> String {
-    format!("message of {length} bytes is over the limit of {} MiB", MAX_MESSAGE >> 20)
+pub fn over_limit(length: usize, most: usize) -> String {
+    let limit = if most >> 20 > 0 { format!("{} MiB", most >> 20) } else { format!("{} KiB", most >> 10) };
+    format!("message of {length} bytes is over the limit of {limit}")
 }
 
 /// Splits a stream of bytes into messages. A message that arrives in one piece is not copied.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Deframer {
+    /// The maximum size of a message, in bytes.
+    most: usize,
     prefix: [u8; PREFIX],
     /// Number of prefix bytes received.
     have: usize,
@@ -39,6 +42,11 @@ pub struct Deframer {
 }
 
 impl Deframer {
+    /// Messages have at most `most` bytes.
+    pub fn new(most: usize) -> Deframer {
+        Deframer { most, prefix: [0; PREFIX], have: 0, body: BytesMut::new() }
+    }
+
     /// Calls `message` for each complete message.
     pub fn push(&mut self, mut bytes: Bytes, message: &mut impl FnMut(Bytes)) -> Result<(), String> {
         loop {
@@ -53,8 +61,8 @@ impl Deframer {
                 if self.prefix[0] != 0 {
                     return Err("the message is compressed although no compression was requested".to_string());
                 }
-                if self.length() > MAX_MESSAGE {
-                    return Err(over_limit(self.length()));
+                if self.length() > self.most {
+                    return Err(over_limit(self.length(), self.most));
                 }
             }
             let missing = self.length() - self.body.len();
@@ -154,7 +162,7 @@ mod tests {
     use super::*;
 
     fn cut(pieces: &[&[u8]]) -> Result<Vec<Vec<u8>>, String> {
-        let mut deframer = Deframer::default();
+        let mut deframer = Deframer::new(MAX_MESSAGE);
         let mut messages = Vec::new();
         for piece in pieces {
             deframer.push(Bytes::copy_from_slice(piece), &mut |m| messages.push(m.to_vec()))?;
@@ -181,6 +189,8 @@ mod tests {
         assert!(cut(&[&[1, 0, 0, 0, 0]]).unwrap_err().contains("compressed"));
         let error = cut(&[&[0, 1, 0, 0, 1]]).unwrap_err();
         assert_eq!(error, "message of 16777217 bytes is over the limit of 16 MiB");
+        let error = Deframer::new(16 << 10).push(Bytes::from_static(&[0, 0, 1, 0, 0]), &mut |_| ()).unwrap_err();
+        assert_eq!(error, "message of 65536 bytes is over the limit of 16 KiB");
         assert!(frame(&Bytes::from(vec![0; MAX_MESSAGE])).is_ok());
         assert!(frame(&Bytes::from(vec![0; MAX_MESSAGE + 1])).is_err());
     }

@@ -7,7 +7,7 @@
 use super::socket::{Gauge, Socket};
 use super::wake::{CallWaker, Woken};
 use ::h2::PingPong;
-use ::h2::client::{self, SendRequest};
+use ::h2::client::{self, ResponseFuture, SendRequest};
 use bytes::Bytes;
 use std::future::Future;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use std::task::{Context, Poll, Waker};
 
 /// Bytes read and bytes written before the calls are polled.
 const SLICE: usize = 16 << 10;
-/// Maximum number of slices in one drive.
+/// Maximum number of slices in one drive, unless its owner sets another limit.
 const SLICES: usize = 8;
 
 /// Flow-control windows of one answer and of all answers together, in bytes. No memory is reserved for them. The peer sends the
@@ -35,7 +35,12 @@ pub struct Link<K> {
     h2: Pin<Box<client::Connection<Socket, Bytes>>>,
     send: SendRequest<Bytes>,
     woken: Arc<Woken<K>>,
+    slices: usize,
 }
+
+/// The maximum number of informational responses (1xx) before a response.
+const MAX_INFORMATIONAL: usize = 5;
+pub const TOO_MANY_INFORMATIONAL: &str = "more than 5 informational responses (1xx)";
 
 /// The state of a connection after a drive.
 #[derive(Debug)]
@@ -67,7 +72,7 @@ impl<K: Copy + Send + Sync + 'static> Link<K> {
         // The handshake only writes 24 bytes to an empty socket buffer, so it does not have to wait.
         match Box::pin(handshake).as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok((send, h2))) => {
-                Ok(Link { gauge, h2: Box::pin(h2), send, woken: Arc::new(Woken::default()) })
+                Ok(Link { gauge, h2: Box::pin(h2), send, woken: Arc::new(Woken::default()), slices: SLICES })
             }
             Poll::Ready(Err(e)) => Err(e.to_string()),
             Poll::Pending => Err("the new connection accepts no data".to_string()),
@@ -87,6 +92,11 @@ impl<K: Copy + Send + Sync + 'static> Link<K> {
     /// Bytes written since the connection was opened. With TLS: of the content, encrypted or not.
     pub fn written(&self) -> u64 {
         self.gauge.written()
+    }
+
+    /// A drive reads and writes so many slices at most.
+    pub fn limit_slices(&mut self, slices: usize) {
+        self.slices = slices;
     }
 
     /// The number of concurrent calls that the peer permits.
@@ -128,7 +138,7 @@ impl<K: Copy + Send + Sync + 'static> Link<K> {
                 }
             }
             self.woken.take_calls().into_iter().for_each(&mut poll);
-            repeat = self.gauge.stopped() && slices < SLICES;
+            repeat = self.gauge.stopped() && slices < self.slices;
             if repeat {
                 slices += 1;
                 self.gauge.slice(SLICE);
@@ -154,4 +164,15 @@ impl<K: Copy + Send + Sync + 'static> Link<K> {
         };
         Health::Over { why, polite }
     }
+}
+
+/// Takes the informational responses that have arrived, and counts them. False: there are too many.
+pub fn informational_responses(response: &mut ResponseFuture, count: &mut usize, cx: &mut Context<'_>) -> bool {
+    while let Poll::Ready(Some(Ok(_))) = response.poll_informational(cx) {
+        *count += 1;
+        if *count > MAX_INFORMATIONAL {
+            return false;
+        }
+    }
+    true
 }

@@ -141,21 +141,24 @@ impl AsyncRead for Socket {
             state.stopped = true;
             return Poll::Pending;
         }
-        loop {
-            match self.stream.read(buffer.initialize_unfilled()) {
-                Ok(count) => {
-                    buffer.advance(count);
-                    state.read_budget = state.read_budget.saturating_sub(count);
-                    state.read += count as u64;
-                    return Poll::Ready(Ok(()));
-                }
-                Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                    state.drained = true;
-                    return Poll::Pending;
-                }
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Poll::Ready(Err(e)),
+        let room = buffer.remaining().min(state.read_budget);
+        match self.stream.read(buffer.initialize_unfilled_to(room)) {
+            Ok(count) => {
+                buffer.advance(count);
+                state.read_budget = state.read_budget.saturating_sub(count);
+                state.read += count as u64;
+                Poll::Ready(Ok(()))
             }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                state.drained = true;
+                Poll::Pending
+            }
+            // TLS has read much without content.
+            Err(e) if e.kind() == ErrorKind::Interrupted => {
+                (state.read_budget, state.stopped) = (0, true);
+                Poll::Pending
+            }
+            Err(e) => Poll::Ready(Err(e)),
         }
     }
 }

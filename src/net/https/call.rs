@@ -3,7 +3,7 @@
 use super::peer::Peer;
 use super::{CallError, CallId, Event, Request};
 use crate::api::time::Boot;
-use crate::net::http2::link::Link;
+use crate::net::http2::link::{Link, TOO_MANY_INFORMATIONAL, informational_responses};
 use crate::net::http2::wake::CallWaker;
 use ::h2::client::ResponseFuture;
 use ::h2::{Reason, RecvStream, SendStream};
@@ -28,8 +28,21 @@ pub(super) struct Active {
 }
 
 enum Answer {
-    Head(ResponseFuture),
+    /// With the number of informational responses so far.
+    Head(ResponseFuture, usize),
     Body(RecvStream),
+}
+
+/// Why an answer is not complete.
+enum Fault {
+    Stream(::h2::Error),
+    Informational,
+}
+
+impl From<::h2::Error> for Fault {
+    fn from(error: ::h2::Error) -> Fault {
+        Fault::Stream(error)
+    }
 }
 
 /// Passes the request to `h2`, which buffers the part that exceeds the server's flow-control windows.
@@ -50,7 +63,7 @@ pub(super) fn start(link: &Link<CallId>, peer: &Peer, id: CallId, request: Reque
         stream.send_reset(Reason::CANCEL);
         return Err(CallError::Unknown(format!("{name}: {e}")));
     }
-    Ok(Active { id, deadline, name, request: stream, answer: Answer::Head(answer), waker, written_before })
+    Ok(Active { id, deadline, name, request: stream, answer: Answer::Head(answer, 0), waker, written_before })
 }
 
 impl Active {
@@ -79,10 +92,13 @@ impl Active {
         if written == self.written_before { CallError::NotSent(what) } else { CallError::Unknown(what) }
     }
 
-    fn poll_answer(&mut self, cx: &mut Context<'_>, out: &mut Vec<Event>) -> Poll<Result<(), ::h2::Error>> {
+    fn poll_answer(&mut self, cx: &mut Context<'_>, out: &mut Vec<Event>) -> Poll<Result<(), Fault>> {
         loop {
             match &mut self.answer {
-                Answer::Head(head) => {
+                Answer::Head(head, informational) => {
+                    if !informational_responses(head, informational, cx) {
+                        return Poll::Ready(Err(Fault::Informational));
+                    }
                     let (head, body) = ready!(Pin::new(head).poll(cx))?.into_parts();
                     out.push(Event::Head { id: self.id, status: head.status, headers: head.headers });
                     self.answer = Answer::Body(body);
@@ -103,7 +119,11 @@ impl Active {
     }
 
     /// Converts the error of a stream. A refused stream, and a stream above the last id of a GOAWAY, was certainly not processed.
-    fn failed(&self, error: &::h2::Error) -> CallError {
+    fn failed(&self, fault: &Fault) -> CallError {
+        let error = match fault {
+            Fault::Stream(error) => error,
+            Fault::Informational => return CallError::Unknown(format!("{}: {TOO_MANY_INFORMATIONAL}", self.name)),
+        };
         let refused = error.is_reset() && error.is_remote() && error.reason() == Some(Reason::REFUSED_STREAM);
         let above_last_id = error.is_go_away() && error.is_remote();
         let what = format!("{}: {error}", self.name);

@@ -1,5 +1,5 @@
 //! A TLS connection over a TCP socket, of a client or of a server. Reads and writes fail with `WouldBlock` like those of the
-//! socket.
+//! socket. A read fails with `Interrupted` after much input without content, so that a peer cannot keep it busy.
 
 use mio::net::TcpStream;
 use rustls::Connection;
@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const BUFFER_LIMIT: usize = 64 * 1024;
 /// The size of one read from the socket. rustls itself would read 4 kB at a time.
 const READ: usize = 32 * 1024;
+/// The maximum number of portions of input that one read takes without finding content.
+const PORTIONS: usize = 8;
 
 /// The number of bytes that connections have sent and received, with those of TLS.
 #[derive(Debug, Default)]
@@ -159,7 +161,7 @@ impl Session {
 
 impl Read for Session {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
+        for _ in 0..PORTIONS {
             match self.connection.reader().read(buffer) {
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {}
                 // The peer has closed the connection without an announcement. HTTP knows where a message ends.
@@ -174,6 +176,7 @@ impl Read for Session {
                 self.connection.process_new_packets().map_err(io::Error::other)?;
             }
         }
+        Err(ErrorKind::Interrupted.into())
     }
 }
 
@@ -201,5 +204,63 @@ impl Write for Session {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::tls::verified::Connector;
+    use rustls::crypto::ring;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    use rustls::{ServerConfig, ServerConnection};
+
+    /// A server that sends session tickets without end after the handshake, which are no content.
+    fn flooding_server() -> ServerConnection {
+        let rcgen::CertifiedKey { cert, signing_key } =
+            rcgen::generate_simple_self_signed(["node".to_owned()]).unwrap();
+        let key = PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
+        let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+        let mut config = builder.with_single_cert(vec![CertificateDer::from(cert)], key).unwrap();
+        // (rustls refuses more than 64 kB of them in a row.)
+        config.send_tls13_tickets = 600;
+        ServerConnection::new(Arc::new(config)).unwrap()
+    }
+
+    #[test]
+    fn one_read_of_a_flood_without_content_ends() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut client = Connector::unverified("node", b"h2").unwrap().connect(socket).unwrap();
+        let mut server = flooding_server();
+        assert!(!client.handshake().unwrap());
+        while server.is_handshaking() {
+            while server.wants_write() {
+                server.write_tls(&mut stream).unwrap();
+            }
+            let _ = client.handshake().unwrap();
+            server.read_tls(&mut stream).unwrap();
+            server.process_new_packets().unwrap();
+        }
+        stream.set_nonblocking(true).unwrap();
+        let mut sent = 0;
+        while let Ok(n) = server.write_tls(&mut stream) {
+            sent += n;
+            if n == 0 {
+                break;
+            }
+        }
+        assert!(sent > (PORTIONS + 1) * 4096, "{sent}");
+        let mut interrupted = 0;
+        loop {
+            match client.read(&mut [0; 16]) {
+                Err(e) if e.kind() == ErrorKind::Interrupted => interrupted += 1,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(interrupted, 1, "{sent}");
     }
 }

@@ -173,6 +173,10 @@ fn a_hostile_archive_writes_nothing_outside_and_a_container_without_tar_is_an_er
     put(&agent, "evil", "/bin/tar", b"#!/bin/sh\nyes\n");
     let s = run(&agent, "cp", &arguments);
     assert!(s.code == Some(1) && s.err.contains("cannot copy to"), "{:?} {}", s.code, s.err);
+    // An archive, and then output that never ends.
+    put(&agent, "evil", "/bin/tar", b"#!/bin/sh\ncat /tmp/evil.tar\nyes\n");
+    let s = run(&agent, "cp", &arguments);
+    assert!(s.code == Some(1) && s.err.contains("writes on after the end of the archive"), "{:?} {}", s.code, s.err);
 
     assert_eq!(run(&agent, "exec", &["web", "-c", "bare", "--", "rm", "/bin/tar"]).code, Some(0));
     for arguments in [["-c", "bare", "web:/etc", "x"], ["-c", "bare", &victim, "web:/tmp/x"]] {

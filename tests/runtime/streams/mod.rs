@@ -4,6 +4,7 @@ mod copy;
 mod exec;
 mod forward;
 pub mod pty;
+mod websocket;
 
 use crate::support::agent::Agent;
 use std::process::{Child, Command, Output, Stdio};

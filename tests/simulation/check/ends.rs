@@ -7,7 +7,8 @@ use wherry::api::names::Uid;
 use wherry::api::time::Wall;
 use wherry::engine::effect::ContainerEnd;
 
-/// In the current run of the engine: the pods and the ids of their containers. (A lost container has no id.)
+/// In the current run of the engine: the pods and the ids of their containers, without the name of the runtime, which may still be
+/// unknown. (A lost container has no id.)
 #[derive(Default)]
 pub struct Ends {
     reported: BTreeSet<(Uid, String)>,
@@ -20,11 +21,11 @@ pub struct Ends {
 impl Checks {
     /// An end was reported. `started`: the start of the current run.
     pub fn end_reported(&mut self, of: &ContainerEnd, started: Wall) {
-        let Some(id) = &of.end.container_id else { return };
+        let Some(id) = id_of(&of.end) else { return };
         if is_of_previous_run(&of.end, started) {
             self.fail("an end of a previous run is not reported again", format!("{} {id}", of.pod.uid));
         }
-        if !self.ends.reported.insert((of.pod.uid.clone(), id.clone())) {
+        if !self.ends.reported.insert((of.pod.uid.clone(), id.to_owned())) {
             self.fail("each end of a container is reported once", format!("{} {id}", of.pod.uid));
         }
     }
@@ -33,8 +34,8 @@ impl Checks {
     pub fn ends_shown(&mut self, uid: &Uid, status: &core::PodStatus, started: Wall) {
         let states = status.container_statuses.iter().flatten().map(|c| c.state.as_ref());
         for end in states.filter_map(|state| state?.terminated.as_ref()) {
-            let Some(id) = &end.container_id else { continue };
-            let shown = (uid.clone(), id.clone());
+            let Some(id) = id_of(end) else { continue };
+            let shown = (uid.clone(), id.to_owned());
             if is_of_previous_run(end, started) {
                 self.ends.of_previous_run.insert(shown);
             } else {
@@ -55,6 +56,12 @@ impl Checks {
     pub(super) fn forget_ends(&mut self) {
         self.ends = Ends::default();
     }
+}
+
+/// `ID` of `containerd://ID`.
+fn id_of(end: &core::ContainerStateTerminated) -> Option<&str> {
+    let id = end.container_id.as_deref()?;
+    Some(id.split_once("://").map_or(id, |(_, id)| id))
 }
 
 fn is_of_previous_run(end: &core::ContainerStateTerminated, started: Wall) -> bool {

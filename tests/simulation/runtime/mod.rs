@@ -1,13 +1,15 @@
-//! A model of a CRI runtime: sandboxes, containers and images, with containerd's behaviour. A call takes effect at one instant.
-//! The world (`world`) decides when that is and whether the answer arrives.
+//! A model of a CRI runtime: sandboxes, containers and images, with the behaviour of containerd or of CRI-O (`personality`). A call
+//! takes effect at one instant. The world (`world`) decides when that is and whether the answer arrives.
 
 mod images;
 mod objects;
+mod personality;
 mod twins;
 
 pub use images::ImageStore;
 pub use objects::{Container, Life, Sandbox, end, version_of};
 use objects::{container_fact, pre_stop_of, sandbox_fact, stop_signal_of};
+pub use personality::Personality;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
@@ -57,10 +59,11 @@ pub struct Runtime {
     /// The user of every image: (uid, name).
     pub image_user: (Option<i64>, String),
     pub owner: String,
+    pub personality: Personality,
     pub network_ready: bool,
     pub ready: bool,
     pub features: RuntimeFeatures,
-    /// The runtime supports stop signals.
+    /// The runtime supports stop signals and reports them.
     pub stop_signals: bool,
     last_id: u32,
     /// The next sandbox gets no address.
@@ -112,6 +115,19 @@ impl Runtime {
         }
     }
 
+    /// From now on this is that runtime.
+    pub fn becomes(&mut self, personality: Personality) {
+        self.personality = personality;
+        self.features.stop_signals = personality.stop_signals();
+    }
+
+    /// The runtime started again, and does not know the address of this sandbox any more.
+    pub fn forget_address(&mut self, sandbox: &str) {
+        if let Some(s) = self.sandboxes.get_mut(sandbox) {
+            s.forgotten_address = true;
+        }
+    }
+
     fn id(&mut self, kind: &str) -> String {
         self.last_id += 1;
         format!("{kind}{:01$}", self.last_id, self.id_length)
@@ -120,8 +136,8 @@ impl Runtime {
     pub fn call(&mut self, call: &RuntimeCall, now: Wall, life: impl FnOnce(&Container) -> Life) -> Outcome {
         match call {
             RuntimeCall::Status => ok(Answer::Runtime(RuntimeFact {
-                name: "containerd".into(),
-                version: "1.6.20".into(),
+                name: self.personality.name().into(),
+                version: self.personality.version().into(),
                 runtime_not_ready: (!self.ready).then(|| "NotReady: starting".into()),
                 network_not_ready: (!self.network_ready).then(|| "NetworkPluginNotReady: no cni".into()),
                 features: self.features.clone(),
@@ -148,9 +164,8 @@ impl Runtime {
             RuntimeCall::CreateContainer(c) => self.create(c, now),
             RuntimeCall::StartContainer { id } => self.start(id.as_str(), now, life),
             RuntimeCall::StopContainer { id, grace } => match self.containers.get(id.as_str()) {
-                None => not_found(id.as_str()),
-                // Like containerd: a container in the state unknown is killed at once.
-                Some(c) if c.unknown && c.runs() && !c.held => {
+                None => self.personality.end_of_nothing(id.as_str()),
+                Some(c) if c.unknown && c.runs() && !c.held && self.personality.kills_unknown_at_once() => {
                     self.end_unknown(id.as_str(), now);
                     ok(Answer::Ok)
                 }
@@ -228,7 +243,7 @@ impl Runtime {
         let reserved = self.reserved.contains(&(pod.uid.clone(), attempt));
         let taken = |s: &Sandbox| (&s.uid, s.attempt, &s.name) == (&pod.uid, attempt, &pod.name);
         if reserved || self.sandboxes.values().any(taken) {
-            return failed("failed to reserve sandbox name: it is reserved");
+            return self.personality.name_taken("sandbox", &format!("{}_{attempt}", pod.name));
         }
         let shared = |s: &Sandbox| s.uid != pod.uid && s.ready && s.user_namespace == user_namespace;
         if user_namespace.is_some() && self.sandboxes.values().any(shared) {
@@ -252,8 +267,10 @@ impl Runtime {
             user_namespace,
             pid: 500_000 + self.last_id,
             empty_network: false,
+            host_network: pod.host_network(),
+            forgotten_address: false,
         };
-        let fact = sandbox_fact(&s, pod.host_network());
+        let fact = sandbox_fact(&s);
         self.cgroups.insert(pod.uid.clone());
         self.sandboxes.insert(id, s);
         ok(Answer::Sandbox(fact))
@@ -261,7 +278,7 @@ impl Runtime {
 
     fn stop_sandbox(&mut self, id: &str, now: Wall) -> Outcome {
         if !self.sandboxes.contains_key(id) {
-            return not_found(id);
+            return self.personality.end_of_nothing(id);
         }
         self.kill_all_of(id, now);
         if let Some(c) = self.containers.values().find(|c| c.sandbox == id && c.runs()) {
@@ -317,7 +334,7 @@ impl Runtime {
     fn create(&mut self, call: &CreateContainer, now: Wall) -> Outcome {
         let Some(s) = self.sandboxes.get(call.sandbox.as_str()) else { return not_found(call.sandbox.as_str()) };
         if !s.ready {
-            return failed("sandbox is not ready");
+            return self.personality.sandbox_not_ready();
         }
         if s.user_namespace != call.user_namespace {
             return failed("user namespace config for sandbox is different from container");
@@ -327,7 +344,7 @@ impl Runtime {
             (&c.uid, &c.pod_name, &c.name, c.attempt) == (uid, &call.pod.name, &call.container, call.attempt)
         };
         if self.containers.values().any(taken) {
-            return failed("failed to reserve container name: it is reserved");
+            return self.personality.name_taken("container", &format!("{}_{}", call.container, call.attempt));
         }
         let images = call.mounts.iter().filter_map(|mount| match &mount.source {
             MountSource::Image(image) => Some(&image.id),
@@ -395,6 +412,9 @@ impl Runtime {
             end(c, 128, now);
             c.reason = "StartError".into();
             c.message = "exec: no such file".into();
+            if self.personality.removes_what_cannot_start() {
+                self.containers.remove(id);
+            }
             return failed("exec: no such file");
         }
         c.state = ContainerState::Running;

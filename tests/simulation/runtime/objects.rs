@@ -94,6 +94,9 @@ pub struct Sandbox {
     pub pid: u32,
     /// Its network result is an empty file.
     pub empty_network: bool,
+    pub host_network: bool,
+    /// The runtime does not report its address any more.
+    pub forgotten_address: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -205,7 +208,7 @@ impl Runtime {
 
     pub(super) fn read(&self, uid: &Uid) -> PodFacts {
         let mut sandboxes: Vec<SandboxFact> =
-            self.sandboxes.values().filter(|s| s.uid == *uid).map(|s| sandbox_fact(s, false)).collect();
+            self.sandboxes.values().filter(|s| s.uid == *uid).map(sandbox_fact).collect();
         let mut containers: Vec<ContainerFact> =
             self.containers.values().filter(|c| c.uid == *uid).map(|c| container_fact(c, true)).collect();
         sandboxes.sort_by_key(|s| std::cmp::Reverse(s.created_at));
@@ -232,13 +235,15 @@ pub fn end(c: &mut Container, code: i32, now: Wall) {
     c.finished_at = now;
 }
 
-pub(super) fn sandbox_fact(s: &Sandbox, host_network: bool) -> SandboxFact {
+pub(super) fn sandbox_fact(s: &Sandbox) -> SandboxFact {
+    let has_ip = s.ready && !s.host_network && !s.forgotten_address && !s.ip.is_empty();
     SandboxFact {
         id: SandboxId::from(s.id.as_str()),
         attempt: s.attempt,
         ready: s.ready,
         created_at: s.created_at,
-        ips: if s.ready && !host_network && !s.ip.is_empty() { vec![s.ip.clone()] } else { Vec::new() },
+        ips: if has_ip { vec![s.ip.clone()] } else { Vec::new() },
+        host_network: s.host_network,
         owner: s.owner.clone(),
         user_namespace: s.user_namespace,
         pid: s.ready.then_some(s.pid),

@@ -169,3 +169,28 @@ fn a_pod_waits_for_a_runtime_with_the_feature_that_it_needs() {
     assert_eq!((sandboxes(&w), w.shown("web").as_str()), (1, "Running main#0:running"));
     w.assert_well();
 }
+
+/// The copy sorts before the original, and has the value from before the edit.
+#[test]
+fn a5_a_copy_of_a_class_never_takes_over() {
+    for restart in [false, true] {
+        let mut w = node();
+        w.define_class("gold", 7);
+        w.run(1);
+        w.copy_class("gold");
+        w.run(1);
+        w.define_class("gold", 9);
+        if restart {
+            w.restart_engine();
+        }
+        w.file("web", &of_class("gold", ONE));
+        w.run(3);
+        assert_eq!(w.priority_of("web"), Some(9), "restart {restart}");
+        assert_eq!(w.manifests.problems[0].path, "/m/a-copy-of-class-gold.yaml");
+        w.remove_class("gold");
+        w.file("late", &of_class("gold", ONE));
+        w.run(3);
+        assert_eq!((w.priority_of("late"), w.notices("ConflictEnded").len()), (Some(7), 1));
+        w.assert_well();
+    }
+}

@@ -375,3 +375,56 @@ fn c5_a_pod_that_runs_again_while_the_disk_is_full_has_not_ended_for_the_next_ru
         w.trace()
     );
 }
+
+#[test]
+fn c2_a_pod_that_is_deleted_before_it_has_begun_has_failed() {
+    let mut w = member();
+    // Its services are not known, so it has no worker.
+    w.api_refuses_for(3600 * S, 3);
+    w.api_pod("job", "uid-1", NEVER);
+    w.run(5);
+    w.api_delete_pod("job", 30);
+    w.api_refuses_for(0, 0);
+    w.run(40);
+    assert!(w.api.pod("job").is_none(), "{}", w.trace());
+    let last = w.api.removed("job").expect("a pod that was removed");
+    assert_eq!(last["status"]["phase"], "Failed", "{}", w.trace());
+}
+
+/// The condition Ready at the server: its status, and its last transition in seconds.
+fn ready(w: &World) -> (String, i64) {
+    let pod = w.api.pod("web").cloned().unwrap_or_default();
+    let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let ready = conditions.iter().find(|c| c["type"] == "Ready").cloned().unwrap_or_default();
+    let at: jiff::Timestamp = ready["lastTransitionTime"].as_str().unwrap_or_default().parse().expect("a time");
+    (ready["status"].as_str().unwrap_or_default().to_owned(), at.as_second())
+}
+
+fn set_gate(w: &mut World, status: &str) {
+    let mut pod = w.api.pod("web").cloned().expect("a pod");
+    let conditions = pod["status"]["conditions"].as_array_mut().expect("conditions");
+    conditions.retain(|c| c["type"] != "example.com/gate");
+    conditions.push(json!({ "type": "example.com/gate", "status": status }));
+    w.api_set(PODS, pod);
+}
+
+#[test]
+fn c2_ready_changes_when_its_gates_do() {
+    let mut w = member();
+    w.api_pod("web", "uid-1", &format!("{ONE}, readinessGates: [{{conditionType: example.com/gate}}]"));
+    w.run(60);
+    assert_eq!(ready(&w).0, "False");
+    for (status, at_least) in [("True", 60), ("False", 100), ("True", 200)] {
+        w.run(at_least);
+        let now = w.wall_now().0 / 1_000_000_000;
+        set_gate(&mut w, status);
+        w.run(5);
+        let (shown, at) = ready(&w);
+        assert!(shown == status && (now..now + 5).contains(&at), "{status}: {at} and {now}, {}", w.trace());
+        // Neither time nor a restart changes it.
+        w.run(30);
+        w.restart_engine();
+        w.run(30);
+        assert_eq!(ready(&w), (shown, at), "{}", w.trace());
+    }
+}

@@ -142,7 +142,7 @@ fn c2_the_record_has_the_new_image_before_the_container_stops() {
     w.set_image(0, OTHER);
     w.until("the stop", 5, |w| w.observed.calls.iter().any(|(_, call)| call.starts_with("StopContainer")));
     let record = &w.disk.records["pods/uid-1"];
-    assert!(record.contains(OTHER) && record.contains("\"replaced\":[\""), "{record}");
+    assert!(record.contains(OTHER) && record.contains("\"restarting\":{\""), "{record}");
 }
 
 #[test]

@@ -87,3 +87,64 @@ fn d6_a_changed_secret_reaches_a_mounted_volume_also_after_a_restart() {
     assert_eq!(w.shown("web"), "Running main#0:running");
     w.assert_well();
 }
+
+/// The copy sorts before the original, and has the values from before the edit.
+#[test]
+fn d6_a_copy_of_a_secret_never_takes_over() {
+    let mut w = node();
+    w.define_secret("login", "password", "first");
+    w.file("web", SPEC);
+    w.run(3);
+    w.copy_secret("login");
+    w.run(3);
+    assert_eq!(w.manifests.problems.len(), 1);
+    assert_eq!(w.manifests.problems[0].path, "/m/a-copy-of-secret-login.yaml");
+    // `check_environment` compares the value of each start with that of the original.
+    for (value, restart) in [("first", true), ("second", false), ("third", true), ("fourth", true)] {
+        w.define_secret("login", "password", value);
+        if restart {
+            w.kill_engine();
+            w.run(1);
+            w.start();
+        }
+        w.run(3);
+        w.restarts_within(200, "web/main");
+    }
+    assert_eq!(w.notices("ConflictEnded").len(), 0);
+    // The original is removed: the copy is in force, and an event says so.
+    w.remove_secret("login");
+    w.run(1);
+    let events = w.notices("ConflictEnded");
+    assert_eq!(
+        events,
+        ["/m/a-copy-of-secret-login.yaml (document 1) defines Secret default/login now, because \
+          /m/secret-login.yaml does not define it any more"]
+    );
+    // It stays in force when the original returns.
+    w.define_secret("login", "password", "fifth");
+    w.run(3);
+    assert_eq!(w.manifests.problems[0].path, "/m/secret-login.yaml");
+    w.assert_well();
+}
+
+/// D6: the record that keeps the paths is written once the disk has room again.
+#[test]
+fn d6_a_copy_of_a_secret_does_not_take_over_after_a_full_disk() {
+    let mut w = node();
+    w.disk.full = true;
+    w.define_secret("login", "password", "first");
+    w.run(3);
+    assert!(!w.disk.records.contains_key("documents/in-force"));
+    w.disk.full = false;
+    w.run(62);
+    assert!(w.disk.records.contains_key("documents/in-force"));
+    w.kill_engine();
+    w.copy_secret("login");
+    w.start();
+    w.define_secret("login", "password", "second");
+    w.file("web", SPEC);
+    w.run(3);
+    assert_eq!(w.shown("web"), "Running main#0:running side#0:running");
+    w.remove_secret("login");
+    w.assert_well();
+}

@@ -39,6 +39,51 @@ fn d4_the_one_that_runs_wins_over_a_restart_of_wherry_too() {
     assert_eq!(w.take_calls(), Vec::<String>::new());
 }
 
+/// The copy sorts before the original, and has the spec from before the edit.
+#[test]
+fn d4_a_copy_of_a_manifest_never_takes_over() {
+    for uid in ["", "of-its-own"] {
+        for restart in [false, true] {
+            let mut w = node();
+            w.document("/m/web.yaml", pod("/m/web.yaml", "web", uid, ONE));
+            w.run(2);
+            w.document("/m/a-copy.yaml", pod("/m/a-copy.yaml", "web", uid, ONE));
+            w.run(2);
+            if restart {
+                w.kill_engine();
+            }
+            // The edit takes the fixed UID away too.
+            w.document("/m/web.yaml", pod("/m/web.yaml", "web", "", TWO));
+            if restart {
+                w.start();
+            }
+            w.run(5);
+            assert_eq!(w.shown("web"), "Running one#0:running two#0:running", "uid {uid:?}, restart {restart}");
+            assert_eq!(w.engine.conflicts()[0].source.path, "/m/a-copy.yaml");
+            // A second edit, while the pod of the first one may still wait for its name.
+            w.document("/m/web.yaml", pod("/m/web.yaml", "web", "", ONE));
+            w.run_ms(100);
+            w.kill_engine();
+            w.document("/m/web.yaml", pod("/m/web.yaml", "web", "", TWO));
+            w.start();
+            w.run(35);
+            assert_eq!(w.shown("web"), "Running one#0:running two#0:running", "uid {uid:?}, restart {restart}");
+            assert_eq!(w.notices("ConflictEnded").len(), 0);
+            // The original is removed: the copy runs, and an event says so.
+            w.remove("web");
+            w.run(35);
+            assert_eq!(w.shown("web"), "Running main#0:running");
+            assert_eq!(
+                w.notices("ConflictEnded"),
+                [
+                    "/m/a-copy.yaml (document 1) defines pod default/web now, because /m/web.yaml does not define it any more"
+                ]
+            );
+            w.assert_well();
+        }
+    }
+}
+
 #[test]
 fn d4_one_uid_in_two_documents_is_a_conflict() {
     let mut w = node();

@@ -1,6 +1,7 @@
 //! Devices of device plugins (G).
 
 use crate::runtime::Life;
+use crate::stories::cluster::member;
 use crate::story::*;
 use crate::world::devices::device;
 use crate::world::{S, World};
@@ -51,6 +52,20 @@ fn g3_a_runtime_that_ignores_cdi_devices_is_reported() {
     w.run(3);
     let notices = w.notices("CDIDevicesIgnored");
     assert!(matches!(notices.as_slice(), [one] if one.contains("runs without v.io/cam=a")), "{notices:?}");
+}
+
+#[test]
+fn g1_of_a_flood_of_lists_the_newest_counts() {
+    let mut w = node();
+    w.plugin(CAM, &["a"]);
+    w.file("web", &with(2));
+    w.run(5);
+    for n in 0..500 {
+        w.devices_are(CAM, vec![device(&n.to_string(), true)]);
+    }
+    w.devices_are(CAM, vec![device("y", true), device("z", true)]);
+    w.run(5);
+    assert_eq!(devices_of(&w, "web/main"), "y,z");
 }
 
 #[test]
@@ -265,4 +280,96 @@ fn g3_a_container_without_its_device_is_tried_again_when_the_list_changes() {
     w.devices_are(CAM, vec![device("a", true), device("b", true)]);
     w.run(1);
     assert_eq!(devices_of(&w, "web/main"), "a");
+}
+
+/// The capacity and the allocatable amount of the resource at the API server.
+fn at_server(w: &World) -> (String, String) {
+    let status = w.api.node().map(|node| node["status"].clone()).unwrap_or_default();
+    let text = |part: &str| status[part][CAM].as_str().unwrap_or("none").to_owned();
+    (text("capacity"), text("allocatable"))
+}
+
+fn amounts(capacity: &str, allocatable: &str) -> (String, String) {
+    (capacity.to_owned(), allocatable.to_owned())
+}
+
+#[test]
+fn g4_a_member_reports_its_devices_when_they_change() {
+    let mut w = member();
+    assert_eq!(at_server(&w), amounts("none", "none"));
+    w.plugin(CAM, &["a", "b"]);
+    w.run(1);
+    assert_eq!(at_server(&w), amounts("2", "2"), "{}", w.trace());
+    w.devices_are(CAM, vec![device("a", true), device("b", false), device("c", false)]);
+    w.run(1);
+    assert_eq!(at_server(&w), amounts("3", "1"), "{}", w.trace());
+    // A device that a pod has counts as before: the scheduler subtracts it.
+    w.api_pod("web", "uid-1", &with(1));
+    w.run(5);
+    assert_eq!(devices_of(&w, "web/main"), "a");
+    assert_eq!(at_server(&w), amounts("3", "1"), "{}", w.trace());
+    let before = w.api.count("PATCH /api/v1/nodes");
+    w.devices_are(CAM, vec![device("c", false), device("b", false), device("a", true)]);
+    w.run(60);
+    assert_eq!(w.api.count("PATCH /api/v1/nodes"), before, "the same list is no change");
+}
+
+#[test]
+fn g4_the_resource_of_a_lost_plugin_stays_with_nothing() {
+    let mut w = member();
+    w.plugin(CAM, &["a", "b"]);
+    w.run(1);
+    w.plugin_ends(CAM);
+    w.run(1);
+    assert_eq!(at_server(&w), amounts("0", "0"), "{}", w.trace());
+    w.plugin(CAM, &["a"]);
+    w.run(1);
+    assert_eq!(at_server(&w), amounts("1", "1"), "{}", w.trace());
+    // After a restart too, until the plugin has registered again, and for ever if it never does.
+    w.kill_engine();
+    w.start();
+    w.run(2);
+    assert_eq!(at_server(&w), amounts("0", "0"), "{}", w.trace());
+    w.plugins_register_again();
+    w.run(1);
+    assert_eq!(at_server(&w), amounts("1", "1"), "{}", w.trace());
+}
+
+#[test]
+fn g4_a_kill_at_any_moment_leaves_no_devices_of_a_plugin_that_is_gone() {
+    for after in 0..40 {
+        let mut w = member();
+        w.plugin(CAM, &["a"]);
+        w.run_ms(after);
+        w.kill_engine();
+        w.start();
+        w.run(5);
+        let (capacity, allocatable) = at_server(&w);
+        assert!([&capacity, &allocatable].iter().all(|amount| *amount != "1"), "after {after} ms: {capacity}");
+    }
+}
+
+#[test]
+fn g4_devices_are_reported_when_they_are_recorded() {
+    let mut w = member();
+    w.disk_full(20 * S);
+    w.plugin(CAM, &["a"]);
+    w.run(10);
+    assert_eq!(at_server(&w), amounts("none", "none"), "{}", w.trace());
+    w.until("the devices are reported", 120, |w| at_server(w) == amounts("1", "1"));
+}
+
+#[test]
+fn g4_resources_that_an_administrator_gives_the_node_stay() {
+    let mut w = member();
+    w.plugin(CAM, &["a"]);
+    w.run(1);
+    let mut node = w.api.node().cloned().expect("a node");
+    node["status"]["capacity"]["example.com/dongle"] = "4".into();
+    w.api_set("/api/v1/nodes", node);
+    w.run(5);
+    let status = &w.api.node().expect("a node")["status"];
+    assert_eq!(status["capacity"]["example.com/dongle"], "4", "{}", w.trace());
+    assert_eq!(status["allocatable"]["example.com/dongle"], "4", "{}", w.trace());
+    assert_eq!(at_server(&w), amounts("1", "1"));
 }

@@ -36,9 +36,14 @@ fn node_with_limit(mut policy: Policy) -> World {
 }
 
 fn node_with_reports(policy: Policy, reports: bool) -> World {
+    node_on_disks(policy, reports, false)
+}
+
+fn node_on_disks(policy: Policy, reports: bool, one_disk: bool) -> World {
     let mut w = World::new(EngineConfig { eviction: policy, ..config() });
     w.history = Some(Vec::new());
     w.host.reports = reports;
+    w.host.one_disk = one_disk;
     w.runtime.images.insert(IMAGE.into());
     w.start();
     w.run(1);
@@ -160,6 +165,31 @@ fn e2_a_soft_threshold_has_to_be_met_for_its_grace_period() {
     w.run(60);
     assert_eq!(w.evicted(), ["memory.available"]);
     assert!(w.take_calls().contains(&"StopContainer web/main#0 7000ms".to_owned()), "the smaller grace period");
+}
+
+#[test]
+fn e2_a_dip_shorter_than_the_grace_period_evicts_no_pod_although_the_reclaim_is_missing() {
+    let reclaim = Some(Limit::Amount(300));
+    let soft = Threshold { reclaim, ..threshold(Signal::MemoryAvailable, Kind::Soft(seconds(40))) };
+    let mut w = node_with_limit(policy(&[soft]));
+    w.file("web", ONE);
+    w.uses("web", 500);
+    w.run(12);
+    w.host.memory = 450;
+    w.until("the threshold is met", 15, |w| w.notices("NodeHasInsufficientMemory").len() == 1);
+    // 200 are available: more than the threshold, and less than the threshold and the reclaim.
+    w.host.memory = 300;
+    w.run(120);
+    assert_eq!(w.evicted(), [""; 0]);
+    assert_eq!(w.notices("NodeHasSufficientMemory").len(), 1);
+    // Once pods are evicted, the reclaim has to be there.
+    w.file("other", ONE);
+    w.uses("other", 120);
+    w.host.memory = 330;
+    w.until("a pod is evicted", 70, |w| !w.evicted().is_empty());
+    assert!(w.is_evicted("web") && w.runs("other/main"));
+    w.host.memory = 700;
+    w.until("180 are not enough", 30, |w| w.evicted().len() == 2);
 }
 
 #[test]
@@ -371,6 +401,73 @@ fn e4_the_pod_with_the_most_files_is_evicted_at_disk_pressure() {
     assert!(
         message.starts_with("The node was low on resource: ephemeral-storage. Threshold quantity: 100, "),
         "{message}"
+    );
+}
+
+#[test]
+fn e4_of_two_file_systems_only_the_use_of_the_one_that_is_short_counts() {
+    let first = |signal: Signal, one_disk: bool| {
+        let mut w = node_on_disks(hard(signal), false, one_disk);
+        let volumes = "volumes: [{name: data, emptyDir: {}}]";
+        for (name, layer, volume) in [("layer", 600, 10), ("volume", 10, 200)] {
+            w.file(name, &format!("{ONE}, {volumes}"));
+            w.host.layer_of.insert(format!("{name}/main"), layer);
+            w.host.disk_of.insert(format!("{name}/main"), volume);
+        }
+        w.run(5);
+        w.host.files = 750;
+        w.runtime.store.other = w.runtime.store.capacity - 50;
+        w.until("a pod is evicted", 140, |w| !w.evicted().is_empty());
+        w.evicted().iter().for_each(|of| assert_eq!(*of, signal.name()));
+        ["layer", "volume"].into_iter().find(|name| w.is_evicted(name))
+    };
+    assert_eq!(first(Signal::NodefsAvailable, false), Some("volume"));
+    assert_eq!(first(Signal::ImagefsAvailable, false), Some("layer"));
+    assert_eq!(first(Signal::NodefsAvailable, true), Some("layer"));
+    assert_eq!(first(Signal::ImagefsAvailable, true), Some("layer"));
+}
+
+#[test]
+fn e7_the_limit_of_a_container_covers_its_layer_only_on_the_nodes_file_system() {
+    for one_disk in [true, false] {
+        let mut config = config();
+        config.node.allocatable.set("ephemeral-storage", 2000);
+        let mut w = node_with(config);
+        w.host.one_disk = one_disk;
+        let limited = |name: &str, n: u32| {
+            format!("{{name: {name}, image: '{IMAGE}', resources: {{limits: {{ephemeral-storage: '{n}'}}}}}}")
+        };
+        w.file("web", &format!("containers: [{}, {}]", limited("main", 100), limited("other", 1000)));
+        w.host.layer_of.insert("web/main".into(), 150);
+        w.run(130);
+        let message = "Container main exceeded its local ephemeral storage limit \"100\". ";
+        let expected: &[&str] = if one_disk { &[message] } else { &[] };
+        assert_eq!(w.notices("Evicted"), expected);
+    }
+}
+
+#[test]
+fn e7_the_limit_of_a_pod_counts_its_init_containers_as_a_request_does() {
+    let mut config = config();
+    config.node.allocatable.set("ephemeral-storage", 2000);
+    let mut w = node_with(config);
+    let limited = |name: &str, n: u32| {
+        format!("{{name: {name}, image: '{IMAGE}', resources: {{limits: {{ephemeral-storage: '{n}'}}}}}}")
+    };
+    let volumes = "volumes: [{name: data, emptyDir: {}}]";
+    w.life("web/init", &[Life::exits(0, seconds(1))]);
+    w.file(
+        "web",
+        &format!("initContainers: [{}], containers: [{}], {volumes}", limited("init", 1000), limited("main", 100)),
+    );
+    w.host.disk_of.insert("web/main".into(), 1000);
+    w.run(130);
+    assert_eq!(w.evicted(), [""; 0], "the init container may have written them");
+    w.host.disk_of.insert("web/main".into(), 1050);
+    w.run(70);
+    assert_eq!(
+        w.notices("Evicted"),
+        ["Pod ephemeral local storage usage exceeds the total limit of containers 1000. "]
     );
 }
 

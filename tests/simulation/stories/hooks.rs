@@ -1,6 +1,6 @@
 //! W4, W10, W11: postStart and preStop hooks, and the order in which a pod with sidecars stops.
 
-use crate::runtime::Life;
+use crate::runtime::{Life, Personality};
 use crate::story::*;
 use crate::world::handlers::{Answers, BADLY, WELL};
 use crate::world::{S, World};
@@ -280,4 +280,30 @@ fn w10_a_stop_signal_is_in_the_status_or_the_runtime_ignores_it() {
     w.exit_of("web/main", 1);
     w.run(3);
     assert_eq!((w.notices("StopSignalIgnored").len(), signal(&w).as_deref()), (1, Some("SIGUSR1")));
+}
+
+/// CRI-O honours the signal and does not report it.
+#[test]
+fn w10_a_stop_signal_that_is_honoured_without_a_report_is_in_the_status() {
+    let spec = "os: {name: linux}, containers: [{name: main, image: 'busybox:1.35', lifecycle: {stopSignal: SIGUSR1}}]";
+    let mut w = node_on(Personality::CriO);
+    w.file("web", spec);
+    w.run(3);
+    assert!(w.runs("web/main"));
+    assert_eq!(w.container_status("web", "main").stop_signal.as_deref(), Some("SIGUSR1"));
+    assert_eq!(w.notices("StopSignalIgnored"), [""; 0]);
+}
+
+#[test]
+fn p4_a_hook_does_not_connect_at_the_node_instead_of_a_pod_without_an_address() {
+    let mut w = node();
+    w.runtime.no_address = true;
+    let hook = "preStop: {httpGet: {port: 80}}";
+    w.file("web", &format!("containers: [{{name: main, image: 'busybox:1.35', lifecycle: {{{hook}}}}}]"));
+    w.until("it runs", 2, |w| w.runs("web/main"));
+    w.run(2);
+    w.remove("web");
+    w.run(5);
+    assert_eq!(w.notices("FailedPreStopHook"), ["PreStopHook failed"]);
+    w.assert_clean();
 }

@@ -1,6 +1,6 @@
 //! Probes: when they run, what their results cause, and what they cost.
 
-use crate::runtime::Life;
+use crate::runtime::{Life, Personality};
 use crate::story::*;
 use crate::world::handlers::{Answers, BADLY, WELL};
 use crate::world::{MS, World};
@@ -88,10 +88,14 @@ fn a_probe_that_hangs_is_a_failure_and_one_that_is_lost_is_none() {
         ]
     );
     assert_eq!(w.notices("Killing"), ["Container main failed liveness probe, will be restarted"]);
+    w.users.timeouts_are_results = true;
+    w.handlers.answers("web/main/Liveness", &[Answers::Never, WELL]);
+    w.run(8);
+    assert_eq!(w.notices("Unhealthy").pop().unwrap(), "Liveness probe failed: command \"sh\" timed out");
     let of = |passed| {
         w.observed.measures.iter().filter(|m| matches!(m, Measure::Probe { passed: p, .. } if *p == passed)).count()
     };
-    assert_eq!((of(Some(false)), of(None)), (2, 1));
+    assert_eq!((of(Some(false)), of(None)), (3, 1));
 }
 
 #[test]
@@ -241,4 +245,57 @@ fn a_probe_costs_its_own_wake_up_and_no_read() {
     // 60 probes: one step starts each, one handles its result. Some coincide with other steps.
     assert!((105..=122).contains(&(more_wakes - wakes)), "{wakes} and {more_wakes}");
     assert!((105..=122).contains(&(more_steps - steps)), "{steps} and {more_steps}");
+}
+
+/// The liveness probe of `web` connects at the pod's address.
+const LIVENESS: &str = "livenessProbe: {httpGet: {port: 80}, periodSeconds: 5, failureThreshold: 1}";
+
+/// Probes and their failures until now, and restarts.
+fn seen(w: &World) -> (usize, usize, i32) {
+    let restarts = w.container_status("web", "main").restart_count;
+    (probes(w, "Liveness", 0).len(), w.notices("Unhealthy").len(), restarts)
+}
+
+#[test]
+fn p4_a_running_pod_is_probed_at_its_address_after_the_runtime_forgets_it() {
+    let mut w = node_on(Personality::CriO);
+    w.file("web", &probed(LIVENESS));
+    w.until("it runs", 2, |w| w.runs("web/main"));
+    let ip = w.status("web").pod_ip.expect("an address");
+    w.runtime_down();
+    w.runtime.forget_address(&w.sandbox("web"));
+    w.runtime_up();
+    let before = seen(&w).0;
+    w.run(30);
+    // `check_address` compares the address of each probe.
+    assert!(seen(&w).0 > before + 3);
+    assert_eq!((seen(&w).1, seen(&w).2, w.status("web").pod_ip), (0, 0, Some(ip)));
+    assert_eq!(w.condition("web", "PodReadyToStartContainers").0, "True");
+}
+
+#[test]
+fn p4_a_pod_without_an_address_is_not_probed_at_the_nodes() {
+    let mut w = node();
+    w.runtime.no_address = true;
+    w.handlers.answers("web/main/Liveness", &[BADLY]);
+    w.file("web", &probed(LIVENESS));
+    w.until("it runs", 2, |w| w.runs("web/main"));
+    w.run(30);
+    let (probes, problems, restarts) = seen(&w);
+    assert!(probes > 4, "{probes}");
+    assert_eq!((problems, restarts), (probes, 0), "the result is unknown, so nothing restarts");
+    let unknown = "Liveness probe errored and resulted in unknown state: rpc error: code = Unknown desc = the container runtime \
+                   reports no address of the pod";
+    assert!(w.notices("Unhealthy")[0].starts_with(unknown), "{:?}", w.notices("Unhealthy"));
+    assert_eq!(w.condition("web", "PodReadyToStartContainers").0, "False");
+}
+
+#[test]
+fn p4_a_pod_on_the_nodes_network_is_probed_at_the_nodes_address() {
+    let mut w = node();
+    w.file("web", &format!("hostNetwork: true, {}", probed(LIVENESS)));
+    w.until("it runs", 2, |w| w.runs("web/main"));
+    w.run(30);
+    assert!(seen(&w).0 > 4);
+    assert_eq!((seen(&w).1, seen(&w).2), (0, 0));
 }

@@ -7,10 +7,11 @@ use crate::story::{NEVER, ONE, TWO, node, node_with};
 use crate::world::{Fault, MS, World, config};
 use std::time::Duration;
 use wherry::api::control::DrainOutcome::{self, Completed, Down, Ending, NotDrained, NotFound, Starts, Waits};
+use wherry::api::control::OutputEnd;
 use wherry::api::names::{FullName, Uid};
 use wherry::api::shutdown::Groups;
 use wherry::engine::control::exec::MAX_EXECS;
-use wherry::engine::control::stream::MAX_CALLS;
+use wherry::engine::control::stream::{Channels, MAX_CALLS, Terminal};
 use wherry::engine::control::{
     Command, Reply, Request, RequestError, RequestId, RetryOutcome, StreamKind, StreamRequest,
 };
@@ -80,7 +81,7 @@ impl World {
 
     fn exit_code(&self, id: RequestId) -> Option<i32> {
         match self.answer(id)? {
-            Ok(Reply::Executed(output)) => Some(output.exit_code),
+            Ok(Reply::Executed(output, OutputEnd::Complete)) => Some(output.exit_code),
             other => panic!("{other:?}\n{}", self.trace()),
         }
     }
@@ -364,6 +365,30 @@ fn a_command_that_takes_too_long_or_loses_the_runtime_is_an_error() {
 }
 
 #[test]
+fn a_time_out_that_the_runtime_reports_as_a_result_is_one() {
+    let mut w = running("web");
+    w.users.timeouts_are_results = true;
+    w.users.commands = [(Duration::from_secs(9), 0)].into();
+    let late = w.exec("web", 2);
+    w.run(3);
+    assert_eq!(w.error(late), (504, "the command did not end within 2 s and was killed (--timeout)".to_owned()));
+}
+
+#[test]
+fn an_output_whose_end_may_be_lost_is_marked() {
+    let mut w = running("web");
+    w.users.output = 16_600_000;
+    let cut = w.exec("web", 2);
+    w.run(1);
+    let Some(Ok(Reply::Executed(output, end))) = w.answer(cut) else { panic!("{:?}", w.answer(cut)) };
+    assert_eq!((output.stdout.len() >= 16_600_000, *end), (true, OutputEnd::Cut));
+    w.users.output = 0;
+    let short = w.exec("web", 2);
+    w.run(1);
+    assert_eq!(w.exit_code(short), Some(0));
+}
+
+#[test]
 fn a_command_whose_client_disconnects_is_cancelled_and_counts_until_its_call_ends() {
     let mut w = running("web");
     w.users.commands = (0..MAX_EXECS).map(|_| (Duration::from_secs(60), 0)).collect();
@@ -456,7 +481,9 @@ const STREAMS: &str = "containers: [{name: main, image: 'busybox:1.35', stdin: t
 fn terminal(container: &str, stderr: bool, tty: bool) -> impl Fn(Uid) -> StreamRequest {
     let container = Some(container.to_owned());
     move |uid| {
-        let kind = StreamKind::Attach { container: container.clone(), stdin: true, stdout: true, stderr, tty };
+        let terminal = Terminal::AsRequested;
+        let kind =
+            StreamKind::Attach { container: container.clone(), stdin: true, stdout: true, stderr, tty, terminal };
         StreamRequest { uid, kind }
     }
 }
@@ -483,6 +510,30 @@ fn the_url_of_a_stream_is_that_of_the_running_instance() {
     }
     assert!(w.url(exec) == w.url(terminal) && w.url(exec) != w.url(attached));
     assert!(!w.trace().contains(SECRET));
+}
+
+#[test]
+fn an_attach_of_a_client_of_kubernetes_follows_the_container() {
+    let mut w = node();
+    w.file("web", STREAMS);
+    w.file("plain", ONE);
+    w.run(2);
+    let mut channels = |pod: &str, container: &str, stderr, tty| {
+        let terminal = Terminal::OfContainer;
+        let container = Some(container.to_owned());
+        let kind = StreamKind::Attach { container, stdin: true, stdout: true, stderr, tty, terminal };
+        let uid = w.uid(pod);
+        let id = w.stream(StreamRequest { uid, kind });
+        w.run(1);
+        let _ = w.url(id);
+        w.users.attached.pop().unwrap()
+    };
+    let with = |stderr, tty| Channels { stdin: true, stdout: true, stderr, tty };
+    // A terminal has one output.
+    assert_eq!(channels("web", "term", true, false), with(false, true));
+    assert_eq!(channels("web", "term", false, true), with(false, true));
+    assert_eq!(channels("web", "main", false, true), with(false, false));
+    assert_eq!(channels("plain", "main", true, false), with(true, false));
 }
 
 #[test]

@@ -41,7 +41,11 @@ fn a_running_pod_is_ready() {
         assert_eq!(w.condition("web", kind), ("True".into(), String::new(), String::new()), "{kind}");
     }
     let c = w.container_status("web", "main");
-    assert!(c.ready && c.started == Some(true) && c.container_id.unwrap().starts_with("containerd://c"));
+    assert!(
+        c.ready
+            && c.started == Some(true)
+            && c.container_id.unwrap().starts_with(&format!("{}://c", w.runtime.personality.name()))
+    );
     let status = w.status("web");
     assert_eq!(status.pod_ips.unwrap()[0].ip, status.pod_ip.unwrap());
     assert_eq!(status.qos_class.as_deref(), Some("BestEffort"));

@@ -55,6 +55,9 @@ pub struct ApiServer {
     pub permissions: BTreeSet<String>,
     /// Reviews are answered with this status instead.
     pub no_reviews: Option<u16>,
+    /// There is no namespace for leases.
+    pub no_leases: bool,
+    pub of_node: OfNode,
     /// The connection breaks during the next reviews.
     pub breaking: u32,
     pub(super) faults: ApiFaults,
@@ -67,6 +70,17 @@ pub struct ApiServer {
 struct Cache {
     objects: BTreeMap<(String, String), Value>,
     version: u64,
+}
+
+/// The treatment of the node's conditions in its reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OfNode {
+    #[default]
+    Stored,
+    /// The condition PIDPressure is not stored.
+    Dropped,
+    /// Another program answers each report with another condition.
+    Disputed,
 }
 
 /// The treatment of requests for certificates.
@@ -246,6 +260,26 @@ impl ApiServer {
         self.pods().filter(|pod| is_mirror(pod))
     }
 
+    /// The last state of a pod that was removed.
+    pub fn removed(&self, name: &str) -> Option<&Value> {
+        let removed = self.changes.iter().rev().filter(|(_, kind, of, _)| *kind == "DELETED" && of == PODS);
+        removed.map(|(.., object)| object).find(|pod| pod["metadata"]["name"] == name)
+    }
+
+    fn node_reported(&mut self, collection: &str, mut node: Value) -> Value {
+        if self.of_node == OfNode::Dropped
+            && let Some(conditions) = node["status"]["conditions"].as_array_mut()
+        {
+            conditions.retain(|condition| condition["type"] != "PIDPressure");
+        }
+        let stored = self.change("MODIFIED", collection, node.clone());
+        if self.of_node == OfNode::Disputed {
+            node["status"]["conditions"][0]["status"] = json!("Unknown");
+            self.change("MODIFIED", collection, node);
+        }
+        stored
+    }
+
     /// The pod with this UID has to run.
     pub fn wants(&self, uid: &str) -> bool {
         let pod = self.bound().find(|pod| pod["metadata"]["uid"] == uid);
@@ -370,6 +404,7 @@ impl ApiServer {
             }
             (Method::Post, _) if path.ends_with("/token") => Some(self.issue(path, &body)),
             (Method::Post, _) if path.ends_with("reviews") => Some(self.review(body)),
+            (Method::Post, _) if path.ends_with("/leases") && self.no_leases => Some((404, json!("NotFound"))),
             (Method::Post, _) => {
                 let name = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
                 if self.object(path, &name).is_some() {
@@ -395,6 +430,9 @@ impl ApiServer {
                     Method::Delete => Some((200, self.change("DELETED", collection, object))),
                     _ => {
                         merge(&mut object, body, "");
+                        if collection.ends_with("/nodes") {
+                            return Some((200, self.node_reported(collection, object)));
+                        }
                         Some((200, self.change("MODIFIED", collection, object)))
                     }
                 }

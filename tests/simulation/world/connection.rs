@@ -241,7 +241,7 @@ impl World {
         let wall = self.wall_now();
         if let RuntimeCall::RunSandbox { pod, .. } = call {
             let lucky = self.chaos.as_mut().is_none_or(|c| c.mishap("no address for", pod.uid.as_str(), 30).is_none());
-            self.runtime.no_address = !lucky;
+            self.runtime.no_address |= !lucky;
         }
         let (processes, chaos) = (&mut self.processes, &mut self.chaos);
         let outcome = self.runtime.call(call, wall, |c| processes.life_of(c, chaos.as_mut()));
@@ -423,7 +423,22 @@ impl World {
         if !self.connection.up {
             self.connection.up = true;
             self.note(|| "--- the runtime is back".into());
+            self.forget_addresses();
             self.step(Event::RuntimeUp);
+        }
+    }
+
+    /// A runtime that started again may not know all addresses.
+    fn forget_addresses(&mut self) {
+        let World { runtime, chaos: Some(chaos), .. } = self else { return };
+        if !runtime.personality.may_forget_addresses() || chaos.calm {
+            return;
+        }
+        let known: Vec<String> = runtime.sandboxes.values().filter(|s| s.ready).map(|s| s.id.clone()).collect();
+        for id in known {
+            if chaos.mishap("the address is forgotten of", &id, 300).is_some() {
+                runtime.forget_address(&id);
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::{Item, MS, World};
 use crate::chance::below;
-use crate::runtime::GivenUp;
+use crate::runtime::{GivenUp, Outcome};
 use wherry::engine::effect::RuntimeCall;
 use wherry::engine::event::{ApiEvent, Event, LogindEvent, PodDirectory};
 use wherry::engine::node::Engine;
@@ -117,6 +117,7 @@ impl World {
         if std::mem::take(&mut self.process.unread) {
             let in_force = self.manifests.in_force(&self.files);
             self.checks.engine_starts(&in_force, &self.disk.records, &self.runtime);
+            self.manifests.forget_precedence();
         }
         self.send_objects();
     }
@@ -144,6 +145,9 @@ impl World {
         let now = self.wall_now();
         for (call, mut dice) in given_up {
             match &call {
+                RuntimeCall::StartContainer { .. } if !self.runtime.personality.cancels_starts() => {
+                    self.complete_start(&call);
+                }
                 RuntimeCall::StartContainer { id } => {
                     let how = [GivenUp::InTheShim, GivenUp::BeforeTheShim][below(&mut dice, 2) as usize];
                     self.runtime.give_up_start(id.as_str(), how, now);
@@ -183,6 +187,15 @@ impl World {
         });
         kept.into_iter().for_each(|change| self.disk.keep(self.clock.now, change));
         given_up
+    }
+
+    /// A start whose caller is gone takes effect.
+    fn complete_start(&mut self, call: &RuntimeCall) {
+        let wall = self.wall_now();
+        let World { runtime, processes, chaos, .. } = self;
+        if let Outcome::Started(id, _) = runtime.call(call, wall, |c| processes.life_of(c, chaos.as_mut())) {
+            self.process_begins(id);
+        }
     }
 
     pub(super) fn starts_again(&mut self, life: u32) {

@@ -2,11 +2,12 @@
 
 use super::{Item, MS, World};
 use crate::chance::below;
+use crate::control::timed_out;
 use crate::runtime::Container;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use wherry::api::facts::ExecOutput;
-use wherry::engine::effect::{HookCall, HookKind, ProbeCall};
+use wherry::engine::effect::{HookCall, HookKind, PodAddress, ProbeCall};
 use wherry::engine::event::{Answer, ProbeResult};
 use wherry::engine::handler::{Handler, HandlerCall};
 use wherry::engine::op::{Code, OpError, OpId};
@@ -100,7 +101,8 @@ impl World {
             Outcome::Well | Outcome::WithoutTls => executed(0, ""),
             Outcome::Badly => executed(9, "bad\n"),
             Outcome::NotRunning => Err(answered("container is not running")),
-            Outcome::Late => Err(answered("timeout exceeded: context deadline exceeded")),
+            Outcome::Late if self.users.timeouts_are_results => Ok(timed_out()),
+            Outcome::Late => self.runtime.personality.command_timed_out(timeout.as_secs()),
             Outcome::Lost => Err(OpError::Unknown("connection lost".into())),
         };
         self.handler_done(op, matches!(handler, Handler::Probe(_)), after, result);
@@ -108,7 +110,9 @@ impl World {
 
     pub(super) fn hook(&mut self, op: OpId, call: &HookCall, timeout: Duration) {
         let (after, outcome) = self.hook_outcome(op, call, timeout);
+        self.check_address(call.id.as_str(), &call.address);
         let result = match outcome {
+            _ if call.target().is_err() => call.target().map(|_| Answer::Ok).map_err(|why| answered(&why)),
             Outcome::Well => Ok(Answer::Ok),
             Outcome::WithoutTls => Ok(Answer::WithoutTls("10.0.0.5:8443".into())),
             Outcome::Badly => Err(answered("HTTP status 500")),
@@ -121,8 +125,10 @@ impl World {
 
     pub(super) fn probe(&mut self, op: OpId, call: &ProbeCall, timeout: Duration) {
         let (after, outcome) = self.probe_outcome(op, call, timeout);
+        self.check_address(call.id.as_str(), &call.address);
         let failed = |why: &str| Ok(Answer::Probe(ProbeResult::Failed(why.into())));
         let result = match outcome {
+            _ if call.target().is_err() => call.target().map(|_| Answer::Ok).map_err(|why| answered(&why)),
             Outcome::Well | Outcome::WithoutTls => Ok(Answer::Probe(ProbeResult::Passed)),
             Outcome::Badly => failed("it is not well"),
             Outcome::NotRunning => failed("connection refused"),
@@ -130,6 +136,21 @@ impl World {
             Outcome::Lost => Err(OpError::Unknown("connection lost".into())),
         };
         self.handler_done(op, true, after, result);
+    }
+
+    /// P4: a handler connects at an address of the container's sandbox, or at the node's for a pod with the node's network.
+    fn check_address(&mut self, id: &str, address: &PodAddress) {
+        let sandbox = self.runtime.containers.get(id).and_then(|c| self.runtime.sandboxes.get(&c.sandbox));
+        let Some(sandbox) = sandbox else { return };
+        let wrong = match address {
+            PodAddress::Node => !sandbox.host_network,
+            PodAddress::Own(ip) => sandbox.host_network || *ip != sandbox.ip,
+            PodAddress::Unknown => sandbox.host_network,
+        };
+        if wrong {
+            let what = format!("a handler of {id} connects at {address:?}, and its sandbox is at {:?}", sandbox.ip);
+            self.checks.fail("P4", what);
+        }
     }
 
     fn handler_done(&mut self, op: OpId, is_probe: bool, after: u64, result: Result<Answer, OpError>) {

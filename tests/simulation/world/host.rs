@@ -29,6 +29,8 @@ pub struct Host {
     /// The memory and the bytes in emptyDirs of a running container, by `pod/container`.
     pub memory_of: BTreeMap<String, u64>,
     pub disk_of: BTreeMap<String, u64>,
+    /// The bytes in the writable layer of a running container, by `pod/container`.
+    pub layer_of: BTreeMap<String, u64>,
     /// The processes of a running container, by `pod/container`. Others have one.
     pub processes_of: BTreeMap<String, u64>,
     /// The kernel can report a lack of memory.
@@ -53,6 +55,7 @@ impl Default for Host {
             one_disk: false,
             memory_of: BTreeMap::new(),
             disk_of: BTreeMap::new(),
+            layer_of: BTreeMap::new(),
             processes_of: BTreeMap::new(),
             reports: true,
             watched: false,

@@ -122,12 +122,14 @@ pub fn config() -> EngineConfig {
 impl World {
     /// A node with a healthy runtime and an engine that has not started.
     pub fn new(config: EngineConfig) -> World {
+        let mut runtime = Runtime::new(&config.owner);
+        runtime.becomes(crate::story::runtime_of_the_stories());
         World {
             clock: Clock::default(),
             queue: Queue::default(),
             timers: Timers::default(),
             engine: Engine::new(config.clone()),
-            runtime: Runtime::new(&config.owner),
+            runtime,
             config,
             process: EngineProcess::default(),
             connection: Connection::default(),

@@ -27,7 +27,7 @@ use crate::api::time::Boot;
 use crate::engine::effect::RuntimeCall;
 use crate::engine::event::Answer;
 use crate::engine::op::{OpError, OpId};
-use crate::net::grpc::{Call, CallError, CallId, Completion, Transport};
+use crate::net::grpc::{Call, CallError, CallId, Completion, MAX_MESSAGE, Transport};
 use bytes::Bytes;
 use protobuf::Message;
 use std::collections::BTreeMap;
@@ -270,6 +270,7 @@ impl Client {
             deadline: Some(operation.deadline),
             server_stream: false,
             header: method.header,
+            most: MAX_MESSAGE,
         };
         let id = self.transport.call(call, now);
         self.calls.insert(id, InFlight { op, step, method, begun: now });

@@ -74,7 +74,8 @@ fn form(pod: &Pod, cfg: &RequestConfig) -> (HostDns, Vec<DnsNotice>) {
         _ => !pod.host_network(),
     };
     let mut notices = Vec::new();
-    if wants_cluster && cfg.cluster_dns.is_empty() {
+    // (Ours: a kubelet warns of each pod, because an API server fills in `ClusterFirst`.)
+    if wants_cluster && cfg.cluster_dns.is_empty() && spec.dns_policy.is_some() {
         let whose = format!("{}_{}({})", pod.name.name, pod.name.namespace, pod.uid);
         notices.push((
             Reason::MissingClusterDNS,
@@ -225,13 +226,14 @@ mod tests {
         let notices = |spec: &str, cfg: &RequestConfig| dns_notices(&pod(spec), cfg);
         let missing = "pod: \"p_default(u)\". kubelet does not have ClusterDNS IP configured and cannot create Pod using \
             \"ClusterFirst\" policy. Falling back to \"Default\" policy.";
-        assert_eq!(notices("{}", &cfg), [(Reason::MissingClusterDNS, missing.to_owned())]);
+        let by_name = r#"{"dnsPolicy":"ClusterFirst"}"#;
+        assert_eq!(notices(by_name, &cfg), [(Reason::MissingClusterDNS, missing.to_owned())]);
         assert_eq!(notices(r#"{"hostNetwork":true,"dnsPolicy":"ClusterFirstWithHostNet"}"#, &cfg).len(), 1);
-        for quiet in [r#"{"hostNetwork":true}"#, r#"{"dnsPolicy":"Default"}"#, r#"{"dnsPolicy":"None"}"#] {
+        for quiet in ["{}", r#"{"hostNetwork":true}"#, r#"{"dnsPolicy":"Default"}"#, r#"{"dnsPolicy":"None"}"#] {
             assert!(notices(quiet, &cfg).is_empty(), "{quiet}");
         }
         cfg.cluster_dns = strings(&["192.0.2.1"]);
-        assert!(notices("{}", &cfg).is_empty());
+        assert!(notices(by_name, &cfg).is_empty());
         let many: Vec<String> = (0..40).map(|i| format!("d{i}")).collect();
         let spec = serde_json::json!({"dnsPolicy": "None",
             "dnsConfig": {"nameservers": ["1.1.1.1", "1.1.1.2", "1.1.1.3", "1.1.1.4"], "searches": many}});

@@ -11,12 +11,14 @@ mod dns;
 mod resources;
 mod sandbox;
 mod security;
+mod swap;
 #[cfg(test)]
 pub(super) mod tests;
 
 pub use container::{container_config, container_resources};
 pub use dns::{HostDns, dns_notices};
 pub use sandbox::sandbox_config;
+pub use swap::Swap;
 
 use crate::api::cgroups::CgroupNames;
 use crate::api::layout::Layout;
@@ -49,6 +51,9 @@ pub struct RequestConfig {
     /// The OOM killer kills all processes of a container (`memory.oom.group`): true on cgroup v2 unless
     /// `singleProcessOOMKill`.
     pub oom_group: bool,
+    pub swap: Swap,
+    /// The paths of this machine that are hidden from containers in addition to the fixed ones.
+    pub masked_paths: Vec<String>,
     /// SELinux is on.
     pub selinux: bool,
 }

@@ -1,6 +1,6 @@
 //! cpu, memory and huge page limits in the CRI's units, and the OOM score for the pod's QoS class.
 
-use super::{RequestConfig, init_containers, is_sidecar};
+use super::{RequestConfig, init_containers, is_sidecar, swap};
 use crate::adapters::cri::proto;
 use crate::api::limits::{Needs, cpu, huge_pages, limits, memory, page_size_name, quota, requests, shares};
 use crate::api::pod::Pod;
@@ -41,22 +41,24 @@ pub fn container(pod: &Pod, c: &core::Container, cfg: &RequestConfig) -> proto::
         ..own
     };
     let mut r = to_proto(needs, cfg);
-    // The limit covers memory and swap together: the container gets no swap.
-    r.memory_swap_limit_in_bytes = r.memory_limit_in_bytes;
+    swap::limit(pod, c, cfg.swap, cfg.memory_capacity, &mut r);
     r.oom_score_adj = oom_score(pod, c, cfg.memory_capacity);
-    r.hugepage_limits = cfg
-        .huge_page_sizes
-        .iter()
-        .map(|&size| proto::HugepageLimit {
-            page_size: page_size_name(size),
-            limit: huge_pages(limits(c), size).unwrap_or(0),
-            ..Default::default()
-        })
-        .collect();
+    r.hugepage_limits = huge_page_limits(pod, c, cfg);
     if cfg.oom_group {
         r.unified.insert("memory.oom.group".into(), "1".into());
     }
     r
+}
+
+/// Each page size has a limit: that of the container, or else that of the pod, or else 0.
+fn huge_page_limits(pod: &Pod, c: &core::Container, cfg: &RequestConfig) -> Vec<proto::HugepageLimit> {
+    let limit = |size| huge_pages(limits(c), size).or_else(|| huge_pages(pod_resources::limits(pod.spec()), size));
+    let of_size = |&size| proto::HugepageLimit {
+        page_size: page_size_name(size),
+        limit: limit(size).unwrap_or(0),
+        ..Default::default()
+    };
+    cfg.huge_page_sizes.iter().map(of_size).collect()
 }
 
 /// The sum of the pod's resources, and its overhead. Both are information for the runtime and set no limit.

@@ -92,7 +92,7 @@ pub fn container(
         }
     }
     if own.and_then(|s| s.proc_mount.as_deref()) != Some("Unmasked") {
-        sc.masked_paths = MASKED_PATHS.map(str::to_owned).to_vec();
+        sc.masked_paths = MASKED_PATHS.map(str::to_owned).into_iter().chain(cfg.masked_paths.iter().cloned()).collect();
         sc.readonly_paths = READONLY_PATHS.map(str::to_owned).to_vec();
     }
     Ok(sc)

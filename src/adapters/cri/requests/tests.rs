@@ -32,6 +32,8 @@ pub fn config() -> RequestConfig {
         memory_capacity: 24 << 30,
         huge_page_sizes: vec![2 << 20, 1 << 30],
         oom_group: false,
+        swap: Swap::WithMemory,
+        masked_paths: Vec::new(),
         selinux: false,
     }
 }
@@ -498,6 +500,74 @@ fn a_container_without_a_limit_has_that_of_its_pod() {
     // Each container has half of the GiB that no container requests.
     let score = |request: u64| 1000 - i64::try_from(request * 1000 / config().memory_capacity).unwrap();
     assert_eq!((main.oom_score_adj, own.oom_score_adj), (score(1 << 29), score(3 << 29)));
+}
+
+#[test]
+fn a_container_without_huge_pages_has_those_of_its_pod_or_none() {
+    let of = |pod_limits: &str, limits: &str| {
+        let spec = format!(
+            r#"{{"resources":{{"limits":{pod_limits}}},"containers":[{{"name":"main","resources":{{"limits":{limits}}}}}]}}"#
+        );
+        let c = container_config(&create(Rc::new(pod(&spec)), "main", 0), &config()).unwrap();
+        c.linux.resources.hugepage_limits.iter().map(|h| (h.page_size.clone(), h.limit)).collect::<Vec<_>>()
+    };
+    let limits = |two: u64, one: u64| [("2MB".to_owned(), two << 20), ("1GB".to_owned(), one << 30)];
+    assert_eq!(of("{}", "{}"), limits(0, 0));
+    assert_eq!(of("{}", r#"{"hugepages-2Mi":"4Mi"}"#), limits(4, 0));
+    assert_eq!(of(r#"{"hugepages-2Mi":"8Mi","hugepages-1Gi":"2Gi"}"#, "{}"), limits(8, 2));
+    // The limit of the container counts, also 0.
+    assert_eq!(of(r#"{"hugepages-2Mi":"8Mi"}"#, r#"{"hugepages-2Mi":"4Mi"}"#), limits(4, 0));
+    assert_eq!(of(r#"{"hugepages-2048Ki":"8Mi","hugepages-1Gi":"2Gi"}"#, r#"{"hugepages-2Mi":"0"}"#), limits(0, 2));
+}
+
+#[test]
+fn a_container_swaps_only_in_a_cgroup_of_v2_if_the_node_permits_it() {
+    let of = |swap: Swap, spec: &str| {
+        let cfg = RequestConfig { swap, ..config() };
+        let c = container_config(&create(Rc::new(pod(spec)), "main", 0), &cfg).unwrap();
+        let r = c.linux.resources.clone().unwrap();
+        (r.memory_swap_limit_in_bytes, r.unified.get("memory.swap.max").cloned())
+    };
+    let with = |rest: &str, requests: &str, limits: &str| {
+        let resources = format!(r#"{{"requests":{{{requests}}},"limits":{{{limits}}}}}"#);
+        format!(r#"{{{rest}"containers":[{{"name":"main","resources":{resources}}}]}}"#)
+    };
+    let unified = |bytes: u64| (0, Some(bytes.to_string()));
+    let (idle, limited) = (with("", "", ""), with("", "", r#""memory":"1Gi""#));
+    assert_eq!((of(Swap::WithMemory, &idle), of(Swap::WithMemory, &limited)), ((0, None), (1 << 30, None)));
+    assert_eq!((of(Swap::Unlimited, &idle), of(Swap::Unlimited, &limited)), ((0, None), (0, None)));
+    let burstable = with("", r#""memory":"3Gi""#, r#""memory":"6Gi""#);
+    for spec in [&idle, &limited, &burstable] {
+        assert_eq!(of(Swap::Unified { for_pods: 0 }, spec), unified(0), "{spec}");
+    }
+    // 3 of the 24 GiB of memory give an eighth of the swap.
+    let swap = Swap::Unified { for_pods: 8 << 30 };
+    assert_eq!(of(swap, &burstable), unified(1 << 30));
+    assert_eq!(of(swap, &with("", r#""memory":"3Gi""#, "")), unified(1 << 30));
+    let critical = r#""priorityClassName":"system-node-critical","#;
+    for spec in [
+        idle,
+        limited,
+        with("", r#""memory":"3Gi""#, r#""memory":"3Gi""#),
+        with("", r#""cpu":"1""#, r#""memory":"3Gi""#),
+        with("", r#""cpu":"1""#, ""),
+        with(critical, r#""memory":"3Gi""#, ""),
+        with(r#""priority":2000000000,"#, r#""memory":"3Gi""#, ""),
+    ] {
+        assert_eq!(of(swap, &spec), unified(0), "{spec}");
+    }
+}
+
+#[test]
+fn the_paths_of_the_machine_are_masked_too() {
+    let of = |context: &str| {
+        let cfg = RequestConfig { masked_paths: vec!["/sys/devices/x".into()], ..config() };
+        let spec = format!(r#"{{"hostUsers":false,"containers":[{{"name":"main","securityContext":{context}}}]}}"#);
+        build(&spec, &cfg).unwrap().masked_paths
+    };
+    assert_eq!(of("{}").last().map(String::as_str), Some("/sys/devices/x"));
+    assert!(of("{}").contains(&"/proc/kcore".to_owned()));
+    assert_eq!(of(r#"{"procMount":"Unmasked"}"#), [""; 0]);
 }
 
 #[test]

@@ -258,9 +258,9 @@ fn a_file_is_checked_with_all_its_errors() {
     let lab = Lab::new();
     lab.write("good", &pod("good"));
     lab.write("bad", &format!("{0}---\n{0}---\n{1}", pod("a"), pod("Bad").replace("image", "imgae")));
-    let (good, problems) = check_text("good", &fs::read(lab.path("good")).unwrap(), "lab");
+    let Checked { objects: good, problems, .. } = check_text("good", &fs::read(lab.path("good")).unwrap(), "lab");
     assert_eq!((good.len(), problems), (1, Vec::new()));
-    let (good, problems) = check_text("bad", &fs::read(lab.path("bad")).unwrap(), "lab");
+    let Checked { objects: good, problems, .. } = check_text("bad", &fs::read(lab.path("bad")).unwrap(), "lab");
     assert_eq!(problems.iter().filter_map(|p| p.line).collect::<Vec<_>>(), [14, 13, 14]);
     assert_eq!((good.len(), problems.len()), (2, 3));
     assert_eq!(files_in(&lab.root.path().join("m")).unwrap(), [lab.path("bad"), lab.path("good")]);

@@ -8,6 +8,7 @@ mod records;
 mod seen;
 
 use super::*;
+use crate::api::document::Checked;
 use crate::api::pod::Pod;
 use crate::api::time::Wall;
 use crate::engine::desired::classes::{Resolution, resolve};

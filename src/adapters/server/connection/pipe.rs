@@ -83,6 +83,7 @@ impl Pipe {
         if !self.is_registered {
             return Piped::Goes(Outcome::Again, false);
         }
+        self.upstream.begin();
         let (mut moved, mut written) = (0, 0);
         loop {
             let before = moved + written;
@@ -117,7 +118,8 @@ impl Pipe {
                 return Piped::Goes(Outcome::Close, moved > 0);
             }
             if moved + written == before {
-                return Piped::Goes(Outcome::Wait, moved > 0);
+                let outcome = if self.upstream.stopped() { Outcome::Again } else { Outcome::Wait };
+                return Piped::Goes(outcome, moved > 0);
             }
             if moved >= BUDGET || written >= BUDGET {
                 return Piped::Goes(Outcome::Again, true);

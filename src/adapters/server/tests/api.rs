@@ -24,7 +24,8 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// `/small` is `{}`, `/long` is 300 kB in pieces, `/watch` is the newest state after each change, `/pods` a watch of objects that never
+/// `/small` is `{}`, `/long` is 300 kB in pieces, `/once` a log that ends after
+/// a wait, `/watch` is the newest state after each change, `/pods` a watch of objects that never
 /// change, `/exec` goes to `upstream`. Other paths return the length of the request's body, and `/refused` is refused at its head.
 #[derive(Default)]
 pub(super) struct Api {
@@ -50,6 +51,7 @@ impl Api {
         match (api.head.path.as_str(), self.upstream.clone()) {
             ("/small", _) => Response::json(b"{}".to_vec()),
             ("/long", _) => streamed(Box::new(Long { uid: Uid::from("u"), left: 300 })),
+            ("/once", _) => streamed(Box::new(Ending { uid: Uid::from("u"), ends: false })),
             ("/watch", _) => streamed(Box::new(Newest { uid: Uid::from("u"), state: self.state.clone(), sent: None })),
             ("/pods", _) => Response::new(200, JSON, Body::Api(ApiCursor::Watch(Box::new(watch(self.now))))),
             ("/exec", Some(upstream)) => Response::new(200, JSON, Body::Upgrade(upstream)),
@@ -125,6 +127,27 @@ impl Log for Long {
         }
         out.extend_from_slice(b"end\n");
         Part::End
+    }
+
+    fn source(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+/// A log that is followed, and ends at the second read.
+struct Ending {
+    uid: Uid,
+    ends: bool,
+}
+
+impl Log for Ending {
+    fn container(&self) -> (&Uid, &str, u32) {
+        (&self.uid, "main", 0)
+    }
+
+    fn read(&mut self, _: bool, out: &mut Vec<u8>) -> Part {
+        out.extend_from_slice(b"line\n");
+        if std::mem::replace(&mut self.ends, true) { Part::End } else { Part::Wait }
     }
 
     fn source(&self) -> Option<BorrowedFd<'_>> {

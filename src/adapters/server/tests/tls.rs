@@ -273,3 +273,59 @@ fn a_client_of_the_nodes_server_needs_no_certificate_but_none_of_another_ca() {
     assert!(node.ask(&mut client, "GET /any HTTP/1.0\r\nHost: localhost\r\n\r\n").ends_with("nothing"));
     drop(crowd);
 }
+
+/// A socket that notes the lengths of the TLS records that were read from it.
+struct Recorded {
+    socket: TcpStream,
+    received: Vec<u8>,
+}
+
+impl Recorded {
+    /// The lengths of the complete records, without their headers.
+    fn records(&self) -> Vec<usize> {
+        let (mut rest, mut lengths) = (&self.received[..], Vec::new());
+        while let [_, _, _, high, low, data @ ..] = rest {
+            let length = usize::from(u16::from_be_bytes([*high, *low]));
+            lengths.push(length);
+            rest = data.get(length..).unwrap_or_default();
+        }
+        lengths
+    }
+}
+
+impl Read for Recorded {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let n = self.socket.read(buffer)?;
+        self.received.extend_from_slice(&buffer[..n]);
+        Ok(n)
+    }
+}
+
+impl Write for Recorded {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.socket.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.socket.flush()
+    }
+}
+
+#[test]
+fn the_end_of_a_log_is_in_a_tls_record_of_its_own() {
+    const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+    let (mut node, ca) = Node::secure();
+    // Complete, and one that follows until the container ends.
+    for path in ["/long", "/once"] {
+        let client = node.tls(&ca.client(Some(ca.identity("ann"))));
+        let (conn, socket) = (client.conn, client.sock);
+        let mut client = StreamOwned::new(conn, Recorded { socket, received: Vec::new() });
+        client.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes()).unwrap();
+        node.settle();
+        node.server.wake(|_| true);
+        let (all, _) = node.read(&mut client, |all| all.ends_with(LAST_CHUNK));
+        assert!(all.ends_with(LAST_CHUNK) && all.len() > 100, "{path}");
+        // TLS 1.3 adds the type and a tag of 16 bytes.
+        assert_eq!(client.sock.records().last(), Some(&(LAST_CHUNK.len() + 17)), "{path}");
+    }
+}

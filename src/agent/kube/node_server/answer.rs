@@ -109,9 +109,9 @@ impl NodeServer {
                     SessionKind::PortForward => pod(view, &path)?,
                     SessionKind::Exec | SessionKind::Attach => container(view, &path)?.0,
                 };
-                let session = sessions::session(head)?;
+                let session = sessions::session_of_kubelet(head)?;
                 log::info!("node-server user={user:?} session={kind:?} pod={}", pod.name);
-                let kind = sessions::kind_of_kubelet(kind, path.container, &query);
+                let kind = sessions::kind_of_kubelet(kind, path.container, &query, &session)?;
                 self.waiting.add(ticket, Waiting::Session(session));
                 let request = StreamRequest { uid: pod.uid.clone(), kind };
                 orders.push(Answered::Engine(ticket, EngineRequest::Stream(request)));

@@ -100,7 +100,44 @@ fn labels_and_annotations_are_in_the_same_patch() {
     // Another changes it.
     node["metadata"]["labels"]["example.com/a"] = "2".into();
     sent.observe(&node);
-    assert!(send(&mut sent, &mut node, &report, later(3), false).unwrap()["metadata"].is_object());
+    assert_eq!(send(&mut sent, &mut node, &report, later(3), false), None);
+    // The configuration changes.
+    report.labels.insert("example.com/a".into(), "3".into());
+    let patch = send(&mut sent, &mut node, &report, later(4), false).unwrap();
+    assert_eq!(patch["metadata"], json!({ "labels": { "example.com/a": "3" } }));
+}
+
+#[test]
+fn at_its_registration_a_node_corrects_only_the_labels_of_its_machine() {
+    let (mut node, mut report) = (registered(), report());
+    report.labels.insert("example.com/a".into(), "1".into());
+    report.labels.insert("example.com/b".into(), "1".into());
+    node["metadata"]["labels"] = json!({ "kubernetes.io/os": "plan9", "example.com/a": "2" });
+    let mut sent = Sent::of(&node);
+    sent.begin(&report);
+    let patch = send(&mut sent, &mut node, &report, later(1), false).unwrap();
+    let expected = json!({ "example.com/b": "1", "kubernetes.io/hostname": "n1", "kubernetes.io/os": "linux" });
+    assert_eq!(patch["metadata"]["labels"], expected);
+    node["metadata"]["labels"]["kubernetes.io/os"] = "plan9".into();
+    sent.observe(&node);
+    sent.begin(&report);
+    assert_eq!(send(&mut sent, &mut node, &report, later(3), false), None);
+}
+
+#[test]
+fn a_condition_that_the_server_does_not_store_is_sent_once() {
+    let mut node = registered();
+    let report = NodeReport { conditions: conditions(None), ..report() };
+    let sent = Sent::of(&node);
+    let (_, mut after) = sent.patch(&report, later(1), false).unwrap();
+    for _ in 0..2 {
+        after.observe(&node);
+        assert_eq!(after.patch(&report, later(2), false), None);
+    }
+    // Another change is reported.
+    node["status"]["conditions"][3]["status"] = "Unknown".into();
+    after.observe(&node);
+    assert!(after.patch(&report, later(3), false).is_some());
 }
 
 #[test]

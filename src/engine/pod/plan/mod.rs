@@ -11,6 +11,7 @@ use crate::api::hash;
 use crate::api::names::{ContainerId, SandboxId};
 use crate::api::pod::{Pod, RestartPolicy};
 use crate::engine::pleg::strangers::Strangers;
+use crate::engine::pod::worker::restarting::Restarting;
 use init::Init;
 use std::collections::BTreeSet;
 
@@ -88,8 +89,8 @@ pub struct PlanInput<'a> {
     pub started: &'a dyn Fn(&ContainerFact) -> bool,
     /// W29: the ephemeral containers that were started.
     pub begun_ephemeral: &'a BTreeSet<String>,
-    /// C2: containers that are replaced because of their image. They restart whatever the policy is.
-    pub replaced: &'a BTreeSet<ContainerId>,
+    /// W10: containers that were stopped to start again. They restart whatever the policy is.
+    pub restarting: &'a Restarting,
 }
 
 impl PlanInput<'_> {
@@ -100,13 +101,13 @@ impl PlanInput<'_> {
     }
 
     fn restarts(&self, policy: RestartPolicy, c: &ContainerFact) -> bool {
-        restarts(policy, c) || self.replaced.contains(&c.id)
+        restarts(policy, c) || self.restarting.contains(&c.id)
     }
 
-    /// A replaced container has ended, and its successor does not exist yet.
-    fn is_replacing(&self) -> bool {
+    /// A container that was stopped to start again has ended, and its successor does not exist yet.
+    fn is_restarting(&self) -> bool {
         let mut newest = self.pod.all_containers().filter_map(|spec| newest(self.facts, &spec.name));
-        newest.any(|c| c.state == ContainerState::Exited && self.replaced.contains(&c.id))
+        newest.any(|c| c.state == ContainerState::Exited && self.restarting.contains(&c.id))
     }
 
     /// The container was created in this sandbox for the spec, and has not started.
@@ -190,7 +191,7 @@ fn sandbox(input: &PlanInput<'_>) -> Next {
     // W13: under restartPolicy Never a pod gets no second sandbox once a container existed.
     let is_over =
         pod.restart_policy() == RestartPolicy::Never && !facts.containers.iter().all(ContainerFact::start_was_given_up);
-    if is_over && !input.is_replacing() {
+    if is_over && !input.is_restarting() {
         return Next::Ended;
     }
     // Without a container that could start in it, no sandbox is needed yet.

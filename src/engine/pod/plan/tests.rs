@@ -22,6 +22,7 @@ fn sandbox(attempt: u32, ready: bool) -> SandboxFact {
         ready,
         created_at: Wall(1),
         ips: Vec::new(),
+        host_network: false,
         owner: None,
         pid: None,
     }
@@ -85,7 +86,7 @@ fn planned(
         in_doubt: false,
         started: &|_| true,
         begun_ephemeral: &BTreeSet::new(),
-        replaced: &BTreeSet::new(),
+        restarting: &Restarting::default(),
     })
 }
 
@@ -219,7 +220,7 @@ fn plan_init_of(pod: &Pod, facts: &PodFacts, started: bool, in_doubt: bool) -> N
         in_doubt,
         started: &|_| started,
         begun_ephemeral: &BTreeSet::new(),
-        replaced: &BTreeSet::new(),
+        restarting: &Restarting::default(),
     })
 }
 

@@ -324,7 +324,7 @@ impl Worker {
         self.backoffs.forget_gone(&facts.containers);
         if entry.known() {
             self.stops.forget_gone(&facts.containers);
-            self.replacing.forget_gone(&facts.containers);
+            self.restarting.forget_gone(&facts.containers);
             self.probes.forget_gone(&facts.containers);
         }
         self.sandbox.forget_gone(facts, entry.known());

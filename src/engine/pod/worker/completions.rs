@@ -306,8 +306,10 @@ impl Worker {
         let Some(pod) = self.pod.clone() else { return };
         let name = &pod.at(index).name;
         ctx.emit_normal(Some(&pod), Some(name), Reason::Started, format!("Started container {name}"));
-        let wanted = pod.at(index).lifecycle.as_ref().and_then(|l| l.stop_signal.as_deref());
-        if let Some(signal) = wanted.filter(|signal| fact.stop_signal != Some(*signal)) {
+        let spec = pod.at(index);
+        let wanted = spec.lifecycle.as_ref().and_then(|l| l.stop_signal.as_deref());
+        let honoured = ctx.runtime_features.stop_signals.of_container(spec, fact.stop_signal);
+        if let Some(signal) = wanted.filter(|signal| honoured != Some(*signal)) {
             let message = format!(
                 "the container runtime does not support lifecycle.stopSignal {signal}: the container is stopped with the signal of \
                  its image, by default SIGTERM"
@@ -317,7 +319,8 @@ impl Worker {
         let cdi = self.allocated_to(name).cdi;
         if !cdi.is_empty() && ctx.runtime_features.cdi_devices == CdiDevices::Ignored {
             let message = format!(
-                "the container runtime does not support CDI devices: the container runs without {}; containerd has them since 1.7",
+                "the container runtime does not support CDI devices: the container runs without {}; upgrade the runtime (containerd has \
+                 them since 1.7)",
                 cdi.join(", ")
             );
             ctx.emit_warning(Some(&pod), Some(name), Reason::CDIDevicesIgnored, message);

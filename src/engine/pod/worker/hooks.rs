@@ -3,6 +3,7 @@
 //! A preStop hook runs only once per container, also after a restart of Wherry: the record notes its start beforehand.
 
 use super::ops::{ActiveOp, BackgroundOp};
+use super::restarting::after_failure;
 use super::stops::{Doomed, Wait};
 use super::{State, Worker};
 use crate::api::facts::{ContainerFact, ContainerState};
@@ -51,7 +52,7 @@ impl Worker {
             container: spec.name.clone(),
             id: id.clone(),
             handler,
-            ips: entry.ips().to_vec(),
+            address: entry.address(Some(pod)),
         };
         let op = ctx.hook(&self.uid, call, POST_START_TIMEOUT);
         self.ops.start(op, ActiveOp::PostStart { index, id: id.clone(), cancelled: false });
@@ -96,7 +97,8 @@ impl Worker {
             format!("{what} for Container \"{}\" in Pod \"{whose}\" failed - error: {}", spec.name, e.message());
         self.backoffs.start_failed(id.clone(), (Reason::PostStartHookError, message));
         let grace_deadline = ctx.now.boot + pod.grace_period();
-        self.stops.doom(id, Doomed { message: "FailedPostStartHook".into(), grace_deadline });
+        let then = after_failure(pod, &spec.name);
+        self.stops.doom(id, Doomed { message: "FailedPostStartHook".into(), grace_deadline, then });
     }
 
     /// Returns true while the container's preStop hook delays its stop.
@@ -136,7 +138,7 @@ impl Worker {
             container: c.name.clone(),
             id: c.id.clone(),
             handler,
-            ips: entry.ips().to_vec(),
+            address: entry.address(self.pod.as_deref()),
         };
         let op = ctx.hook(&self.uid, call, grace_deadline.since(now));
         self.ops.start_background(op, BackgroundOp::PreStop { container: c.name.clone() });

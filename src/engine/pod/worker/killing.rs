@@ -313,7 +313,7 @@ impl Worker {
             resizing: self.resize.outdated().cloned(),
             devices: self.devices.clone(),
             begun_ephemeral: self.begun_ephemeral.clone(),
-            replaced: self.replacing.containers().clone(),
+            restarting: self.restarting.clone(),
             earlier: self.earlier.clone(),
             termination,
             terminal,

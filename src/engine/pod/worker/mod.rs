@@ -8,7 +8,7 @@
 //! is idempotent.
 //!
 //! Each state in `state` carries its own data. Each concern that outlives a state is a small machine with its own tests: `ops`
-//! (operations in flight), `sandbox`, `container_start`, `pull`, `container_backoff`, `stops`, `replacing`, `volumes`, `resize`, `demand`, `pod_record`, `deadline`,
+//! (operations in flight), `sandbox`, `container_start`, `pull`, `container_backoff`, `stops`, `replacing`, `restarting`, `volumes`, `resize`, `demand`, `pod_record`, `deadline`,
 //! `sharing`, `retry`, `timer`, and `engine::probe`. The worker composes them: `admission` keeps the node's decision, `sync`
 //! plans, `starts` carries out the steps that start something and `pulling` those of a pull, `killing` and `terminate` end the pod, `cleanup` removes the
 //! rest, `completions` records the results of operations.
@@ -35,6 +35,7 @@ mod pull;
 mod pulling;
 mod replacing;
 mod resize;
+pub mod restarting;
 mod retry;
 mod sandbox;
 mod sharing;
@@ -73,6 +74,7 @@ use ops::{ActiveOp, Operations};
 use pod_record::PodRecord;
 use replacing::Replacing;
 pub use resize::{Before, Outdated, Resize, Verdict as ResizeVerdict};
+use restarting::Restarting;
 use retry::Retry;
 pub use sandbox::LATE;
 use sandbox::Sandbox;
@@ -154,6 +156,7 @@ pub struct Worker {
     /// W29: the ephemeral containers that were started.
     begun_ephemeral: BTreeSet<String>,
     replacing: Replacing,
+    restarting: Restarting,
     /// C5: for the record.
     earlier: Earlier,
     sharing: Sharing,
@@ -213,7 +216,7 @@ impl Worker {
         worker.resize = Resize::resumed(record.resizing);
         worker.devices = record.devices;
         worker.begun_ephemeral = record.begun_ephemeral;
-        worker.replacing = Replacing::resumed(record.replaced);
+        worker.restarting = record.restarting;
         worker.earlier = record.earlier;
         worker.stops = Stops::with_pre_stopped(record.pre_stopped);
         if let Some(cause) = record.rejected {
@@ -297,6 +300,7 @@ impl Worker {
             devices: PodDevices::default(),
             begun_ephemeral: BTreeSet::new(),
             replacing: Replacing::default(),
+            restarting: Restarting::default(),
             earlier: Earlier::default(),
             sharing: Sharing::default(),
             cleanup: Retry::default(),
@@ -507,11 +511,12 @@ impl Worker {
             cause: self.cause.as_ref(),
             waits: self.waits_for_strangers(entry),
             begun_ephemeral: &self.begun_ephemeral,
-            replaced: self.replacing.containers(),
+            restarting: &self.restarting,
             earlier: &self.earlier,
             resize: &self.resize,
             over,
             runtime: ctx.runtime_name,
+            stop_signals: ctx.runtime_features.stop_signals,
             recursive_read_only: ctx.handler_features(pod).recursive_read_only_mounts,
             previous: &self.status,
             now: ctx.now.wall,

@@ -1,6 +1,7 @@
 //! Probes of a worker's running containers: requests the due probes and applies their verdicts (a restart, `ready`).
 
 use super::ops::BackgroundOp;
+use super::restarting::after_failure;
 use super::stops::Doomed;
 use super::{State, Worker};
 use crate::api::facts::ContainerState;
@@ -43,7 +44,7 @@ impl Worker {
                 pod: pod.clone(),
                 container: pod.at(due.index).name.clone(),
                 id: due.id.clone(),
-                ips: entry.ips().to_vec(),
+                address: entry.address(Some(&pod)),
             };
             let op = ctx.probe(&self.uid, call, due.timeout);
             self.probes.requested(&due, op, ctx.now.boot);
@@ -85,7 +86,8 @@ impl Worker {
             let grace = grace.and_then(|s| u64::try_from(s).ok()).filter(|s| *s > 0).map(Duration::from_secs);
             let message = last_words(&pod, index, kind);
             let grace_deadline = ctx.now.boot + grace.unwrap_or_else(|| pod.grace_period());
-            self.stops.doom(id, Doomed { message, grace_deadline });
+            let then = after_failure(&pod, &spec.name);
+            self.stops.doom(id, Doomed { message, grace_deadline, then });
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use super::container_start::Starting;
 use super::ops::ActiveOp;
+use super::restarting::Restart;
 use super::stops::Doomed;
 use super::{State, Worker};
 use crate::api::cluster::in_place;
@@ -16,27 +17,15 @@ use crate::engine::effect::Effect;
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::plan;
 use serde::Serialize;
-use std::collections::BTreeSet;
 use std::rc::Rc;
 
 #[derive(Debug, Default, Serialize)]
 pub struct Replacing {
     /// The pod at the API server has other images. They wait for the end of an operation.
     wanted: Option<Rc<Pod>>,
-    /// The containers that ran with an old image and are replaced.
-    containers: BTreeSet<ContainerId>,
 }
 
 impl Replacing {
-    /// With the containers that a previous run began to replace.
-    pub fn resumed(containers: BTreeSet<ContainerId>) -> Replacing {
-        Replacing { wanted: None, containers }
-    }
-
-    pub fn containers(&self) -> &BTreeSet<ContainerId> {
-        &self.containers
-    }
-
     /// The pod gets the images of `pod`.
     pub fn want(&mut self, pod: Option<Rc<Pod>>) {
         self.wanted = pod;
@@ -45,11 +34,6 @@ impl Replacing {
     /// The pod whose images the worker has, or gets.
     pub fn newest<'p>(&'p self, pod: &'p Pod) -> &'p Pod {
         self.wanted.as_deref().unwrap_or(pod)
-    }
-
-    /// Drops the notes about containers that do not exist any more.
-    pub fn forget_gone(&mut self, containers: &[ContainerFact]) {
-        self.containers.retain(|id| containers.iter().any(|c| c.id == *id));
     }
 }
 
@@ -96,13 +80,14 @@ impl Worker {
         let running = || entry.facts().containers.iter().filter(|c| c.state == ContainerState::Running);
         let old: Vec<&ContainerFact> =
             running().filter(is_replaceable).filter(|c| plan::has_old_image(pod, c)).collect();
-        let before = self.replacing.containers.clone();
         // The image is again the one with which the container runs, before its stop.
         let is_current = |id: &ContainerId| running().any(|c| c.id == *id && !plan::has_old_image(pod, c));
         let stops = &self.stops;
-        self.replacing.containers.retain(|id| stops.is_doomed(id) || !is_current(id));
-        self.replacing.containers.extend(old.iter().map(|c| c.id.clone()));
-        if self.replacing.containers != before {
+        let mut changed = self.restarting.drop_images(|id| !stops.is_doomed(id) && is_current(id));
+        for c in &old {
+            changed |= self.restarting.insert(&c.id, Restart::Image);
+        }
+        if changed {
             self.record.wait_for_write();
             self.put_record(ctx);
         }
@@ -113,14 +98,14 @@ impl Worker {
             if !self.stops.is_doomed(&c.id) {
                 let message = format!("Container {} definition changed, will be restarted", c.name);
                 let grace_deadline = ctx.now.boot + pod.grace_period();
-                self.stops.doom(c.id.clone(), Doomed { message, grace_deadline });
+                self.stops.doom(c.id.clone(), Doomed { message, grace_deadline, then: Some(Restart::Image) });
             }
         }
     }
 
-    /// The container that follows this one has another image, so that no back-off delays it.
-    pub(super) fn is_replaced(&self, pod: &Pod, c: &ContainerFact) -> bool {
-        self.replacing.containers.contains(&c.id) || plan::has_old_image(pod, c)
+    /// The container that follows this one has another image or other resources, so that no back-off delays it.
+    pub(super) fn starts_at_once(&self, pod: &Pod, c: &ContainerFact) -> bool {
+        self.restarting.starts_at_once(&c.id) || plan::has_old_image(pod, c)
     }
 }
 

@@ -4,6 +4,7 @@
 //! restarted, and then the cgroup gets the new limits. Each step can be repeated, so a kill of Wherry in between does no harm.
 
 use super::ops::ActiveOp;
+use super::restarting::Restart;
 use super::retry::Retry;
 use super::stops::Doomed;
 use super::{State, Worker};
@@ -289,7 +290,8 @@ impl Worker {
                 How::Restart if !self.stops.is_doomed(id) => {
                     let message = format!("Container {} resize requires restart", before.name);
                     let grace_deadline = ctx.now.boot + pod.grace_period();
-                    self.stops.doom(id.clone(), Doomed { message, grace_deadline });
+                    let then = Some(Restart::Resize);
+                    self.stops.doom(id.clone(), Doomed { message, grace_deadline, then });
                 }
                 How::Restart => {}
                 How::Update => update = update.or(Some((id.clone(), before.clone()))),

@@ -254,7 +254,7 @@ impl Worker {
         let call = FilesCall::PrepareContainer {
             pod: pod.clone(),
             container: pod.at(of.index).name.clone(),
-            host_ips: environment::needs_host_ip(pod.at(of.index), !ips.is_empty()),
+            host_ips: environment::needs_host_ip(pod.at(of.index), pod.host_network()),
             ips,
             attempt: of.attempt,
         };
@@ -318,7 +318,7 @@ impl Worker {
         process.env.splice(0..0, added);
         let name = &container.name;
         let level = match plan::newest(entry.facts(), name) {
-            Some(before) if self.is_replaced(pod, before) => 0,
+            Some(before) if self.starts_at_once(pod, before) => 0,
             Some(unused) if unused.state == ContainerState::Created => unused.backoff_level,
             Some(dead) if dead.attempt < attempt => backoff::after(dead, ctx.config.max_restart_backoff).1,
             _ => 0,

@@ -7,6 +7,7 @@
 
 use super::Worker;
 use super::ops::BackgroundOp;
+use super::restarting::Restart;
 use super::retry::Retry;
 use crate::api::facts::ContainerFact;
 use crate::api::names::ContainerId;
@@ -41,6 +42,8 @@ pub struct Doomed {
     pub message: String,
     /// The end of the container's grace period.
     pub grace_deadline: Boot,
+    /// The container starts again whatever its exit code is. None: the restart policy decides.
+    pub then: Option<Restart>,
 }
 
 /// The stops of a pod's containers.
@@ -83,6 +86,11 @@ impl Stops {
 
     pub fn is_doomed(&self, id: &ContainerId) -> bool {
         self.doomed.contains_key(id)
+    }
+
+    /// The containers that start again whatever their exit code is.
+    pub fn restarts(&self) -> impl Iterator<Item = (&ContainerId, Restart)> {
+        self.doomed.iter().filter_map(|(id, doomed)| Some((id, doomed.then?)))
     }
 
     pub fn pre_stopped(&self) -> &BTreeSet<ContainerId> {
@@ -216,6 +224,9 @@ impl Worker {
     pub(super) fn stop_doomed(&mut self, entry: &Entry, ctx: &mut Context<'_>) -> bool {
         let facts = entry.facts();
         self.stops.doomed.retain(|id, _| entry.running().any(|c| c.id == *id));
+        if !self.restarts_are_recorded(ctx) {
+            return true;
+        }
         for c in facts.containers.iter() {
             if let Some(grace_deadline) = self.stops.doomed.get(&c.id).map(|d| d.grace_deadline) {
                 self.stop_all(std::slice::from_ref(&c.id), grace_deadline, false, entry, ctx);

@@ -1,6 +1,7 @@
 //! Sync: compares the pod with its plan and carries out the next step, until the pod is killed or ends by itself (W1, W9 to
 //! W13). `starts` carries out the steps that start something.
 
+use super::restarting::after_failure;
 use super::stops::Doomed;
 use super::{End, State, Terminating, Worker};
 use crate::api::facts::ContainerState;
@@ -50,6 +51,7 @@ impl Worker {
         self.hold_the_ended(&pod, entry, ctx);
         self.update_volumes(&pod, entry.running().next().is_some(), ctx);
         self.continue_resize(&pod, entry, ctx);
+        self.continue_restarts(entry, ctx);
         // The stop of a doomed container does not wait for a long pull or hook of another container.
         let busy = self.ops.active().is_some_and(|active| !active.lets_others_stop());
         let dooming = !busy && ctx.up && self.stop_doomed(entry, ctx);
@@ -77,7 +79,7 @@ impl Worker {
             in_doubt: entry.in_doubt(now),
             started: &|c| pod.container(&c.name).is_none_or(|spec| self.probes.started(spec, &c.id)),
             begun_ephemeral: &self.begun_ephemeral,
-            replaced: self.replacing.containers(),
+            restarting: &self.restarting,
         })
     }
 
@@ -100,7 +102,9 @@ impl Worker {
                 for c in entry.running().filter(|c| ids.contains(&c.id)) {
                     if !self.stops.is_doomed(&c.id) {
                         let message = format!("Stopping container {}", c.name);
-                        self.stops.doom(c.id.clone(), Doomed { message, grace_deadline: now + pod.grace_period() });
+                        let then = after_failure(pod, &c.name);
+                        let grace_deadline = now + pod.grace_period();
+                        self.stops.doom(c.id.clone(), Doomed { message, grace_deadline, then });
                     }
                 }
                 self.stop_doomed(entry, ctx);
@@ -137,12 +141,12 @@ impl Worker {
             if dead.state != ContainerState::Exited {
                 continue;
             }
-            let replaced = self.replacing.containers().contains(&dead.id);
-            if !replaced && !plan::restarts(pod.restart_policy_of(index), dead) {
+            let is_restarted = self.restarting.contains(&dead.id);
+            if !is_restarted && !plan::restarts(pod.restart_policy_of(index), dead) {
                 self.backoffs.forget(&spec.name);
                 continue;
             }
-            if self.is_replaced(pod, dead) {
+            if self.starts_at_once(pod, dead) {
                 continue;
             }
             let max = ctx.config.max_restart_backoff;

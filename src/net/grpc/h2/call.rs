@@ -3,7 +3,7 @@
 use crate::api::time::Boot;
 use crate::net::grpc::wire::{self, Deframer};
 use crate::net::grpc::{Call, CallError, CallId, Completion};
-use crate::net::http2::link::Link;
+use crate::net::http2::link::{Link, TOO_MANY_INFORMATIONAL, informational_responses};
 use crate::net::http2::wake::CallWaker;
 use ::h2::client::ResponseFuture;
 use ::h2::{Reason, RecvStream, SendStream};
@@ -28,6 +28,7 @@ pub struct Active {
     pub deadline: Option<Boot>,
     path: &'static str,
     server_stream: bool,
+    most: usize,
     /// Used only to reset the stream; the request itself was passed to `h2`.
     request: SendStream<Bytes>,
     answer: Answer,
@@ -37,8 +38,13 @@ pub struct Active {
 }
 
 enum Answer {
-    Headers(ResponseFuture),
-    Body { stream: RecvStream, deframer: Deframer, message: Option<Bytes> },
+    /// With the number of informational responses so far.
+    Headers(ResponseFuture, usize),
+    Body {
+        stream: RecvStream,
+        deframer: Deframer,
+        message: Option<Bytes>,
+    },
 }
 
 /// Passes the request to `h2`, which buffers the part that exceeds the peer's flow-control windows.
@@ -73,8 +79,9 @@ pub fn start(link: &Link<CallId>, id: CallId, call: Call, now: Boot) -> Result<A
         deadline: call.deadline,
         path: call.path,
         server_stream: call.server_stream,
+        most: call.most,
         request: stream,
-        answer: Answer::Headers(headers),
+        answer: Answer::Headers(headers, 0),
         waker,
         written_before,
     })
@@ -108,7 +115,10 @@ impl Active {
     }
 
     fn poll_answer(&mut self, cx: &mut Context<'_>, out: &mut Vec<Completion>) -> Poll<Result<Bytes, CallError>> {
-        if let Answer::Headers(headers) = &mut self.answer {
+        if let Answer::Headers(headers, informational) = &mut self.answer {
+            if !informational_responses(headers, informational, cx) {
+                return Poll::Ready(Err(CallError::Unknown(format!("{}: {TOO_MANY_INFORMATIONAL}", self.path))));
+            }
             let response = match ready!(Pin::new(headers).poll(cx)) {
                 Ok(response) => response,
                 Err(e) => return Poll::Ready(Err(failed(self.path, &e))),
@@ -127,7 +137,7 @@ impl Active {
                 return Poll::Ready(Err(CallError::Unknown(why)));
             }
             let stream = response.into_body();
-            self.answer = Answer::Body { stream, deframer: Deframer::default(), message: None };
+            self.answer = Answer::Body { stream, deframer: Deframer::new(self.most), message: None };
         }
         self.poll_body(cx, out)
     }

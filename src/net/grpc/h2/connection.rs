@@ -34,6 +34,16 @@ impl Connection {
         self.link.is_greeted()
     }
 
+    /// Bytes read since the connection was opened.
+    pub fn read(&self) -> u64 {
+        self.link.read()
+    }
+
+    /// A drive reads and writes so many slices at most.
+    pub fn limit_slices(&mut self, slices: usize) {
+        self.link.limit_slices(slices);
+    }
+
     pub fn has_room(&self) -> bool {
         self.calls.len() < self.link.max_calls()
     }

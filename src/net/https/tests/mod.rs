@@ -346,3 +346,24 @@ fn a_replaced_peer_gets_new_calls_while_old_ones_go_on() {
     exchange.answer(200, &[], "");
     assert_eq!(driven.done(old), Ok(()));
 }
+
+#[test]
+fn five_informational_responses_may_precede_an_answer() {
+    let (server, mut driven) = both();
+    for (count, fine) in [(5, true), (6, false)] {
+        let id = driven.get("/", None);
+        let mut exchange = driven.request(&server);
+        for _ in 0..count {
+            let head = http::Response::builder().status(103).body(()).unwrap();
+            exchange.respond.send_informational(head).unwrap();
+        }
+        if fine {
+            exchange.answer(200, &[], "");
+            assert_eq!(driven.done(id), Ok(()));
+        } else {
+            let error = driven.done(id).unwrap_err();
+            let CallError::Unknown(why) = &error else { panic!("{error:?}") };
+            assert!(why.ends_with("more than 5 informational responses (1xx)"), "{why}");
+        }
+    }
+}

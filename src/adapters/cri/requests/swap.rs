@@ -1,0 +1,45 @@
+//! The swap of a container (`memorySwap.swapBehavior`), as a kubelet limits it.
+
+use crate::adapters::cri::proto;
+use crate::api::limits::{limits, memory, requests};
+use crate::api::pod::Pod;
+use crate::api::priority::{self, CRITICAL};
+use crate::api::qos::Qos;
+use k8s_openapi::api::core::v1::Container;
+
+/// The limit in bytes in a cgroup of v2.
+const UNIFIED: &str = "memory.swap.max";
+
+/// How the machine limits swap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Swap {
+    /// The kernel does not limit it by cgroup.
+    Unlimited,
+    /// cgroup v1: the limit covers memory and swap together. A container with a memory limit gets no swap beyond it.
+    WithMemory,
+    /// cgroup v2: swap has a limit of its own. `for_pods` is the swap in bytes that burstable pods share: that of the machine with
+    /// `LimitedSwap`, otherwise 0.
+    Unified { for_pods: u64 },
+}
+
+/// Sets the limit. On cgroup v2, a container has one also if it has no limit for memory.
+pub fn limit(pod: &Pod, c: &Container, swap: Swap, capacity: u64, r: &mut proto::LinuxContainerResources) {
+    match swap {
+        Swap::Unlimited => {}
+        Swap::WithMemory => r.memory_swap_limit_in_bytes = r.memory_limit_in_bytes,
+        Swap::Unified { for_pods } => {
+            r.unified.insert(UNIFIED.into(), share(pod, c, for_pods, capacity).to_string());
+        }
+    }
+}
+
+/// A container of a burstable pod has the share of the swap that its request has of the memory. A critical pod gets none, and neither
+/// does a container without a request, or with one that equals the limit.
+fn share(pod: &Pod, c: &Container, for_pods: u64, capacity: u64) -> u64 {
+    let positive = |amount: Option<i64>| amount.and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0);
+    let (request, limit) = (positive(memory(requests(c))), positive(memory(limits(c))));
+    let Some(request) = request.filter(|_| request != limit) else { return 0 };
+    let may_swap = Qos::of(pod.spec()) == Qos::Burstable && priority::of(pod.spec()) < CRITICAL;
+    let share = u128::from(request) * u128::from(for_pods) / u128::from(capacity.max(1));
+    if may_swap { u64::try_from(share).unwrap_or(u64::MAX) } else { 0 }
+}

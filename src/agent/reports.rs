@@ -1,0 +1,252 @@
+//! Keeps over a restart of the agent what it has reported (`adapters::report_file`): its events, and since when each condition of
+//! the node has its status. The file is written a moment after a change, rarely, and at the end.
+
+use super::Agent;
+use super::effects::{Job, Work};
+use crate::adapters::report_file::{self, KeptCondition};
+use crate::api::time::{Boot, Now, Wall};
+use crate::event_loop::Class;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Time between a change and the write, for more changes.
+const DELAY: Duration = Duration::from_secs(1);
+/// The minimum time between two writes.
+const PAUSE: Duration = Duration::from_secs(10);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+/// For so long after the start, the node may not be ready only because it has just started.
+const START: Duration = Duration::from_secs(30);
+
+/// The file.
+pub(super) struct ReportFile {
+    path: PathBuf,
+    boot_id: String,
+    state: State,
+    /// No earlier write.
+    not_before: Boot,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Saved,
+    Due(Boot),
+    Writing {
+        changed_since: bool,
+    },
+    /// The last write, before the end of the process.
+    LastDue,
+    LastWriting {
+        /// The file lacks a change from before the end began.
+        changed_since: bool,
+    },
+    Closed,
+}
+
+impl ReportFile {
+    /// Reads what the last run has left.
+    pub(super) fn open(socket: &std::path::Path, boot_id: String) -> (ReportFile, report_file::Reports) {
+        let path = report_file::path(socket);
+        let found = report_file::read(&path, &boot_id).unwrap_or_else(|why| {
+            log::warn!("the events of the last run are lost error={why:?}");
+            report_file::Reports::default()
+        });
+        (ReportFile { path, boot_id, state: State::Saved, not_before: Boot(0) }, found)
+    }
+
+    pub(super) fn changed(&mut self, now: Boot) {
+        self.state = match self.state {
+            State::Saved => State::Due((now + DELAY).max(self.not_before)),
+            State::Writing { .. } => State::Writing { changed_since: true },
+            other => other,
+        };
+    }
+
+    /// The process ends: a change is written at once.
+    pub(super) fn close(&mut self) {
+        self.state = match self.state {
+            State::Saved => State::Closed,
+            State::Due(_) => State::LastDue,
+            State::Writing { changed_since } => State::LastWriting { changed_since },
+            other => other,
+        };
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.state == State::Closed
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Boot> {
+        match self.state {
+            State::Due(at) => Some(at),
+            State::LastDue => Some(Boot(0)),
+            State::Saved | State::Writing { .. } | State::LastWriting { .. } | State::Closed => None,
+        }
+    }
+
+    /// A write begins.
+    fn begin(&mut self, now: Boot) {
+        self.not_before = now + PAUSE;
+        self.state = match self.state {
+            State::LastDue => State::LastWriting { changed_since: false },
+            _ => State::Writing { changed_since: false },
+        };
+    }
+
+    /// A write has ended. One that failed is repeated with the next change.
+    fn ended(&mut self, now: Boot) {
+        self.state = match self.state {
+            State::Writing { changed_since: true } => State::Due((now + DELAY).max(self.not_before)),
+            State::Writing { changed_since: false } => State::Saved,
+            State::LastWriting { changed_since: true } => State::LastDue,
+            State::LastWriting { changed_since: false } => State::Closed,
+            other => other,
+        };
+    }
+}
+
+/// Since when each condition of the node has its status.
+#[derive(Debug, Default)]
+pub(super) struct ConditionTimes {
+    conditions: BTreeMap<String, (bool, Wall)>,
+    /// The node was ready in this run.
+    was_ready: bool,
+}
+
+impl ConditionTimes {
+    pub(super) fn restore(conditions: Vec<KeptCondition>) -> ConditionTimes {
+        let conditions = conditions.into_iter().map(|c| (c.kind, (c.is_true, Wall(c.since)))).collect();
+        ConditionTimes { conditions, was_ready: false }
+    }
+
+    fn kept(&self) -> Vec<KeptCondition> {
+        let kept = |(kind, (is_true, since)): (&String, &(bool, Wall))| KeptCondition {
+            kind: kind.clone(),
+            is_true: *is_true,
+            since: since.0,
+        };
+        self.conditions.iter().map(kept).collect()
+    }
+
+    /// Notes the present status. Returns whether it has changed.
+    fn follow(&mut self, kind: &str, is_true: bool, now: Wall) -> bool {
+        if self.conditions.get(kind).is_some_and(|(before, _)| *before == is_true) {
+            return false;
+        }
+        self.conditions.insert(kind.to_owned(), (is_true, now));
+        true
+    }
+
+    /// None: the status was not noted yet.
+    pub(super) fn since(&self, kind: &str, is_true: bool) -> Option<Wall> {
+        self.conditions.get(kind).filter(|(noted, _)| *noted == is_true).map(|(_, since)| *since)
+    }
+}
+
+/// The conditions of the node that are about pressure.
+pub(super) const PRESSURE: [&str; 3] = ["MemoryPressure", "DiskPressure", "PIDPressure"];
+pub(super) const READY: &str = "Ready";
+
+impl Agent {
+    /// Notes the conditions of the node.
+    pub(super) fn follow_conditions(&mut self, now: Now) {
+        let pressure: Vec<&str> = self.engine.conditions().map(|condition| condition.name()).collect();
+        let is_ready = self.engine.not_ready(now.boot).is_none();
+        let times = &mut self.reporting.conditions;
+        let mut changed = false;
+        for kind in PRESSURE {
+            changed |= times.follow(kind, pressure.contains(&kind), now.wall);
+        }
+        times.was_ready |= is_ready;
+        if times.was_ready || now.boot.since(self.process.started.boot) >= START {
+            changed |= times.follow(READY, is_ready, now.wall);
+        }
+        if changed {
+            self.reporting.file.changed(now.boot);
+        }
+    }
+
+    /// Writes the file on a helper thread.
+    pub(super) fn write_reports(&mut self, now: Now) {
+        let super::Reporting { event_cache, conditions, file, .. } = &mut self.reporting;
+        let content = report_file::content(&file.boot_id, conditions.kept(), event_cache.kept(now.boot));
+        let path = file.path.clone();
+        file.begin(now.boot);
+        let work = move || Work::Reports(report_file::write(&path, &content));
+        let deadline = now.boot + WRITE_TIMEOUT;
+        let id = self.sources.helpers.submit(Class::Records, "write events", deadline, work);
+        self.sources.jobs.insert(id, Job::Reports);
+    }
+
+    pub(super) fn reports_written(&mut self, result: Result<(), String>, now: Now) {
+        self.reporting.file.ended(now.boot);
+        if let Err(why) = result
+            && let Some(repeated) = self.standing.repetitions("reports", now.boot)
+        {
+            log::warn!("failed to keep the events for the next start error={why:?} repeated={repeated}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Boot {
+        Boot(0) + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_flood_of_events_is_written_every_ten_seconds_and_at_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut file, _) = ReportFile::open(&dir.path().join("socket"), "b".into());
+        let mut writes = Vec::new();
+        for second in 0..35 {
+            file.changed(at(second));
+            if file.next_deadline().is_some_and(|due| due <= at(second)) {
+                file.begin(at(second));
+                file.changed(at(second));
+                file.ended(at(second));
+                writes.push(second);
+            }
+        }
+        assert_eq!(writes, [1, 11, 21, 31]);
+        file.close();
+        assert_eq!((file.is_closed(), file.next_deadline()), (false, Some(at(0))));
+        file.begin(at(35));
+        file.changed(at(35));
+        file.ended(at(35));
+        assert!(file.is_closed());
+        let (mut saved, _) = ReportFile::open(&dir.path().join("socket"), "b".into());
+        saved.close();
+        assert!(saved.is_closed(), "nothing has changed");
+    }
+
+    #[test]
+    fn the_end_waits_for_a_write_and_writes_what_changed_meanwhile() {
+        let dir = tempfile::tempdir().unwrap();
+        for changes in [false, true] {
+            let (mut file, _) = ReportFile::open(&dir.path().join("socket"), "b".into());
+            file.changed(at(0));
+            file.begin(at(1));
+            if changes {
+                file.changed(at(1));
+            }
+            file.close();
+            assert_eq!((file.is_closed(), file.next_deadline()), (false, None), "one write at a time");
+            file.ended(at(2));
+            assert_eq!((file.is_closed(), file.next_deadline()), (!changes, changes.then(|| at(0))));
+        }
+    }
+
+    #[test]
+    fn the_times_of_the_nodes_conditions_survive_until_the_status_changes() {
+        let mut times = ConditionTimes::default();
+        assert!(times.follow(READY, true, Wall(1)) && !times.follow(READY, true, Wall(2)));
+        let mut times = ConditionTimes::restore(times.kept());
+        assert!(!times.follow(READY, true, Wall(3)));
+        assert_eq!((times.since(READY, true), times.since(READY, false)), (Some(Wall(1)), None));
+        assert!(times.follow(READY, false, Wall(4)));
+        assert_eq!(times.since(READY, false), Some(Wall(4)));
+    }
+}

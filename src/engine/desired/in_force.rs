@@ -1,0 +1,189 @@
+//! D6, A5: of several documents that define one ConfigMap, Secret or class, the one that is in force stays in force, whatever
+//! another file defines. As for pods (D4), the path of the file decides. A record keeps the paths over a restart.
+
+use crate::api::data_object::DataObject;
+use crate::api::objects::Objects;
+use crate::api::pod::Source;
+use crate::api::priority::PriorityClass;
+use crate::api::reason::Reason;
+use crate::api::runtime_class::RuntimeClass;
+use crate::api::time::Boot;
+use crate::engine::context::Owner;
+use crate::engine::effect::{RecordChange, Severity};
+use crate::engine::outbox::Outbox;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// The key of the record. It exists while manifests define such objects.
+pub const KEY: &str = "documents/in-force";
+pub const KIND: &str = "documents";
+const VERSION: u64 = 1;
+/// A write that failed is repeated after this time.
+const RETRY: Duration = Duration::from_secs(30);
+
+/// The path of the file of each object, by kind and name.
+type Paths = BTreeMap<String, String>;
+
+/// The record's content.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Record {
+    version: u64,
+    paths: Paths,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub struct InForce {
+    paths: Paths,
+    /// The other documents of these objects: objects and paths.
+    others: Vec<(String, String)>,
+    writing: Writing,
+}
+
+/// The state of the record.
+#[derive(Debug, Default, Serialize)]
+enum Writing {
+    /// Nothing is to be written.
+    #[default]
+    Done,
+    /// The paths have changed since the last write.
+    Due,
+    InFlight {
+        changed_since: bool,
+    },
+    Failed {
+        again: Boot,
+    },
+}
+
+/// An object of which one document is in force.
+trait Defined {
+    /// The kind and the name.
+    fn object(&self) -> String;
+    fn source(&self) -> &Source;
+}
+
+impl Defined for PriorityClass {
+    fn object(&self) -> String {
+        format!("PriorityClass {}", self.name)
+    }
+
+    fn source(&self) -> &Source {
+        &self.source
+    }
+}
+
+impl Defined for RuntimeClass {
+    fn object(&self) -> String {
+        format!("RuntimeClass {}", self.name)
+    }
+
+    fn source(&self) -> &Source {
+        &self.source
+    }
+}
+
+impl Defined for Rc<DataObject> {
+    fn object(&self) -> String {
+        self.key.to_string()
+    }
+
+    fn source(&self) -> &Source {
+        &self.source
+    }
+}
+
+/// The message of an event: the document defines the object now.
+pub fn takes_over(source: &Source, object: &str, before: &str) -> String {
+    let Source { path, document } = source;
+    format!("{path} (document {document}) defines {object} now, because {before} does not define it any more")
+}
+
+impl InForce {
+    /// The record of the previous run, found at the start.
+    pub fn record_found(&mut self, text: &str, outbox: &mut Outbox) {
+        let why = match serde_json::from_str(text) {
+            Ok(Record { version: VERSION, paths }) => {
+                self.paths = paths;
+                return;
+            }
+            Ok(Record { version, .. }) => format!("version {version} is unknown"),
+            Err(e) => e.to_string(),
+        };
+        self.writing = Writing::Due;
+        let message = format!("record {KEY} is unusable; it is written again: {why}");
+        outbox.emit_node_event(Severity::Warning, Reason::BadRecord, message);
+    }
+
+    /// Puts the documents that are in force before the others, and reports each object that comes from another file because
+    /// the file before does not define it any more.
+    pub fn choose(&mut self, objects: &mut Objects, outbox: &mut Outbox) {
+        let (mut paths, mut others) = (Paths::new(), Vec::new());
+        self.put_first(&mut objects.classes, &mut paths, &mut others, outbox);
+        self.put_first(&mut objects.runtime_classes, &mut paths, &mut others, outbox);
+        self.put_first(&mut objects.data, &mut paths, &mut others, outbox);
+        if self.paths != paths {
+            self.writing = match self.writing {
+                Writing::InFlight { .. } => Writing::InFlight { changed_since: true },
+                Writing::Done | Writing::Due | Writing::Failed { .. } => Writing::Due,
+            };
+        }
+        (self.paths, self.others) = (paths, others);
+    }
+
+    fn put_first<T: Defined>(
+        &self,
+        all: &mut [T],
+        paths: &mut Paths,
+        others: &mut Vec<(String, String)>,
+        outbox: &mut Outbox,
+    ) {
+        all.sort_by_cached_key(|one| self.paths.get(&one.object()) != Some(&one.source().path));
+        for one in all {
+            let (object, path) = (one.object(), one.source().path.clone());
+            if paths.contains_key(&object) {
+                others.push((object, path));
+                continue;
+            }
+            let other = (object, path);
+            if self.others.contains(&other)
+                && let Some(before) = self.paths.get(&other.0).filter(|before| **before != other.1)
+            {
+                let message = takes_over(one.source(), &other.0, before);
+                outbox.emit_node_event(Severity::Normal, Reason::ConflictEnded, message);
+            }
+            paths.insert(other.0, other.1);
+        }
+    }
+
+    /// Writes the record if that is due. A failure only matters if a copy exists and Wherry is restarted before the next write.
+    pub fn write(&mut self, now: Boot, outbox: &mut Outbox) {
+        let due = match self.writing {
+            Writing::Due => true,
+            Writing::Failed { again } => again <= now,
+            Writing::Done | Writing::InFlight { .. } => false,
+        };
+        if !due {
+            return;
+        }
+        let key = KEY.to_owned();
+        let record = || Record { version: VERSION, paths: self.paths.clone() };
+        let change = match self.paths.is_empty() {
+            true => RecordChange::Delete { key },
+            false => RecordChange::Put { key, value: serde_json::to_string(&record()).unwrap_or_default() },
+        };
+        outbox.record(Owner::InForce, change);
+        self.writing = Writing::InFlight { changed_since: false };
+    }
+
+    /// The write or removal of the record has ended.
+    pub fn written(&mut self, well: bool, now: Boot) {
+        self.writing = match self.writing {
+            Writing::InFlight { changed_since: true } => Writing::Due,
+            _ if well => Writing::Done,
+            _ => Writing::Failed { again: now + RETRY },
+        };
+    }
+}

@@ -1,0 +1,110 @@
+//! W10: the containers that Wherry itself stops to start them again: after a failed probe or postStart hook, with a dead sandbox, for
+//! a resize or a new image.
+//!
+//! The exit code of such a container says nothing about its work: many programs end with 0 at SIGTERM. So the decision belongs to the
+//! moment of the stop, and the record contains it before the stop.
+
+use super::Worker;
+use super::stops::Doomed;
+use crate::api::facts::{ContainerFact, ContainerState};
+use crate::api::names::ContainerId;
+use crate::api::pod::{Pod, RestartPolicy};
+use crate::engine::context::Context;
+use crate::engine::pleg::cache::Entry;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Why a container is stopped and starts again, whatever its exit code is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Restart {
+    /// Something failed: a probe, the postStart hook, the sandbox. The back-off of a crash follows.
+    Failure,
+    /// R3: the container gets other resources. No back-off follows.
+    Resize,
+    /// C2: the container gets another image. No back-off follows.
+    Image,
+}
+
+/// The containers that were stopped to start again, until they are gone from the runtime.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Restarting(BTreeMap<ContainerId, Restart>);
+
+impl Restarting {
+    pub fn contains(&self, id: &ContainerId) -> bool {
+        self.0.contains_key(id)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The first reason for a stop stays. Returns true if the container is new.
+    pub fn insert(&mut self, id: &ContainerId, why: Restart) -> bool {
+        let new = !self.contains(id);
+        self.0.entry(id.clone()).or_insert(why);
+        new
+    }
+
+    /// The successor of this container starts without a back-off.
+    pub fn starts_at_once(&self, id: &ContainerId) -> bool {
+        self.0.get(id).is_some_and(|why| *why != Restart::Failure)
+    }
+
+    /// Drops the containers with an old image for which this is true. Returns whether there was one.
+    pub fn drop_images(&mut self, is_over: impl Fn(&ContainerId) -> bool) -> bool {
+        let before = self.0.len();
+        self.0.retain(|id, why| *why != Restart::Image || !is_over(id));
+        self.0.len() < before
+    }
+
+    /// Drops the notes about containers that do not exist any more.
+    pub fn forget_gone(&mut self, containers: &[ContainerFact]) {
+        self.0.retain(|id, _| containers.iter().any(|c| c.id == *id));
+    }
+}
+
+impl Extend<(ContainerId, Restart)> for Restarting {
+    fn extend<T: IntoIterator<Item = (ContainerId, Restart)>>(&mut self, iter: T) {
+        for (id, why) in iter {
+            self.insert(&id, why);
+        }
+    }
+}
+
+/// What follows the stop of this container because something failed; None if its exit code does not matter.
+pub(super) fn after_failure(pod: &Pod, container: &str) -> Option<Restart> {
+    let index = pod.all_containers().position(|spec| spec.name == container)?;
+    (pod.restart_policy_of(index) == RestartPolicy::OnFailure).then_some(Restart::Failure)
+}
+
+impl Worker {
+    /// A previous run was killed between the record and the end of a container: the stop continues.
+    pub(super) fn continue_restarts(&mut self, entry: &Entry, ctx: &Context<'_>) {
+        let Some(pod) = self.pod.as_ref().filter(|_| !self.restarting.is_empty()) else { return };
+        let grace_deadline = ctx.now.boot + pod.grace_period();
+        for c in entry.facts().containers.iter().filter(|c| c.state == ContainerState::Running) {
+            // Images can change back before the stop: `replacing` decides.
+            let then = self.restarting.0.get(&c.id).copied().filter(|why| *why != Restart::Image);
+            if then.is_some() && !self.stops.is_doomed(&c.id) {
+                let message = format!("Stopping container {}", c.name);
+                self.stops.doom(c.id.clone(), Doomed { message, grace_deadline, then });
+            }
+        }
+    }
+
+    /// Returns true once the record contains the containers that are stopped to start again. While the disk cannot be written, the
+    /// stops do not wait.
+    pub(super) fn restarts_are_recorded(&mut self, ctx: &mut Context<'_>) -> bool {
+        let (mut any, mut new) = (false, false);
+        for (id, why) in self.stops.restarts() {
+            any = true;
+            new |= self.restarting.insert(id, why);
+        }
+        if new {
+            self.record.wait_for_write();
+            self.put_record(ctx);
+        }
+        !any || !self.record.is_writing()
+    }
+}
