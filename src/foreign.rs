@@ -1,5 +1,6 @@
-//! Reads paths that Wherry does not own: files of the operator, of the host, of containers. Such a path can be anything (a
-//! FIFO, a device, a file of a terabyte), and its file system can hang, for example an NFS mount whose server is gone.
+//! Reads paths that Wherry does not own: files of the operator, of the host, of containers. Such a path can be anything
+//! (a FIFO, a device, a file of a terabyte), and its file system can hang, for example an NFS mount whose server is
+//! gone.
 //!
 //! `open` and `read` refuse everything except a regular file before they open it. No flag of open(2) avoids a hung file
 //! system, so the caller must be able to wait: the agent uses a helper thread, a command uses a thread of `ask`.
@@ -55,8 +56,8 @@ impl From<rustix::io::Errno> for Refused {
     }
 }
 
-/// Opens a regular file for reading. Opening a FIFO or a device can have effects (a FIFO's writer loses its data), so the
-/// type is checked before the open, and again after it in case the path has changed in between.
+/// Opens a regular file for reading. Opening a FIFO or a device can have effects (a FIFO's writer loses its data), so
+/// the type is checked before the open, and again after it in case the path has changed in between.
 ///
 /// # Errors
 /// `Refused::Kind` if the path is not a regular file, otherwise the error of stat(2) or open(2).
@@ -161,8 +162,8 @@ pub fn within<T: Send + 'static>(patience: Duration, work: impl FnOnce() -> T + 
 }
 
 impl<T> Running<T> {
-    /// Waits for the result until `patience` after the call of `ask`. Several calls run in parallel, so each can have the
-    /// same `patience`.
+    /// Waits for the result until `patience` after the call of `ask`. Several calls run in parallel, so each can have
+    /// the same `patience`.
     ///
     /// # Errors
     /// No result in time, or the thread failed.

@@ -1,5 +1,5 @@
-//! Wherry: a Kubernetes node agent for small machines. The modules of the crate (`api` and `engine` are crates of their own,
-//! whose roots are in src/pure):
+//! Wherry: a Kubernetes node agent for small machines. The modules of the crate (`api` and `engine` are crates of their
+//! own, whose roots are in src/pure):
 //!
 //! - `api`: the pod model, and plain facts about sandboxes and containers;
 //! - `engine`: the pure state machines, which make every decision; `engine::node` composes them;

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Replaces a file by way of the temporary file `aside` in the same directory: after a power cut it has the old content or the
-/// new one. The change is durable once the directory is synced.
+/// Replaces a file by way of the temporary file `aside` in the same directory: after a power cut it has the old content
+/// or the new one. The change is durable once the directory is synced.
 ///
 /// # Errors
 /// The file keeps its old content, and `aside` is removed: the disk may be full.

@@ -1,5 +1,5 @@
-//! Each adapter communicates with one external thing. An adapter may use another one below it; `tests/architecture` lists the
-//! permitted pairs.
+//! Each adapter communicates with one external thing. An adapter may use another one below it; `tests/architecture`
+//! lists the permitted pairs.
 
 pub mod api_server;
 pub mod bus;

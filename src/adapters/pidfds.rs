@@ -1,9 +1,9 @@
 //! A pidfd for the init process of each container and sandbox, so that the kernel reports its end at once (P8).
 //!
 //! The report is only a hint; the runtime's answer decides. The kernel may reuse a PID between the runtime's answer and
-//! `pidfd_open`. A process therefore counts as the container's only if its cgroup path contains the container's id (runc
-//! and crun put the id there, with both cgroup drivers). A container that runs in another way (in a virtual machine) is
-//! not watched.
+//! `pidfd_open`. A process therefore counts as the container's only if its cgroup path contains the container's id
+//! (runc and crun put the id there, with both cgroup drivers). A container that runs in another way (in a virtual
+//! machine) is not watched.
 
 use crate::api::names::Uid;
 use mio::unix::SourceFd;
@@ -36,8 +36,8 @@ impl Pidfds {
     /// Watches the process until it ends. `token` must never have been used before.
     ///
     /// # Errors
-    /// The process is gone, its cgroup does not contain `id`, or the pidfd cannot be opened or registered. Then there is
-    /// no watch.
+    /// The process is gone, its cgroup does not contain `id`, or the pidfd cannot be opened or registered. Then there
+    /// is no watch.
     pub fn watch(&mut self, registry: &Registry, token: Token, uid: Uid, id: &str, pid: u32) -> Result<(), String> {
         self.unwatch(registry, id);
         let process = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or("no such process")?;

@@ -1,9 +1,10 @@
-//! systemd as the service manager: its notification socket (sd_notify(3)) for the state of the service, and its descriptor
-//! store, which keeps descriptors while wherry restarts. Without NOTIFY_SOCKET, that is without systemd, every function does
-//! nothing.
+//! systemd as the service manager: its notification socket (sd_notify(3)) for the state of the service, and its
+//! descriptor store, which keeps descriptors while wherry restarts. Without NOTIFY_SOCKET, that is without systemd,
+//! every function does nothing.
 //!
-//! Each stored descriptor has a name and is removed only by that name. FDPOLL=0 prevents systemd from polling a descriptor:
-//! otherwise it would drop a FIFO whose other end is closed for a moment, for example while logind restarts.
+//! Each stored descriptor has a name and is removed only by that name. FDPOLL=0 prevents systemd from polling a
+//! descriptor: otherwise it would drop a FIFO whose other end is closed for a moment, for example while logind
+//! restarts.
 
 use crate::api::printable;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -13,7 +14,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
-/// The longest status text, in bytes. systemd accepts messages of up to a page; a line of `systemctl status` is shorter.
+/// The longest status text, in bytes. systemd accepts messages of up to a page; a line of `systemctl status` is
+/// shorter.
 const MAX_STATUS: usize = 1024;
 
 /// A part of a notification to systemd about the service.
@@ -36,7 +38,8 @@ pub fn is_there() -> bool {
     std::env::var_os("NOTIFY_SOCKET").is_some()
 }
 
-/// The watchdog timeout for this process (WATCHDOG_USEC), if systemd set one. Send `Notification::Alive` at half this period.
+/// The watchdog timeout for this process (WATCHDOG_USEC), if systemd set one. Send `Notification::Alive` at half this
+/// period.
 pub fn watchdog() -> Option<Duration> {
     sd_notify::watchdog_enabled().filter(|period| is_there() && !period.is_zero())
 }
@@ -70,8 +73,8 @@ pub fn notify(notifications: &[Notification<'_>]) -> Result<(), String> {
     send(&state, &[])
 }
 
-/// Replaces control characters. Each line of a notification is an assignment, and text from a manifest or the runtime must
-/// not add one.
+/// Replaces control characters. Each line of a notification is an assignment, and text from a manifest or the runtime
+/// must not add one.
 fn one_line(text: &str) -> String {
     let mut line: String = text.chars().map(|c| if printable::is_plain(c) { c } else { ' ' }).collect();
     if line.len() > MAX_STATUS {
@@ -85,8 +88,8 @@ fn one_line(text: &str) -> String {
     line
 }
 
-/// Stores a copy of the descriptor in systemd's descriptor store (FDSTORE). The unit's FileDescriptorStoreMax must allow it;
-/// systemd does not report whether it does.
+/// Stores a copy of the descriptor in systemd's descriptor store (FDSTORE). The unit's FileDescriptorStoreMax must
+/// allow it; systemd does not report whether it does.
 ///
 /// # Errors
 /// The socket cannot be used, or systemd does not read its messages.
@@ -133,8 +136,8 @@ pub fn is_broken(fd: BorrowedFd<'_>) -> bool {
     events(fd, PollFlags::empty()).is_ok_and(|e| e.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL))
 }
 
-/// Takes the descriptors that systemd passed to this process, with their names, and sets close-on-exec on them. Must be called
-/// once, before anything else opens a descriptor. Dropping the result closes them.
+/// Takes the descriptors that systemd passed to this process, with their names, and sets close-on-exec on them. Must be
+/// called once, before anything else opens a descriptor. Dropping the result closes them.
 pub fn inherited() -> Vec<(String, OwnedFd)> {
     let given = sd_listen_fds::get().unwrap_or_else(|e| {
         log::warn!(

@@ -1,5 +1,5 @@
-//! Passes the engine's requests to the API server of the cluster, and its answers to the engine. Helper threads read the kubeconfig
-//! and look up the server's name.
+//! Passes the engine's requests to the API server of the cluster, and its answers to the engine. Helper threads read
+//! the kubeconfig and look up the server's name.
 
 use super::Agent;
 use super::effects::{Job, Work};
@@ -19,8 +19,8 @@ use std::time::Duration;
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// In a turn of the loop, the engine takes what has arrived for so long. The rest waits for the next turns, and nothing more is read
-/// until it is taken. So a server that sends without end delays no one else.
+/// In a turn of the loop, the engine takes what has arrived for so long. The rest waits for the next turns, and nothing
+/// more is read until it is taken. So a server that sends without end delays no one else.
 const TURN: Duration = Duration::from_millis(50);
 
 /// The node's connection to its cluster.
@@ -211,8 +211,8 @@ impl Agent {
         }
     }
 
-    /// The next event of the API server, if there is time for it in this turn, which has begun at `now`. A process that ends takes none:
-    /// each could be a reason for another record, which it would have to write.
+    /// The next event of the API server, if there is time for it in this turn, which has begun at `now`. A process that
+    /// ends takes none: each could be a reason for another record, which it would have to write.
     pub(super) fn next_api_event(&mut self, now: Now) -> Option<Event> {
         if self.stops_at().is_some() {
             return None;
@@ -233,8 +233,8 @@ impl Agent {
         event
     }
 
-    /// In the next turn of the loop, which does not wait. In this one, requests that cause answers and answers that cause requests could
-    /// follow each other without end.
+    /// In the next turn of the loop, which does not wait. In this one, requests that cause answers and answers that
+    /// cause requests could follow each other without end.
     fn drive_cluster_soon(&mut self) {
         self.event_loop.again(self.cluster_token());
     }

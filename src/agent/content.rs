@@ -100,8 +100,8 @@ impl Agent {
         self.report_node_server();
     }
 
-    /// The response of the Kubernetes API to a request that the engine has answered; None if the request goes on. The answer comes
-    /// back if the request is not one of that API.
+    /// The response of the Kubernetes API to a request that the engine has answered; None if the request goes on. The
+    /// answer comes back if the request is not one of that API.
     pub(super) fn kube_answered(
         &mut self,
         ticket: Ticket,
@@ -185,7 +185,8 @@ impl Agent {
 impl Content for Drive<'_> {
     fn answer(&mut self, request: &Request) -> Response {
         if let (Route::Api, Some(kube)) = (request.route, &mut self.kube) {
-            // Necessary for a client that has connected in this turn. It was the first one, so there are no watches to wake.
+            // Necessary for a client that has connected in this turn. It was the first one, so there are no watches to
+            // wake.
             let _ = kube.follow(&self.view, true);
             return kube.answer(&self.view, request, &mut self.answered);
         }

@@ -1,5 +1,5 @@
-//! Credentials for image pulls from outside the manifests. Helper threads read the node's docker configuration and run the
-//! credential providers.
+//! Credentials for image pulls from outside the manifests. Helper threads read the node's docker configuration and run
+//! the credential providers.
 
 use super::Agent;
 use super::effects::{Job, Work};

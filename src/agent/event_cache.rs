@@ -1,9 +1,9 @@
 //! The recent events of pods and of the node, for clients that ask later. Equal events of a pod are counted.
 //!
-//! They are in memory, and on `/run` for the next start (`reports`). They are bounded per pod, for the node, and in total. Above the total, the oldest events of
-//! forgotten pods are dropped first, then those of the pod with the most events. Events of forgotten pods and of the
-//! node expire after an hour. No timer wakes up for that: expired events are left out of answers and dropped when the
-//! next event arrives. Equal texts are stored once.
+//! They are in memory, and on `/run` for the next start (`reports`). They are bounded per pod, for the node, and in
+//! total. Above the total, the oldest events of forgotten pods are dropped first, then those of the pod with the most
+//! events. Events of forgotten pods and of the node expire after an hour. No timer wakes up for that: expired events
+//! are left out of answers and dropped when the next event arrives. Equal texts are stored once.
 
 use crate::adapters::report_file::KeptEvent;
 use crate::api::event_object::{COMPONENT, EventObject, InvolvedObject, Metadata, NODE_NAMESPACE, Source};
@@ -253,7 +253,8 @@ impl EventCache {
         format!("{}.{:x}", pod.map_or(self.node_name.as_str(), |(_, name)| &*name.name), event.id)
     }
 
-    /// Calls `f` with the namespace, the name and the order of each event. An event with a new order has occurred again.
+    /// Calls `f` with the namespace, the name and the order of each event. An event with a new order has occurred
+    /// again.
     pub fn each(&self, now: Boot, f: &mut dyn FnMut(&str, String, u64)) {
         for (pod, event) in self.present(now) {
             f(pod.map_or(NODE_NAMESPACE, |(_, name)| &*name.namespace), self.name_of(pod, event), event.order);

@@ -1,5 +1,5 @@
-//! The files of the node's certificates: makes requests and stores certificates on a helper thread, and tells the engine which client
-//! certificate is in use (C7). `kube::node_server` reads the serving certificate.
+//! The files of the node's certificates: makes requests and stores certificates on a helper thread, and tells the
+//! engine which client certificate is in use (C7). `kube::node_server` reads the serving certificate.
 
 use super::Agent;
 use super::effects::{Job, Work};

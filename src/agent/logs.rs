@@ -1,5 +1,5 @@
-//! Carries out the rotation of container logs: a size on the loop, renames and compression by a helper, and the watches for
-//! writes.
+//! Carries out the rotation of container logs: a size on the loop, renames and compression by a helper, and the watches
+//! for writes.
 
 use super::Agent;
 use super::effects::{Job, Work};

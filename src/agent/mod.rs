@@ -1,11 +1,13 @@
 //! The daemon: one loop that carries events to the engine and the engine's effects to the adapters. It decides nothing.
 //!
-//! `Agent::run` is the loop. `start` builds the agent, `stopping` ends it. `effects` carries effects out, and `events` brings events in; `logind`
-//! does both for graceful shutdown. `paths` starts and cancels the runtime calls, and lets helpers read files that Wherry
-//! does not own, `credentials` those for image pulls, `devices` calls device plugins. `control` passes users' requests to the engine, and its answers to the server. `content` has the data that
-//! the server shows, `kube` the API for kubectl, `cluster` connects the node to its API server, `views` the form in which it shows pods, `descriptors` and `dump` the internal state. `event_recorder`
-//! writes the log lines and events of pods, `event_cache` keeps the events, `logging` formats the log, and `service`
-//! notifies systemd. `system_check` checks the machine, and `purge` is the command of that name; it does not use the engine.
+//! `Agent::run` is the loop. `start` builds the agent, `stopping` ends it. `effects` carries effects out, and `events`
+//! brings events in; `logind` does both for graceful shutdown. `paths` starts and cancels the runtime calls, and lets
+//! helpers read files that Wherry does not own, `credentials` those for image pulls, `devices` calls device plugins.
+//! `control` passes users' requests to the engine, and its answers to the server. `content` has the data that the
+//! server shows, `kube` the API for kubectl, `cluster` connects the node to its API server, `views` the form in which
+//! it shows pods, `descriptors` and `dump` the internal state. `event_recorder` writes the log lines and events of
+//! pods, `event_cache` keeps the events, `logging` formats the log, and `service` notifies systemd. `system_check`
+//! checks the machine, and `purge` is the command of that name; it does not use the engine.
 
 mod cluster;
 mod content;

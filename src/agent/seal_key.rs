@@ -24,7 +24,8 @@ pub fn of(credentials: &ServiceCredentials) -> (Option<Arc<Key>>, KeyState) {
     }
 }
 
-/// For `wherry check --system`: the records of Secrets and tokens, and the key of the running service. None: the node has no cluster.
+/// For `wherry check --system`: the records of Secrets and tokens, and the key of the running service. None: the node
+/// has no cluster.
 pub fn check(config: &Config) -> Option<Finding> {
     let own = ServiceCredentials::of_environment();
     let credentials = match of(&own).1 {

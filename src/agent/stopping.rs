@@ -5,7 +5,8 @@ use crate::api::time::{Boot, Now};
 use crate::engine::event::Event;
 use std::time::Duration;
 
-/// The maximum time until the last records are written. systemd kills the service after `TimeoutStopSec`, which is longer.
+/// The maximum time until the last records are written. systemd kills the service after `TimeoutStopSec`, which is
+/// longer.
 const LONGEST: Duration = Duration::from_secs(5);
 
 pub enum Course {

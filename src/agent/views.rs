@@ -64,7 +64,8 @@ fn item<'a>(view: &PodView<'a>, wherry: Option<Own<'a>>) -> Item<'a> {
     Item { metadata, spec, status: view.status, wherry }
 }
 
-/// A kubelet shows the default policy too. (The spec does not have it, so that only a pod that names a policy gets a warning.)
+/// A kubelet shows the default policy too. (The spec does not have it, so that only a pod that names a policy gets a
+/// warning.)
 fn with_dns_policy(spec: &core::PodSpec) -> Cow<'_, core::PodSpec> {
     let mut spec = Cow::Borrowed(spec);
     if spec.dns_policy.is_none() {

@@ -1,5 +1,5 @@
-//! Requests of the active commands (drain, exec, streams, usage) over the control socket, and their responses. The bodies are
-//! JSON. New versions may add fields; readers ignore unknown ones.
+//! Requests of the active commands (drain, exec, streams, usage) over the control socket, and their responses. The
+//! bodies are JSON. New versions may add fields; readers ignore unknown ones.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -62,8 +62,8 @@ impl DrainOutcome {
     }
 }
 
-/// W29: `POST /ephemeral`: gives a running pod further ephemeral containers, each in the form of `spec.ephemeralContainers`. The
-/// response is an `EphemeralNames`.
+/// W29: `POST /ephemeral`: gives a running pod further ephemeral containers, each in the form of
+/// `spec.ephemeralContainers`. The response is an `EphemeralNames`.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EphemeralRequest {
@@ -121,8 +121,8 @@ impl OutputEnd {
     }
 }
 
-/// `POST /stream`: requests the URL of a stream from the runtime, for example
-/// `{"uid": "UID", "exec": {"command": ["sh"], "stdin": true, "stdout": true, "tty": true}}`. The response is a `StreamUrl`.
+/// `POST /stream`: requests the URL of a stream from the runtime, for example `{"uid": "UID", "exec": {"command":
+/// ["sh"], "stdin": true, "stdout": true, "tty": true}}`. The response is a `StreamUrl`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StreamRequest {

@@ -1,5 +1,5 @@
-//! A credential provider: a program that returns credentials for images of some registries (kubelet: exec credential providers,
-//! `credentialprovider.kubelet.k8s.io`). This module builds its request and reads its response.
+//! A credential provider: a program that returns credentials for images of some registries (kubelet: exec credential
+//! providers, `credentialprovider.kubelet.k8s.io`). This module builds its request and reads its response.
 
 use crate::api::duration;
 use crate::api::registry_credentials::{self, Keyring, matches};

@@ -172,7 +172,8 @@ pub struct DataObjects {
 }
 
 impl DataObjects {
-    /// D4: of several documents with the same kind, namespace and name, the first is in force. The others become problems.
+    /// D4: of several documents with the same kind, namespace and name, the first is in force. The others become
+    /// problems.
     pub fn collect(all: impl IntoIterator<Item = Rc<DataObject>>) -> (DataObjects, Vec<Problem>) {
         let mut objects = DataObjects::default();
         let mut problems = Vec::new();

@@ -77,7 +77,8 @@ fn default_text(field: &mut Option<String>, value: &str) {
 
 fn complete_spec(spec: &mut PodSpec, node_name: &str) {
     default_text(&mut spec.restart_policy, "Always");
-    // Not filled in, because only a pod that asks for a policy by name gets a warning about it. It means `ClusterFirst`.
+    // Not filled in, because only a pod that asks for a policy by name gets a warning about it. It means
+    // `ClusterFirst`.
     spec.dns_policy.take_if(|policy| policy.is_empty());
     default_text(&mut spec.scheduler_name, "default-scheduler");
     default_text(&mut spec.node_name, node_name);

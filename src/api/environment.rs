@@ -214,7 +214,8 @@ pub fn field_value(path: &str, facts: Facts<'_>) -> Result<String, Missing> {
         "spec.serviceAccountName" => text(&pod.spec().service_account_name),
         "status.hostIP" => first_host_ip()?,
         "status.hostIPs" => first_host_ip().map(|_| facts.host_ips.join(","))?,
-        // A pod on the host's network has the host's addresses. Any other pod without an address has none, as in a kubelet.
+        // A pod on the host's network has the host's addresses. Any other pod without an address has none, as in a
+        // kubelet.
         "status.podIP" if pod.host_network() => first_host_ip()?,
         "status.podIPs" if pod.host_network() => first_host_ip().map(|_| facts.host_ips.join(","))?,
         "status.podIP" => facts.ips.first().cloned().unwrap_or_default(),
@@ -258,8 +259,8 @@ fn subscript(path: &str) -> Option<(&str, &str)> {
     path.strip_suffix("']")?.split_once("['")
 }
 
-/// The value of a `resourceFieldRef`: the amount divided by the divisor, rounded up. A container without a limit has the
-/// node's allocatable resources as its limit.
+/// The value of a `resourceFieldRef`: the amount divided by the divisor, rounded up. A container without a limit has
+/// the node's allocatable resources as its limit.
 ///
 /// # Errors
 /// The container does not exist, or Kubernetes does not support the resource here.

@@ -1,7 +1,8 @@
-//! Ephemeral containers (W29): containers that a user adds to a running pod in order to examine it. No manifest has them.
+//! Ephemeral containers (W29): containers that a user adds to a running pod in order to examine it. No manifest has
+//! them.
 //!
-//! `accepted` makes the new list of a pod from a request, with the checks and the messages of an API server. The engine uses an
-//! ephemeral container like any other: `of` gives it the type of an ordinary container.
+//! `accepted` makes the new list of a pod from a request, with the checks and the messages of an API server. The engine
+//! uses an ephemeral container like any other: `of` gives it the type of an ordinary container.
 
 use crate::api::pod::Pod;
 use crate::api::{defaults, document, validate};

@@ -11,9 +11,9 @@ use k8s_openapi::api::core::v1::{Container, EnvVar};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The maximum size of the expanded environment, command and arguments of a container, in bytes. Each string counts with
-/// its NUL and its pointer, an env variable as `NAME=value`. Linux counts in the same way and allows a quarter of the
-/// stack limit (execve(2)): 2 MiB of the usual 8 MiB. A larger container cannot start.
+/// The maximum size of the expanded environment, command and arguments of a container, in bytes. Each string counts
+/// with its NUL and its pointer, an env variable as `NAME=value`. Linux counts in the same way and allows a quarter of
+/// the stack limit (execve(2)): 2 MiB of the usual 8 MiB. A larger container cannot start.
 pub const MAX_ARGUMENTS: usize = 2 << 20;
 
 /// The size of the NUL and the pointer of one string.
@@ -205,8 +205,8 @@ pub fn process(variables: &[Variable], container: &Container) -> Result<Expanded
     Ok(Expanded { env, command, args })
 }
 
-/// The command of a probe. As in a kubelet, it may refer to the variables of the container that have a plain value, as they
-/// are written. A word that would exceed `MAX_ARGUMENTS` stays unexpanded.
+/// The command of a probe. As in a kubelet, it may refer to the variables of the container that have a plain value, as
+/// they are written. A word that would exceed `MAX_ARGUMENTS` stays unexpanded.
 pub fn static_command(command: &[String], container: &Container) -> Vec<String> {
     let env = container.env.iter().flatten().filter(|e| e.value_from.is_none());
     let values: BTreeMap<&str, &str> = env.map(|e| (e.name.as_str(), e.value.as_deref().unwrap_or(""))).collect();
@@ -218,8 +218,8 @@ pub fn static_command(command: &[String], container: &Container) -> Vec<String> 
 /// Expands `subPathExpr`, with the environment of the container.
 ///
 /// # Errors
-/// The name of a variable that the container does not have, or of one with which the path is longer than `longest` bytes. A
-/// path must not contain an unexpanded reference.
+/// The name of a variable that the container does not have, or of one with which the path is longer than `longest`
+/// bytes. A path must not contain an unexpanded reference.
 pub fn path(input: &str, env: &[(String, String)], longest: usize) -> Result<String, String> {
     let mut out = String::new();
     for piece in pieces(input) {

@@ -67,8 +67,8 @@ pub struct SandboxFact {
     pub attempt: u32,
     pub ready: bool,
     pub created_at: Wall,
-    /// Primary address first. Empty with hostNetwork, and while the sandbox is not ready. A runtime may forget them (CRI-O after a
-    /// restart without libcni's results).
+    /// Primary address first. Empty with hostNetwork, and while the sandbox is not ready. A runtime may forget them
+    /// (CRI-O after a restart without libcni's results).
     pub ips: Vec<String>,
     /// The sandbox has the node's network.
     pub host_network: bool,
@@ -121,9 +121,9 @@ pub struct ContainerFact {
 }
 
 impl ContainerFact {
-    /// True if the runtime abandoned the start because its caller was killed or lost the connection. The container never
-    /// ran. containerd reports this as an exit with code 128; only the message shows the cause. Either the context was
-    /// cancelled (seen on 1.6.20), or containerd killed the helper that starts the shim (seen on 1.7.24).
+    /// True if the runtime abandoned the start because its caller was killed or lost the connection. The container
+    /// never ran. containerd reports this as an exit with code 128; only the message shows the cause. Either the
+    /// context was cancelled (seen on 1.6.20), or containerd killed the helper that starts the shim (seen on 1.7.24).
     pub fn start_was_given_up(&self) -> bool {
         let says = |part| self.message.contains(part);
         self.state == ContainerState::Exited

@@ -1,5 +1,5 @@
-//! The host name and domain of a pod, from `hostname`, `subdomain` and `setHostnameAsFQDN`. They are used for the sandbox
-//! and for the pod's own line in /etc/hosts.
+//! The host name and domain of a pod, from `hostname`, `subdomain` and `setHostnameAsFQDN`. They are used for the
+//! sandbox and for the pod's own line in /etc/hosts.
 
 use crate::api::pod::Pod;
 

@@ -33,8 +33,8 @@ pub fn repository(name: &str) -> Option<String> {
     Reference::parse(name).ok().map(|reference| format!("{}/{}", reference.domain, reference.path))
 }
 
-/// The name with its domain and path, as a runtime lists it: `busybox:1` becomes `docker.io/library/busybox:1`. A name with a tag
-/// and a digest loses the tag. None if the name is invalid.
+/// The name with its domain and path, as a runtime lists it: `busybox:1` becomes `docker.io/library/busybox:1`. A name
+/// with a tag and a digest loses the tag. None if the name is invalid.
 pub fn full_name(name: &str) -> Option<String> {
     let reference = Reference::parse(name).ok()?;
     let (domain, path) = (&reference.domain, &reference.path);
@@ -94,8 +94,8 @@ impl Reference {
     }
 }
 
-/// Splits off the domain. The first part is a domain if it has a dot, a port or an upper-case letter, or is `localhost`.
-/// Otherwise the image is on Docker Hub.
+/// Splits off the domain. The first part is a domain if it has a dot, a port or an upper-case letter, or is
+/// `localhost`. Otherwise the image is on Docker Hub.
 fn split_domain(name: &str) -> (String, String) {
     let (domain, remainder) = match name.split_once('/') {
         Some((first, rest)) if first.contains(['.', ':']) || first == "localhost" || first.to_lowercase() != first => {

@@ -1,6 +1,6 @@
 //! Cgroup limits: computes the kernel settings from the requests and limits of a pod, with the arithmetic of a kubelet
-//! (pkg/kubelet/cm: helpers_linux.go, qos_container_manager_linux.go, node_container_manager_linux.go). The settings of a
-//! single container in the CRI use the same functions.
+//! (pkg/kubelet/cm: helpers_linux.go, qos_container_manager_linux.go, node_container_manager_linux.go). The settings of
+//! a single container in the CRI use the same functions.
 
 use crate::api::pod::{Pod, is_sidecar};
 use crate::api::pod_resources;
@@ -121,8 +121,8 @@ impl Needs {
         }
     }
 
-    /// The needs of the pod as a whole, or else the sum of all containers and sidecars, or the largest need during the init
-    /// phase if that is more. Without overhead.
+    /// The needs of the pod as a whole, or else the sum of all containers and sidecars, or the largest need during the
+    /// init phase if that is more. Without overhead.
     pub fn of_pod(spec: &core::PodSpec) -> Needs {
         let mut main =
             spec.containers.iter().fold(Needs::default(), |n, c| n.combine(Needs::of(c), i64::saturating_add));
@@ -166,8 +166,8 @@ pub fn quota(milli: u64, period: u64) -> Option<CpuQuota> {
     (milli > 0).then_some(CpuQuota { quota, period })
 }
 
-/// The limits of a pod. A burstable pod has a limit only for resources that are limited for the pod as a whole, or in all of its
-/// containers.
+/// The limits of a pod. A burstable pod has a limit only for resources that are limited for the pod as a whole, or in
+/// all of its containers.
 pub fn of_pod(pod: &Pod, rules: &PodRules) -> Limits {
     let spec = pod.spec();
     let requested = requested_by(pod);

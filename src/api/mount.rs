@@ -12,8 +12,8 @@ pub struct Mount {
     pub source: MountSource,
     pub access: Access,
     pub propagation: Propagation,
-    /// Wherry owns the files: where SELinux is on, the runtime gives them the label of the container. Files of the host keep
-    /// their labels.
+    /// Wherry owns the files: where SELinux is on, the runtime gives them the label of the container. Files of the host
+    /// keep their labels.
     pub owned: bool,
 }
 

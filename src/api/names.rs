@@ -1,5 +1,5 @@
-//! Identifiers that modules and the runtime share: pod identities, and the label and annotation keys by which node agents
-//! and their tools find sandboxes and containers in a CRI runtime.
+//! Identifiers that modules and the runtime share: pod identities, and the label and annotation keys by which node
+//! agents and their tools find sandboxes and containers in a CRI runtime.
 
 use std::fmt;
 use std::rc::Rc;

@@ -173,8 +173,8 @@ impl Pod {
         index < self.init_containers().len()
     }
 
-    /// The restart policy of the container at `index`. A main container has the pod's policy. A sidecar always restarts.
-    /// An init container restarts only after a failure, and never if the pod's policy is `Never`.
+    /// The restart policy of the container at `index`. A main container has the pod's policy. A sidecar always
+    /// restarts. An init container restarts only after a failure, and never if the pod's policy is `Never`.
     pub fn restart_policy_of(&self, index: usize) -> RestartPolicy {
         match (self.init_containers().get(index), self.restart_policy()) {
             (Some(c), _) if is_sidecar(c) => RestartPolicy::Always,

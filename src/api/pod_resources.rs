@@ -1,4 +1,5 @@
-//! `spec.resources`: the resources of the pod as a whole (KEP-2837). Each amount takes the place of the sum over the containers.
+//! `spec.resources`: the resources of the pod as a whole (KEP-2837). Each amount takes the place of the sum over the
+//! containers.
 
 use crate::api::quantity::Quantities;
 use crate::api::resources::{CPU, Resources, of_containers};

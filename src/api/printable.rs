@@ -42,8 +42,8 @@ pub fn push_escaped(out: &mut String, c: char) {
     };
 }
 
-/// Escapes the characters in JSON strings that are not plain; JSON itself requires this only for C0 controls. Line breaks
-/// and tabs between values stay.
+/// Escapes the characters in JSON strings that are not plain; JSON itself requires this only for C0 controls. Line
+/// breaks and tabs between values stay.
 pub fn json(text: &str) -> Cow<'_, str> {
     let stays = |c: char| is_plain(c) || matches!(c, '\n' | '\t' | '\r');
     if text.chars().all(stays) {

@@ -1,5 +1,5 @@
-//! The priority of a pod (A5): its own, that of its class, or that of the default class. Manifests can define classes in
-//! addition to the two built-in ones.
+//! The priority of a pod (A5): its own, that of its class, or that of the default class. Manifests can define classes
+//! in addition to the two built-in ones.
 //!
 //! The class is resolved once for each version of a pod, as an API server does when it creates a pod. Later changes of
 //! the class do not affect existing pods.
@@ -92,7 +92,8 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// Of several classes with the same name, and of several defaults, the first is in force. The others become problems.
+    /// Of several classes with the same name, and of several defaults, the first is in force. The others become
+    /// problems.
     pub fn collect<'c>(classes: impl IntoIterator<Item = &'c PriorityClass>) -> (Classes, Vec<Problem>) {
         let mut all = Classes::default();
         let mut places: BTreeMap<&str, &Source> = BTreeMap::new();

@@ -160,8 +160,8 @@ impl fmt::Display for What {
 }
 
 impl Fault {
-    /// Hides the key of an error in the values of a Secret if it is invalid: without the colon behind a key, the value is a part
-    /// of it.
+    /// Hides the key of an error in the values of a Secret if it is invalid: without the colon behind a key, the value
+    /// is a part of it.
     pub(crate) fn hide_invalid_key(&mut self, is_valid: impl Fn(&str) -> bool) {
         if let [Step::Field(_), step @ Step::Key(_)] = &mut self.at.0[..]
             && let Step::Key(key) = step

@@ -1,7 +1,7 @@
 //! The QoS class of a pod, from the cpu and memory of its containers.
 //!
-//! Guaranteed: every container has limits for both, and requests equal to them. BestEffort: no container has a request or
-//! a limit. Burstable: all other pods. Zero amounts count as absent.
+//! Guaranteed: every container has limits for both, and requests equal to them. BestEffort: no container has a request
+//! or a limit. Burstable: all other pods. Zero amounts count as absent.
 
 use crate::api::pod_resources;
 use crate::api::quantity::{Quantities, Quantity, amount};

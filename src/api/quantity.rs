@@ -1,7 +1,7 @@
 //! Quantities: amounts of cpu, memory and other resources (`250m`, `64Mi`, `1e3`).
 //!
-//! Like Kubernetes, this module uses fixed-point arithmetic and rounds up. It counts in nano units, with integers only. A
-//! number beyond 2^63-1 is an error here (Kubernetes caps it silently).
+//! Like Kubernetes, this module uses fixed-point arithmetic and rounds up. It counts in nano units, with integers only.
+//! A number beyond 2^63-1 is an error here (Kubernetes caps it silently).
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! The reasons of events, conditions, waiting states, rejections and kills: one closed set, with the strings of a kubelet where a
-//! kubelet has the reason.
+//! The reasons of events, conditions, waiting states, rejections and kills: one closed set, with the strings of a
+//! kubelet where a kubelet has the reason.
 
 use serde::{Serialize, Serializer};
 use std::fmt;

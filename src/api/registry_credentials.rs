@@ -1,7 +1,7 @@
 //! Credentials for image registries: docker's configuration files, and which of their entries match an image.
 //!
-//! The rules are those of a kubelet's keyring (`pkg/credentialprovider/keyring.go`): a key is a host or a host with a path; each
-//! part of the host may be a pattern; all entries that match are tried, the most specific one first.
+//! The rules are those of a kubelet's keyring (`pkg/credentialprovider/keyring.go`): a key is a host or a host with a
+//! path; each part of the host may be a pattern; all entries that match are tried, the most specific one first.
 //!
 //! No error contains a value, and nothing here shows a credential: `Debug` prints only counts.
 
@@ -50,8 +50,8 @@ impl fmt::Debug for Keyring {
 }
 
 impl Keyring {
-    /// Reads `config.json`, the format of `kubernetes.io/dockerconfigjson`: the entries are in `auths`. Other fields have no
-    /// effect; in particular, no helper program of docker is called.
+    /// Reads `config.json`, the format of `kubernetes.io/dockerconfigjson`: the entries are in `auths`. Other fields
+    /// have no effect; in particular, no helper program of docker is called.
     ///
     /// # Errors
     /// The text is not JSON, or an entry has the wrong form.
@@ -192,8 +192,8 @@ fn is_docker_hub(repository: &str) -> bool {
     }
 }
 
-/// Whether the pattern (`*.example.com:5000/team`) matches a repository: the same port, the same number of parts in the host,
-/// each part matching its pattern, and the path as a prefix.
+/// Whether the pattern (`*.example.com:5000/team`) matches a repository: the same port, the same number of parts in the
+/// host, each part matching its pattern, and the path as a prefix.
 pub fn matches(pattern: &str, repository: &str) -> bool {
     let ((pattern, prefix), (host, path)) = (split(pattern), split(repository));
     let ((pattern, pattern_port), (host, port)) = (port_of(pattern), port_of(host));
@@ -212,8 +212,8 @@ fn port_of(host: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Matches a part of a host: `*`, `[a-z]`, `[^a-z]` and `\` as in Go's `path/filepath` (`?` begins the query of a URL). An invalid
-/// pattern matches nothing.
+/// Matches a part of a host: `*`, `[a-z]`, `[^a-z]` and `\` as in Go's `path/filepath` (`?` begins the query of a URL).
+/// An invalid pattern matches nothing.
 fn is_match(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     // The state after each `*`, to which the match returns: the pattern after it, and the text that it has not taken.

@@ -1,8 +1,9 @@
-//! Changes of a pod in place: whether two versions of a pod differ only in labels, annotations, and the cpu and memory of containers
-//! (KEP-1287), and how each container gets its new amounts.
+//! Changes of a pod in place: whether two versions of a pod differ only in labels, annotations, and the cpu and memory
+//! of containers (KEP-1287), and how each container gets its new amounts.
 //!
-//! Main containers and sidecars can be resized. As in Kubernetes 1.33, a resize must not remove a request or a limit and must
-//! not change the QoS class, and pods with resources of their own cannot be resized. In these cases the pod is replaced.
+//! Main containers and sidecars can be resized. As in Kubernetes 1.33, a resize must not remove a request or a limit
+//! and must not change the QoS class, and pods with resources of their own cannot be resized. In these cases the pod is
+//! replaced.
 
 use crate::api::apparmor;
 use crate::api::limits::{limits, requests};
@@ -62,8 +63,8 @@ fn is_resize(current: &Pod, new: &Pod) -> bool {
         && Qos::of(old) == Qos::of(wanted)
 }
 
-/// True if the document `new` defines the pod `current`, whose UID is another one: it is the same version, or `current` runs and
-/// can be changed to it in place.
+/// True if the document `new` defines the pod `current`, whose UID is another one: it is the same version, or `current`
+/// runs and can be changed to it in place.
 pub fn continues(current: &Pod, new: &Pod, can_be_resized: bool) -> bool {
     let same_document = current.name == new.name && current.source == new.source;
     same_document && (current.digest == new.digest || can_be_resized && is_in_place(current, new))
@@ -107,8 +108,8 @@ pub fn lower_memory_limit(before: &core::ResourceRequirements, new: &core::Conta
     before.is_none_or(|before| wanted < before).then(|| u64::try_from(wanted.value()).unwrap_or(0))
 }
 
-/// The pod with the larger of the amounts before and after a resize. `before` contains the containers that still have their old
-/// amounts, by name.
+/// The pod with the larger of the amounts before and after a resize. `before` contains the containers that still have
+/// their old amounts, by name.
 pub fn raised(pod: &Pod, before: &BTreeMap<&str, &core::ResourceRequirements>) -> Pod {
     let mut pod = pod.clone();
     let Some(spec) = &mut pod.object.spec else { return pod };
@@ -155,8 +156,8 @@ fn metadata(pod: &Pod) -> (BTreeMap<&str, &str>, BTreeMap<&str, &str>) {
     (texts(metadata.labels.as_ref()), annotations)
 }
 
-/// The pod without its identity, without labels and annotations, and without the amounts that can be resized. The annotations that
-/// set AppArmor profiles stay, because a container gets its profile when it is created.
+/// The pod without its identity, without labels and annotations, and without the amounts that can be resized. The
+/// annotations that set AppArmor profiles stay, because a container gets its profile when it is created.
 fn without_amounts(pod: &Pod) -> core::Pod {
     let mut object = pod.object.clone();
     object.metadata.uid = None;

@@ -125,8 +125,8 @@ pub fn limits_of(spec: &PodSpec) -> Resources {
     all
 }
 
-/// The amounts of all containers. Main containers and sidecars run at the same time. While an init container runs, only the
-/// sidecars before it run. The larger of both counts.
+/// The amounts of all containers. Main containers and sidecars run at the same time. While an init container runs, only
+/// the sidecars before it run. The larger of both counts.
 fn together(spec: &PodSpec, of: impl Fn(&Container) -> Resources) -> Resources {
     let mut running = Resources::default();
     spec.containers.iter().for_each(|c| running.add(&of(c)));
@@ -144,8 +144,8 @@ fn together(spec: &PodSpec, of: impl Fn(&Container) -> Resources) -> Resources {
     running
 }
 
-/// A2: the free amounts that the pod needs, including one of `pods`: the requests of the pod as a whole, or else those of its
-/// containers, plus overhead.
+/// A2: the free amounts that the pod needs, including one of `pods`: the requests of the pod as a whole, or else those
+/// of its containers, plus overhead.
 pub fn requested_by(pod: &Pod) -> Resources {
     let spec = pod.spec();
     let mut all = of_containers(spec);

@@ -1,7 +1,8 @@
-//! RuntimeClasses (node.k8s.io/v1): the runtime handler of a pod's sandbox, and the overhead and node selector of its pods.
+//! RuntimeClasses (node.k8s.io/v1): the runtime handler of a pod's sandbox, and the overhead and node selector of its
+//! pods.
 //!
-//! As with a PriorityClass, a pod gets overhead and node selector once for each of its versions (A5). The handler is looked up
-//! when a sandbox is created, as in a kubelet.
+//! As with a PriorityClass, a pod gets overhead and node selector once for each of its versions (A5). The handler is
+//! looked up when a sandbox is created, as in a kubelet.
 
 use crate::api::pod::Source;
 use crate::api::problem::Problem;
@@ -100,8 +101,8 @@ impl RuntimeClasses {
     /// The values for a pod; None if it names no class.
     ///
     /// # Errors
-    /// The class does not exist, or its overhead or node selector contradicts the spec. The field, and a message like that of
-    /// the API server.
+    /// The class does not exist, or its overhead or node selector contradicts the spec. The field, and a message like
+    /// that of the API server.
     pub fn give(&self, spec: &PodSpec) -> Result<Option<Given>, (&'static str, String)> {
         let Some(name) = named(spec) else { return Ok(None) };
         let Some(class) = self.0.get(name) else { return Err(("spec.runtimeClassName", not_found(name))) };

@@ -32,8 +32,9 @@ impl RuntimeFeatures {
     }
 }
 
-/// Whether the runtime has volumes with the source `image`. No field of the CRI tells. A runtime without them mounts an empty path,
-/// or fails with an error that does not name the cause, and containerd 2.1 mounts the whole image instead of a `subPath`.
+/// Whether the runtime has volumes with the source `image`. No field of the CRI tells. A runtime without them mounts an
+/// empty path, or fails with an error that does not name the cause, and containerd 2.1 mounts the whole image instead
+/// of a `subPath`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum ImageVolumes {
     #[default]
@@ -61,8 +62,8 @@ impl ImageVolumes {
     }
 }
 
-/// Whether the runtime gives containers the devices of the Container Device Interface that the CRI names. No field of the CRI
-/// tells. A runtime without them starts the container and ignores the names.
+/// Whether the runtime gives containers the devices of the Container Device Interface that the CRI names. No field of
+/// the CRI tells. A runtime without them starts the container and ignores the names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum CdiDevices {
     #[default]
@@ -72,8 +73,8 @@ pub enum CdiDevices {
 }
 
 impl CdiDevices {
-    /// From the runtime's name and version. containerd has them since 1.7 (release notes); of other runtimes, all versions
-    /// that implement the CRI v1 API of today have them.
+    /// From the runtime's name and version. containerd has them since 1.7 (release notes); of other runtimes, all
+    /// versions that implement the CRI v1 API of today have them.
     pub fn of(runtime: &str, version: &str) -> CdiDevices {
         match numbers(version) {
             Some(version) if runtime == "containerd" && version < (1, 7) => CdiDevices::Ignored,
@@ -93,7 +94,8 @@ pub enum StopSignals {
 }
 
 impl StopSignals {
-    /// From the runtime's name and version. CRI-O honours the signal since 1.33 (its source), and 1.37 does not report it yet.
+    /// From the runtime's name and version. CRI-O honours the signal since 1.33 (its source), and 1.37 does not report
+    /// it yet.
     pub fn of(runtime: &str, version: &str) -> StopSignals {
         match numbers(version) {
             Some(version) if runtime == "cri-o" && version >= (1, 33) => StopSignals::Unreported,

@@ -1,5 +1,5 @@
-//! The sealing of Secrets and tokens on the disk (C15): the setting, the state of the key, and the records that a start finds.
-//! An adapter seals; the engine decides which record is sealed.
+//! The sealing of Secrets and tokens on the disk (C15): the setting, the state of the key, and the records that a start
+//! finds. An adapter seals; the engine decides which record is sealed.
 
 use serde::Serialize;
 use std::fmt;

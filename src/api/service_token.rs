@@ -51,8 +51,8 @@ pub fn of_pod(pod: &Pod) -> impl Iterator<Item = TokenKey> {
     sources.filter_map(|source| source.service_account_token.as_ref()).map(|source| TokenKey::of(pod, source))
 }
 
-/// The user that owns the file of a token: the user of all containers, if they run as the same one. None: root owns it. The rule
-/// is a kubelet's.
+/// The user that owns the file of a token: the user of all containers, if they run as the same one. None: root owns it.
+/// The rule is a kubelet's.
 pub fn owner(pod: &Pod) -> Option<u32> {
     let of_pod = pod.spec().security_context.as_ref().and_then(|context| context.run_as_user);
     let user = |c: &core::Container| c.security_context.as_ref().and_then(|context| context.run_as_user).or(of_pod);

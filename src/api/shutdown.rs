@@ -25,8 +25,8 @@ pub struct Group {
 pub struct Groups(Vec<Group>);
 
 impl Groups {
-    /// From `shutdownGracePeriod` (`total`) and its last part, `shutdownGracePeriodCriticalPods` (`critical`). Fractions
-    /// of a second are dropped. Off if `total` is zero. `critical` must not exceed `total`.
+    /// From `shutdownGracePeriod` (`total`) and its last part, `shutdownGracePeriodCriticalPods` (`critical`).
+    /// Fractions of a second are dropped. Off if `total` is zero. `critical` must not exceed `total`.
     pub fn from_total(total: Duration, critical: Duration) -> Groups {
         let (total, critical) = (total.as_secs(), critical.as_secs());
         if total == 0 {
@@ -69,8 +69,8 @@ impl Groups {
         self.0.iter().rposition(|g| g.priority <= priority).unwrap_or(0)
     }
 
-    /// S2: the periods that fit into the available time. From the highest group down, each gets its full period until the
-    /// time is used up.
+    /// S2: the periods that fit into the available time. From the highest group down, each gets its full period until
+    /// the time is used up.
     pub fn within(&self, mut time: Duration) -> Vec<Duration> {
         let mut periods: Vec<Duration> = Vec::with_capacity(self.0.len());
         for group in self.0.iter().rev() {

@@ -1,5 +1,5 @@
-//! Values of Secrets that are credentials of the service (systemd's `LoadCredential=`), so that no file in the manifest directory
-//! contains them. An annotation of the Secret names the credentials.
+//! Values of Secrets that are credentials of the service (systemd's `LoadCredential=`), so that no file in the manifest
+//! directory contains them. An annotation of the Secret names the credentials.
 
 use crate::api::problem::{At, Fault, Faults};
 use crate::api::sealing;

@@ -26,7 +26,8 @@ impl NoExecute {
         (effect == NO_EXECUTE).then(|| NoExecute { key, value: value.unwrap_or_default() })
     }
 
-    /// Without a key, a toleration matches each key; without an effect, each effect. The operator is `Equal` if there is none.
+    /// Without a key, a toleration matches each key; without an effect, each effect. The operator is `Equal` if there
+    /// is none.
     pub fn is_tolerated_by(&self, toleration: &core::Toleration) -> bool {
         let core::Toleration { key, operator, value, effect, .. } = toleration;
         let [key, operator, value, effect] =

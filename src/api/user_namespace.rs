@@ -1,5 +1,5 @@
-//! The ids of the host that a pod with a user namespace of its own has (`hostUsers: false`): as in a kubelet, 65536 for each
-//! pod, from 65536 on.
+//! The ids of the host that a pod with a user namespace of its own has (`hostUsers: false`): as in a kubelet, 65536 for
+//! each pod, from 65536 on.
 
 use crate::api::hash;
 use crate::api::names::Uid;

@@ -1,5 +1,5 @@
-//! A pod's volumes with everything that their set-up needs. The contents of ConfigMaps, Secrets and the downward API are
-//! already resolved, so the code that sets up a volume needs neither the pod nor the objects.
+//! A pod's volumes with everything that their set-up needs. The contents of ConfigMaps, Secrets and the downward API
+//! are already resolved, so the code that sets up a volume needs neither the pod nor the objects.
 
 use crate::api::quantity::Quantity;
 use std::fmt;
@@ -43,15 +43,16 @@ pub enum Medium {
     Memory {
         size: Option<u64>,
     },
-    /// A hugetlbfs with pages of `page_size` bytes, at most `size` bytes. None: no limit except that of the pod's cgroup.
+    /// A hugetlbfs with pages of `page_size` bytes, at most `size` bytes. None: no limit except that of the pod's
+    /// cgroup.
     HugePages {
         page_size: u64,
         size: Option<u64>,
     },
 }
 
-/// The page size in bytes of the medium `HugePages-<size>`; Some(None) for `HugePages`, which leaves the size to the requests of
-/// the containers. None: another medium.
+/// The page size in bytes of the medium `HugePages-<size>`; Some(None) for `HugePages`, which leaves the size to the
+/// requests of the containers. None: another medium.
 pub fn huge_page_size(medium: &str) -> Option<Option<u64>> {
     let rest = medium.strip_prefix("HugePages")?;
     if rest.is_empty() {
@@ -133,12 +134,14 @@ impl fmt::Debug for VolumeFile {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FsGroup {
     pub gid: u32,
-    /// `fsGroupChangePolicy: OnRootMismatch`: leaves all files as they are if the volume's root has the right group and mode.
+    /// `fsGroupChangePolicy: OnRootMismatch`: leaves all files as they are if the volume's root has the right group and
+    /// mode.
     pub only_on_root_mismatch: bool,
 }
 
 impl Volume {
-    /// The kubelet's name of the volume's plugin as a part of a path. None for a hostPath, which has no directory of its own.
+    /// The kubelet's name of the volume's plugin as a part of a path. None for a hostPath, which has no directory of
+    /// its own.
     pub fn plugin(&self) -> Option<&'static str> {
         match &self.kind {
             VolumeKind::EmptyDir(_) => Some("kubernetes.io~empty-dir"),

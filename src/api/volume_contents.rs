@@ -41,8 +41,8 @@ pub fn resolve(facts: Facts<'_>) -> Result<Vec<Volume>, Unresolved> {
     volumes.map(one).collect()
 }
 
-/// The volumes without the contents of files: enough to mount them in a container. `images`: the ids of the images of image
-/// volumes, by volume.
+/// The volumes without the contents of files: enough to mount them in a container. `images`: the ids of the images of
+/// image volumes, by volume.
 pub fn without_contents(pod: &Pod, images: &BTreeMap<String, String>) -> Vec<Volume> {
     let kind = |volume: &core::Volume| match (plugin(volume), plain(volume, Medium::Disk)) {
         (Some(plugin), _) => VolumeKind::Files { plugin, files: Vec::new() },

@@ -48,8 +48,8 @@ pub fn run(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, query: Query
     )
 }
 
-/// Connects the standard streams of the command to those of the container, until its process ends. With `raw`, a terminal passes
-/// all keys on.
+/// Connects the standard streams of the command to those of the container, until its process ends. With `raw`, a
+/// terminal passes all keys on.
 pub fn connect(
     out: &mut dyn Write,
     err: &mut dyn Write,

@@ -1,6 +1,6 @@
-//! The names that the completions of the shells offer: pods, namespaces and containers of the running agent. The scripts
-//! (packaging/texts) pass the words of the command line up to the cursor; the definition of the command line tells what the last
-//! one is. Without an agent, or an answer within two seconds, there are no names and no error.
+//! The names that the completions of the shells offer: pods, namespaces and containers of the running agent. The
+//! scripts (packaging/texts) pass the words of the command line up to the cursor; the definition of the command line
+//! tells what the last one is. Without an agent, or an answer within two seconds, there are no names and no error.
 
 use crate::api::kube::pod_row::text;
 use crate::commands::{client, definition};

@@ -83,7 +83,8 @@ pub fn drain(out: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Fa
         return Ok(0);
     }
     let drained = request(socket, "/drain", &pods, query.grace_period_seconds)?;
-    // Before any output, so that a script that sends SIGINT after the first line always gets the exit code of an interrupt.
+    // Before any output, so that a script that sends SIGINT after the first line always gets the exit code of an
+    // interrupt.
     let interrupted = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGINT, interrupted.clone())?;
     let ending = print_outcomes(out, &drained)?;

@@ -1,7 +1,7 @@
 //! `wherry exec`: runs a command in a running container, and ends with the command's output and exit code.
 //!
-//! Without -i and -t, the agent calls the runtime's ExecSync: only with it does the runtime kill the command at a timeout, or
-//! when the client disconnects. With -i or -t, the command has a stream of its own (`streams`).
+//! Without -i and -t, the agent calls the runtime's ExecSync: only with it does the runtime kill the command at a
+//! timeout, or when the client disconnects. With -i or -t, the command has a stream of its own (`streams`).
 
 use crate::api::control::{ExecHead, ExecRequest, OutputEnd, StreamChannels, StreamKind, StreamRequest};
 use crate::api::kube::pod_row::text;

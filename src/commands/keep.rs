@@ -1,9 +1,10 @@
 //! `wherry keep`: writes the manifests with which a pod of the cluster continues without the cluster.
 //!
-//! Reads the records of the agent and needs neither the agent nor the API server. The pod's own manifest is the last file, so that
-//! an interrupted command can be repeated.
+//! Reads the records of the agent and needs neither the agent nor the API server. The pod's own manifest is the last
+//! file, so that an interrupted command can be repeated.
 //!
-//! Sealed records (C15) need the key, a credential of the process. Their Secrets become plain text only with `--plain-secrets`.
+//! Sealed records (C15) need the key, a credential of the process. Their Secrets become plain text only with
+//! `--plain-secrets`.
 
 use crate::adapters::manifests::{self, ServiceCredentials, edit::Edit};
 use crate::adapters::records::Records;

@@ -1,6 +1,7 @@
 //! `wherry leave`: ends the membership of this machine in a cluster.
 //!
-//! The drop-in goes first, so that an interruption leaves no agent without credentials; the rest is removed by the next call.
+//! The drop-in goes first, so that an interruption leaves no agent without credentials; the rest is removed by the next
+//! call.
 
 use crate::adapters::identity::{self, Directory};
 use crate::api::names::annotation::CONFIG_SOURCE;
@@ -74,7 +75,8 @@ fn refuse_with_pods(socket: &Path, node: &str) -> Result<(), Failure> {
     }
 }
 
-/// A pod of the cluster that still runs, and that `kubectl drain` would move away: the pods of DaemonSets stay in a drain.
+/// A pod of the cluster that still runs, and that `kubectl drain` would move away: the pods of DaemonSets stay in a
+/// drain.
 fn is_of_cluster(pod: &Value) -> bool {
     let metadata = &pod["metadata"];
     let of_daemon_set = |owner: &Value| owner["controller"] == true && owner["kind"] == "DaemonSet";

@@ -233,7 +233,8 @@ fn choose(mut pods: Vec<Value>) -> Result<Value, Failure> {
 
 fn of_pod(pod: &Value, query: &Query) -> Result<Found, Failure> {
     let mut names = containers::names(pod, "/spec/containers");
-    // Init containers and ephemeral containers are shown if they are named, or with all. With all, the order is that of their starts.
+    // Init containers and ephemeral containers are shown if they are named, or with all. With all, the order is that of
+    // their starts.
     if query.all || query.container.is_some() {
         names.splice(0..0, containers::names(pod, "/spec/initContainers"));
         names.extend(containers::names(pod, "/spec/ephemeralContainers"));

@@ -83,11 +83,11 @@ enum Command {
     /// Takes at most 5 s, or some seconds more if a file system hangs; the output then names the path that does not
     /// answer.
     ///
-    /// With --join, takes the arguments of `wherry join`, and checks beforehand whether it can succeed: address, token, CA, clock,
-    /// permissions, version of the server, network of the pods, port of the node. Changes nothing.
+    /// With --join, takes the arguments of `wherry join`, and checks beforehand whether it can succeed: address, token,
+    /// CA, clock, permissions, version of the server, network of the pods, port of the node. Changes nothing.
     ///
-    /// Exit code: 0 no errors (with --system and --join there may be warnings), 1 at least one error, 2 a file cannot be
-    /// read or the command line is invalid.
+    /// Exit code: 0 no errors (with --system and --join there may be warnings), 1 at least one error, 2 a file cannot
+    /// be read or the command line is invalid.
     #[command(group(ArgGroup::new("report").args(["system", "join"])))]
     Check {
         /// Files, directories of manifests, or - for standard input; with --join, the address of the API server
@@ -129,8 +129,8 @@ enum Command {
     },
     /// Show events
     ///
-    /// Shows the events of pods and of the node, the latest at the end. Events survive a restart of wherry: up to 50 for each
-    /// pod, until an hour after the pod is removed; those of the node for an hour.
+    /// Shows the events of pods and of the node, the latest at the end. Events survive a restart of wherry: up to 50
+    /// for each pod, until an hour after the pod is removed; those of the node for an hour.
     Events {
         /// Show only events of this pod: NAME, NAMESPACE/NAME, or a UID
         pod: Option<String>,
@@ -221,8 +221,8 @@ enum Command {
     /// Attach to the process of a container
     ///
     /// Prints the output of the container's own process from now on, and with -i sends it input. Ends when the process
-    /// ends. With -it all keys go to the process, also Ctrl-C; to leave it running, end wherry attach with a signal. The
-    /// end of the input (-i) ends the input of the process only if its manifest has `stdinOnce: true`.
+    /// ends. With -it all keys go to the process, also Ctrl-C; to leave it running, end wherry attach with a signal.
+    /// The end of the input (-i) ends the input of the process only if its manifest has `stdinOnce: true`.
     ///
     /// Exit code: 0 the process has ended, 1 the container has no such stream or does not run, or the connection is
     /// lost.
@@ -250,9 +250,9 @@ enum Command {
     },
     /// Forward local ports to a pod
     ///
-    /// Listens on this machine and forwards each connection to a port of the pod, also one on which the pod listens only
-    /// on its own localhost. Runs until Ctrl-C. Each connection goes to the pod that runs at that time, so the command
-    /// continues when the pod or wherry is restarted.
+    /// Listens on this machine and forwards each connection to a port of the pod, also one on which the pod listens
+    /// only on its own localhost. Runs until Ctrl-C. Each connection goes to the pod that runs at that time, so the
+    /// command continues when the pod or wherry is restarted.
     ///
     /// Exit code: 1 the pod does not exist or does not run, or a local port is in use.
     #[command(after_help = PORT_FORWARD_EXAMPLES)]
@@ -294,62 +294,65 @@ enum Command {
     },
     /// Grant access with kubectl
     ///
-    /// Issues a client certificate for the API for kubectl, and prints a kubeconfig with it. The kubeconfig contains the key:
-    /// keep it private. Works on the files in the state directory, with or without a running agent; run it as root. The
-    /// agent serves kubectl if kubectlPort is set in the configuration.
+    /// Issues a client certificate for the API for kubectl, and prints a kubeconfig with it. The kubeconfig contains
+    /// the key: keep it private. Works on the files in the state directory, with or without a running agent; run it as
+    /// root. The agent serves kubectl if kubectlPort is set in the configuration.
     ///
-    /// --merge adds a cluster, a user and a context to an existing kubeconfig, or replaces those of the same name, and keeps
-    /// everything else except comments. Under sudo, the file is that of the user who called sudo, and a new file belongs
-    /// to that user.
+    /// --merge adds a cluster, a user and a context to an existing kubeconfig, or replaces those of the same name, and
+    /// keeps everything else except comments. Under sudo, the file is that of the user who called sudo, and a new file
+    /// belongs to that user.
     ///
-    /// If --server has a host that is not in the serving certificate, such as that of a tunnel, the kubeconfig tells kubectl
-    /// to expect the node's name.
+    /// If --server has a host that is not in the serving certificate, such as that of a tunnel, the kubeconfig tells
+    /// kubectl to expect the node's name.
     ///
     /// Exit code: 0 success, 1 failure; stderr has the reason.
     #[command(after_help = KUBECONFIG_EXAMPLES)]
     Kubeconfig(kubeconfig::Arguments),
     /// Make this machine a node of a cluster
     ///
-    /// Takes the arguments of `kubeadm join`, as `kubeadm token create --print-join-command` prints them, or a kubeconfig. Verifies the
-    /// cluster, requests a client certificate for the node and waits until it is approved, and writes the certificate, a
-    /// kubeconfig and a drop-in of the configuration. Then restarts the service, if it runs. Pods keep running.
+    /// Takes the arguments of `kubeadm join`, as `kubeadm token create --print-join-command` prints them, or a
+    /// kubeconfig. Verifies the cluster, requests a client certificate for the node and waits until it is approved, and
+    /// writes the certificate, a kubeconfig and a drop-in of the configuration. Then restarts the service, if it runs.
+    /// Pods keep running.
     ///
-    /// A join that was interrupted can be repeated: it continues with the same key and request. If the machine is a node of the cluster
-    /// already, the command changes nothing and succeeds.
+    /// A join that was interrupted can be repeated: it continues with the same key and request. If the machine is a
+    /// node of the cluster already, the command changes nothing and succeeds.
     ///
     /// Exit code: 0 success, 1 failure, 2 the command line is invalid; stderr has the reason.
     #[command(after_help = JOIN_EXAMPLES)]
     Join(join::Arguments),
     /// Leave the cluster
     ///
-    /// Removes the certificate, the kubeconfig and the drop-in of `wherry join`, and restarts the service, if it runs. Pods of
-    /// manifests keep running. Pods of the cluster stop when wherry starts again; if some are there, the command refuses without
-    /// --force: drain the node first (kubectl drain NODE --ignore-daemonsets). The object of the node stays at the cluster until
-    /// kubectl delete node NODE.
+    /// Removes the certificate, the kubeconfig and the drop-in of `wherry join`, and restarts the service, if it runs.
+    /// Pods of manifests keep running. Pods of the cluster stop when wherry starts again; if some are there, the
+    /// command refuses without --force: drain the node first (kubectl drain NODE --ignore-daemonsets). The object of
+    /// the node stays at the cluster until kubectl delete node NODE.
     ///
     /// Exit code: 0 success, 1 failure; stderr has the reason.
     Leave(leave::Arguments),
     /// Write manifests for a pod of the cluster
     ///
-    /// Writes a manifest of the pod and manifests of its ConfigMaps, Secrets and RuntimeClass, from the copies on this machine, also
-    /// without the API server. The pod of the cluster runs on; the pod of the manifest starts when that one is gone: deleted, or after
-    /// `wherry leave`. Manifests have no tokens of service accounts and no environment variables of services. Needs root.
+    /// Writes a manifest of the pod and manifests of its ConfigMaps, Secrets and RuntimeClass, from the copies on this
+    /// machine, also without the API server. The pod of the cluster runs on; the pod of the manifest starts when that
+    /// one is gone: deleted, or after `wherry leave`. Manifests have no tokens of service accounts and no environment
+    /// variables of services. Needs root.
     ///
-    /// Exit code: 0 the manifests are written, 1 there is no such pod of the cluster, it has a manifest already, or a file cannot be
-    /// written.
+    /// Exit code: 0 the manifests are written, 1 there is no such pod of the cluster, it has a manifest already, or a
+    /// file cannot be written.
     Keep(keep::Arguments),
     /// Examine a running pod with a further container, or wherry itself
     ///
-    /// Adds an ephemeral container to the pod: a container with tools of its own, in the pod's network, and with --target among
-    /// the processes of another container. The other containers are not restarted, and the pod's manifest does not change.
-    /// The container starts once: it is not restarted, and ends with the pod at the latest. It cannot be removed before
-    /// that. This is `kubectl debug`, without the API.
+    /// Adds an ephemeral container to the pod: a container with tools of its own, in the pod's network, and with
+    /// --target among the processes of another container. The other containers are not restarted, and the pod's
+    /// manifest does not change. The container starts once: it is not restarted, and ends with the pod at the latest.
+    /// It cannot be removed before that. This is `kubectl debug`, without the API.
     ///
-    /// With -i or -t, attaches to the container as `wherry attach` does; otherwise returns when it runs. Use `wherry exec`,
-    /// `attach` and `logs` with -c NAME afterwards. A pod with the name of a subcommand is given with its namespace.
+    /// With -i or -t, attaches to the container as `wherry attach` does; otherwise returns when it runs. Use `wherry
+    /// exec`, `attach` and `logs` with -c NAME afterwards. A pod with the name of a subcommand is given with its
+    /// namespace.
     ///
-    /// Exit code: 0 the container runs, or its process has ended after an attach; that of the process if it ended before; 1 the
-    /// container was refused or does not start; 130 after Ctrl-C.
+    /// Exit code: 0 the container runs, or its process has ended after an attach; that of the process if it ended
+    /// before; 1 the container was refused or does not start; 130 after Ctrl-C.
     #[command(
         after_help = DEBUG_EXAMPLES,
         args_conflicts_with_subcommands = true,
@@ -385,8 +388,8 @@ enum Command {
     ///
     /// For a machine on which wherry is no longer used. No agent may be running. Without --yes, lists the pods and
     /// changes nothing. With --yes, stops the pods, each with its own grace period as far as --timeout allows, and
-    /// removes them with their logs; then removes the state directory and the drop-ins for logind and of wherry join. Pods of
-    /// other owners, the other configuration and the manifests stay.
+    /// removes them with their logs; then removes the state directory and the drop-ins for logind and of wherry join.
+    /// Pods of other owners, the other configuration and the manifests stay.
     ///
     /// Exit code: 0 everything was removed, 1 something was not; stderr lists it.
     Purge {

@@ -10,8 +10,8 @@ use std::io::{self, Write};
 pub const GAP: &str = "   ";
 /// Minimum width of a shortened column, in characters. It is never narrower than its header.
 const LEAST: usize = 8;
-/// Maximum width of a column other than the last, in characters. Names have at most 253. An endless cell must not make every line
-/// endless.
+/// Maximum width of a column other than the last, in characters. Names have at most 253. An endless cell must not make
+/// every line endless.
 const WIDEST: usize = 256;
 
 /// Returns the colour of a cell, given its column's header and its text.

@@ -1,5 +1,5 @@
-//! The settings that a cluster has for all its nodes: a part of its KubeletConfiguration, which `wherry join` stores and
-//! `clusterDefaults` names. They count only for fields that no file of this machine sets.
+//! The settings that a cluster has for all its nodes: a part of its KubeletConfiguration, which `wherry join` stores
+//! and `clusterDefaults` names. They count only for fields that no file of this machine sets.
 
 use super::problem::{Place, Problems};
 use super::{Flags, Text, assemble, check_text, host_name, kubelet, read_file};
@@ -7,8 +7,8 @@ use crate::api::document;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
-/// The fields that are settings of a cluster. The others belong to a machine (paths, ports, cgroups, reservations, limits of pods and
-/// evictions): the pods that run here were admitted under the machine's own settings.
+/// The fields that are settings of a cluster. The others belong to a machine (paths, ports, cgroups, reservations,
+/// limits of pods and evictions): the pods that run here were admitted under the machine's own settings.
 const FIELDS: [&str; 12] = [
     "allowedUnsafeSysctls",
     "clusterDNS",
@@ -89,8 +89,8 @@ fn is_unset(value: &Value) -> bool {
     }
 }
 
-/// Adds the file that `clusterDefaults` names before all others. If it cannot be used, it is a warning: it comes from elsewhere, and
-/// must not stop this machine.
+/// Adds the file that `clusterDefaults` names before all others. If it cannot be used, it is a warning: it comes from
+/// elsewhere, and must not stop this machine.
 pub(super) fn add_defaults(texts: &mut Vec<Text>, flags: &Flags, problems: &mut Problems) {
     let errors = |texts: &[Text]| {
         let mut problems = Problems::default();

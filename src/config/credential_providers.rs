@@ -1,4 +1,5 @@
-//! `kind: CredentialProviderConfig` (kubelet.config.k8s.io): the credential providers for image pulls, in a file of their own.
+//! `kind: CredentialProviderConfig` (kubelet.config.k8s.io): the credential providers for image pulls, in a file of
+//! their own.
 
 use super::Config;
 use crate::api::credential_provider::{API_VERSIONS, Provider};

@@ -1,5 +1,5 @@
-//! The fields of the KubeletConfiguration that are honoured, with their values in force, for `/configz`. Fields that have no effect are
-//! absent. There are no secrets among them.
+//! The fields of the KubeletConfiguration that are honoured, with their values in force, for `/configz`. Fields that
+//! have no effect are absent. There are no secrets among them.
 
 use super::duration::format;
 use super::{Config, kubelet};

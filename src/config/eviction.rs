@@ -24,8 +24,8 @@ const DEFAULTS: [(Signal, &str); 5] = [
     (Signal::ImagefsInodesFree, "5%"),
 ];
 
-/// Further signals of a kubelet. They have no effect here: cgroups limit the memory of all pods together, and a separate file
-/// system of the containers is not measured.
+/// Further signals of a kubelet. They have no effect here: cgroups limit the memory of all pods together, and a
+/// separate file system of the containers is not measured.
 const OTHER_SIGNALS: [&str; 3] = ["allocatableMemory.available", "containerfs.available", "containerfs.inodesFree"];
 
 /// Valid settings by the name of the signal.

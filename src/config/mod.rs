@@ -1,10 +1,11 @@
-//! The configuration. It consists of the kubelet's `KubeletConfiguration` in a file and drop-ins, our own second document
-//! for settings that it lacks, and command line flags, which override both. `credential_providers` reads one more file.
+//! The configuration. It consists of the kubelet's `KubeletConfiguration` in a file and drop-ins, our own second
+//! document for settings that it lacks, and command line flags, which override both. `credential_providers` reads one
+//! more file.
 //!
 //! Documents are applied in order, field by field. A later file overrides only the fields that it sets; a list is
-//! replaced as a whole. All files are read to the end, so that every error is reported at once, with file and line.
-//! The settings of a cluster (`cluster`) come first, so that they count only where no other file sets the field.
-//! `table` reads a document by a table of fields; `kubelet` and `wherry` contain the two tables. `effective` shows the result.
+//! replaced as a whole. All files are read to the end, so that every error is reported at once, with file and line. The
+//! settings of a cluster (`cluster`) come first, so that they count only where no other file sets the field. `table`
+//! reads a document by a table of fields; `kubelet` and `wherry` contain the two tables. `effective` shows the result.
 
 pub mod cluster;
 mod credential_providers;
@@ -44,8 +45,8 @@ pub const DEFAULT_DIR: &str = "/etc/wherry/config.d";
 pub const DEFAULT_SOCKET: &str = "/run/wherry/wherry.sock";
 
 /// Command line flags that override the configuration.
-// They are kept so that the configuration can be read again (SIGHUP). A file or a directory named by `config` and `config_dir`
-// must exist; the default ones are optional.
+// They are kept so that the configuration can be read again (SIGHUP). A file or a directory named by `config` and
+// `config_dir` must exist; the default ones are optional.
 #[derive(Clone, Debug, Default, PartialEq, clap::Args)]
 pub struct Flags {
     /// Configuration file [default: /etc/wherry/config.yaml, if it exists]
@@ -507,7 +508,8 @@ pub(crate) fn check_node_name(name: &str) -> Result<(), String> {
     ))
 }
 
-/// An RFC 1123 subdomain as defined by Kubernetes: labels of lower case letters, digits and inner dashes, joined by dots.
+/// An RFC 1123 subdomain as defined by Kubernetes: labels of lower case letters, digits and inner dashes, joined by
+/// dots.
 pub(crate) fn is_dns_subdomain(name: &str) -> bool {
     let label = |l: &str| {
         let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';

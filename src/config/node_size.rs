@@ -1,7 +1,7 @@
 //! The configured size of the node (A2): number of pods, reservations, labels and extended resources.
 //!
-//! Maps are merged key by key, like objects. `api::node_facts::facts` later checks the reservations against the machine;
-//! the places are kept here for its messages.
+//! Maps are merged key by key, like objects. `api::node_facts::facts` later checks the reservations against the
+//! machine; the places are kept here for its messages.
 
 use crate::api::eviction::Signal;
 use crate::api::node_facts::{self, Sizing};

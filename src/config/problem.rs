@@ -74,7 +74,8 @@ impl Problems {
     }
 }
 
-/// Parses an absolute path. A relative one is an error, because it would depend on the working directory of the service.
+/// Parses an absolute path. A relative one is an error, because it would depend on the working directory of the
+/// service.
 pub fn absolute(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     if path.is_absolute() { Ok(path) } else { Err(format!("{text:?} is not an absolute path")) }

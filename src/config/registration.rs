@@ -1,13 +1,13 @@
-//! What the node gets when it registers at the API server: `registerWithTaints` and `providerID`. They have no effect on a node that
-//! exists already, as in a kubelet.
+//! What the node gets when it registers at the API server: `registerWithTaints` and `providerID`. They have no effect
+//! on a node that exists already, as in a kubelet.
 
 use crate::api::cluster::node::Taint;
 use crate::config::Config;
 use crate::config::table::Wrong;
 use crate::config::yaml::{Node, Value};
 
-/// *(ours)* Pods of the cluster may use fields that Wherry does not support, and would fail here. They come to the node only if they
-/// tolerate this taint, or if the configuration has `registerWithTaints`, which may be empty.
+/// *(ours)* Pods of the cluster may use fields that Wherry does not support, and would fail here. They come to the node
+/// only if they tolerate this taint, or if the configuration has `registerWithTaints`, which may be empty.
 pub const DEFAULT: &str = "wherry.io/limited";
 
 #[derive(Clone, Debug, Default, PartialEq)]

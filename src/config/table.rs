@@ -1,9 +1,9 @@
 //! Reads a document by a table of its fields.
 //!
-//! A table contains every field of a kind, also those that wherry does not implement. This distinguishes a misspelt field
-//! from one without an effect, and detects wrong types in both. A field is *honoured* (a function sets it), has inner
-//! fields, or has no effect. A field without an effect causes a warning, unless its value is empty (`{}`, `0s`, `""`;
-//! kubeadm writes many of these).
+//! A table contains every field of a kind, also those that wherry does not implement. This distinguishes a misspelt
+//! field from one without an effect, and detects wrong types in both. A field is *honoured* (a function sets it), has
+//! inner fields, or has no effect. A field without an effect causes a warning, unless its value is empty (`{}`, `0s`,
+//! `""`; kubeadm writes many of these).
 
 use crate::config::duration;
 use crate::config::problem::{Place, Problems};

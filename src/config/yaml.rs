@@ -1,8 +1,8 @@
 //! Parses YAML (and thus JSON) to a tree in which every value and key has its line.
 //!
-//! Configuration is small and rarely read. The tree is designed for good messages, not for speed: a problem found at any
-//! later point can name its line. The parser is as strict as the one for manifests: a duplicate key is an error, and
-//! size, depth and number of nodes are limited.
+//! Configuration is small and rarely read. The tree is designed for good messages, not for speed: a problem found at
+//! any later point can name its line. The parser is as strict as the one for manifests: a duplicate key is an error,
+//! and size, depth and number of nodes are limited.
 
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::{DuplicateKeyPolicy, MessageFormatter, Options, Spanned, UserMessageFormatter};

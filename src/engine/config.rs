@@ -1,4 +1,5 @@
-//! The engine's settings. `Event::Configure` replaces them; `owner`, `boot_id`, `started` and `seed` are fixed at the start.
+//! The engine's settings. `Event::Configure` replaces them; `owner`, `boot_id`, `started` and `seed` are fixed at the
+//! start.
 
 use crate::api::cluster::node::{NodeInfo, Taint};
 use crate::api::credential_provider::Provider;
@@ -64,7 +65,8 @@ pub struct EngineConfig {
 /// The settings of a member of a cluster. They are fixed at the start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ClusterConfig {
-    /// The addresses of this machine at the start or the reload, the preferred one first. `cluster::addresses` has the later ones.
+    /// The addresses of this machine at the start or the reload, the preferred one first. `cluster::addresses` has the
+    /// later ones.
     pub addresses: Vec<String>,
     /// Only a new node gets these two.
     pub taints: Vec<Taint>,

@@ -1,5 +1,5 @@
-//! Whether the node is cordoned (A10), and the record of it. A change takes effect when its record is durable, and then its
-//! clients get their answers. Changes follow one another in the order of their requests.
+//! Whether the node is cordoned (A10), and the record of it. A change takes effect when its record is durable, and then
+//! its clients get their answers. Changes follow one another in the order of their requests.
 
 use crate::api::reason::Reason;
 use crate::engine::context::Owner;

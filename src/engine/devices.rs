@@ -1,8 +1,8 @@
-//! The devices of device plugins (G): which plugin provides which resource, which devices are healthy, and which pod has which
-//! device.
+//! The devices of device plugins (G): which plugin provides which resource, which devices are healthy, and which pod
+//! has which device.
 //!
-//! A plugin registers itself, and its list of devices follows. If its connection is lost, its devices count as gone until it
-//! registers again; containers keep the devices that they have.
+//! A plugin registers itself, and its list of devices follows. If its connection is lost, its devices count as gone
+//! until it registers again; containers keep the devices that they have.
 
 use crate::api::cluster::node::DeviceAmount;
 use crate::api::devices::{API_VERSION, Device, PodDevices, Registration, is_device_resource};
@@ -106,8 +106,8 @@ impl Devices {
         self.plugins.get(resource).is_some_and(|plugin| plugin.registration.pre_start)
     }
 
-    /// G2: the first resource that the pod requests and that no plugin provides in this amount now: the message for people.
-    /// `configured`: the resources that the configuration of the node provides.
+    /// G2: the first resource that the pod requests and that no plugin provides in this amount now: the message for
+    /// people. `configured`: the resources that the configuration of the node provides.
     pub fn missing(&self, requested: &Resources, configured: &Resources) -> Option<String> {
         let mut all = requested.iter().filter(|(name, _)| is_device_resource(name) && configured.get(name) == 0);
         all.find_map(|(name, amount)| match self.plugins.get(name) {
@@ -127,8 +127,8 @@ impl Devices {
         self.plugins.keys().map(String::as_str)
     }
 
-    /// The devices of all plugins for the API server, by resource. Those of a lost plugin are gone *(ours: a kubelet shows them as
-    /// unhealthy for five minutes)*.
+    /// The devices of all plugins for the API server, by resource. Those of a lost plugin are gone *(ours: a kubelet
+    /// shows them as unhealthy for five minutes)*.
     pub fn amounts(&self) -> BTreeMap<String, DeviceAmount> {
         let amount = |plugin: &Plugin| DeviceAmount {
             capacity: plugin.all().count() as u64,
@@ -137,7 +137,8 @@ impl Devices {
         self.plugins.iter().map(|(resource, plugin)| (resource.clone(), amount(plugin))).collect()
     }
 
-    /// The node with the healthy devices as resources. Devices that pods have count even if they are not healthy any more.
+    /// The node with the healthy devices as resources. Devices that pods have count even if they are not healthy any
+    /// more.
     pub fn with_devices<'n>(&self, node: &'n NodeFacts) -> Cow<'n, NodeFacts> {
         if self.plugins.is_empty() {
             return Cow::Borrowed(node);
@@ -155,7 +156,8 @@ impl Devices {
         Cow::Owned(node)
     }
 
-    /// G3: takes this many devices for the pod: first those in `reuse`, which the pod has already, then free healthy ones.
+    /// G3: takes this many devices for the pod: first those in `reuse`, which the pod has already, then free healthy
+    /// ones.
     ///
     /// # Errors
     /// There are fewer; the text is for people.

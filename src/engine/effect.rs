@@ -47,16 +47,18 @@ pub enum Effect {
     Volumes { op: OpId, call: VolumesCall, timeout: Duration },
     /// Read the node's docker configuration. Answer: `DockerConfig`, or an error, which was logged.
     ReadDockerConfig { op: OpId, timeout: Duration },
-    /// Run a credential provider for an image of this repository. Answer: `Provided`, or an error, which was logged. The program is killed
-    /// after `timeout`.
+    /// Run a credential provider for an image of this repository. Answer: `Provided`, or an error, which was logged.
+    /// The program is killed after `timeout`.
     AskProvider { op: OpId, provider: Box<Provider>, repository: String, timeout: Duration },
     /// Measure the file system of this path. Answer: `FileSystem`. `timeout` as for `Runtime`.
     MeasureFileSystem { op: OpId, path: String, timeout: Duration },
     /// Read the memory of the machine, and its process ids if `pids` is set. Answer: `Machine`.
     MeasureMachine { op: OpId, pids: bool },
-    /// Measure the directories of these pods. Answer: `PodDisks`, without a pod that cannot be measured. `timeout` as for `Runtime`.
+    /// Measure the directories of these pods. Answer: `PodDisks`, without a pod that cannot be measured. `timeout` as
+    /// for `Runtime`.
     MeasurePods { op: OpId, pods: Vec<MeasuredPod>, timeout: Duration },
-    /// Count the processes and threads in the cgroups of these pods. Answer: `Processes`, without a pod whose cgroup cannot be read.
+    /// Count the processes and threads in the cgroups of these pods. Answer: `Processes`, without a pod whose cgroup
+    /// cannot be read.
     CountProcesses { op: OpId, pods: Vec<Uid> },
     /// Begin or end to watch for a lack of memory that the kernel reports. `MemoryWatched` answers a beginning.
     WatchMemoryPressure(bool),
@@ -66,21 +68,22 @@ pub enum Effect {
     WatchLog { id: ContainerId, path: String },
     /// Stop watching. Succeeds if it is not watched.
     UnwatchLog { id: ContainerId },
-    /// Run a container's hook that has no exec handler. Answer: `Ok`, or an error with the hook's output. A hook is cancelled after `timeout`.
+    /// Run a container's hook that has no exec handler. Answer: `Ok`, or an error with the hook's output. A hook is
+    /// cancelled after `timeout`.
     Hook { op: OpId, call: Box<HookCall>, timeout: Duration },
     /// Probe a container without an exec handler. Answer: `Probe`. A probe fails if it has not ended after `timeout`.
     Probe { op: OpId, call: ProbeCall, timeout: Duration },
     /// Answer a device plugin that registers. The error is a text for it.
     AnswerRegistration { id: u64, result: Result<(), String> },
-    /// Connect to a device plugin and watch its list of devices. It replaces the connection for the same resource. `endpoint`: the name
-    /// of its socket.
+    /// Connect to a device plugin and watch its list of devices. It replaces the connection for the same resource.
+    /// `endpoint`: the name of its socket.
     WatchDevices { resource: String, endpoint: String },
     /// Call a device plugin. Answer: `Allocated` for Allocate, otherwise `Ok`. `timeout` as for `Runtime`.
     Device { op: OpId, call: DeviceCall, timeout: Duration },
     /// Call logind or systemd. A call without an answer ends after `timeout` with `OpError::Unknown`.
     Logind { op: OpId, call: LogindCall, timeout: Duration },
-    /// Send a request to the API server. It ends in one `ApiEvent::Done`, also after `timeout` or when it is cancelled. Without a
-    /// `timeout`: a watch.
+    /// Send a request to the API server. It ends in one `ApiEvent::Done`, also after `timeout` or when it is cancelled.
+    /// Without a `timeout`: a watch.
     Api { op: OpId, request: ApiRequest, timeout: Option<Duration> },
     /// Work on the files of the node's certificates (C7).
     Identity { op: OpId, call: IdentityCall },
@@ -98,8 +101,8 @@ pub enum Effect {
     Record { op: OpId, change: RecordChange },
     /// A5: store these pods. From now on their documents are `PodDocument::Accepted`, with these priorities.
     AcceptPods(Vec<AcceptedPod>),
-    /// The problems between objects of all manifests: PriorityClasses that do not exist, objects that are defined twice. They
-    /// replace the previous ones.
+    /// The problems between objects of all manifests: PriorityClasses that do not exist, objects that are defined
+    /// twice. They replace the previous ones.
     ObjectProblems(Vec<Problem>),
     /// P8: watch the init process of a container or sandbox of the pod. `Watched` reports whether that succeeded.
     /// `Ended` follows once, when the process has ended, and ends the watch.
@@ -127,7 +130,8 @@ pub enum Effect {
 pub enum IdentityCall {
     /// Make the request for the next certificate. Answer: `CertificateRequest`.
     Request { purpose: Purpose, key: Key },
-    /// Store the certificate of the last request, a chain in PEM, and use it for new connections. Answer: `Certificate`.
+    /// Store the certificate of the last request, a chain in PEM, and use it for new connections. Answer:
+    /// `Certificate`.
     Store { signer: Signer, chain: String },
 }
 
@@ -295,7 +299,8 @@ pub enum FilesCall {
 pub enum LogCall {
     /// Answer: `LogSize`.
     Measure { path: String },
-    /// Remove and compress older files, and rename the log. After that at most `max_files` - 1 files exist. Answer: `Rotated`.
+    /// Remove and compress older files, and rename the log. After that at most `max_files` - 1 files exist. Answer:
+    /// `Rotated`.
     Rotate { path: String, max_files: usize },
     /// Give the log its name back, unless there is a new log.
     Restore { path: String, rotated: String },

@@ -91,8 +91,8 @@ pub enum Event {
     NodeServer {
         port: u16,
     },
-    /// The answer to `ReadAddresses`: the addresses from which this machine reaches other networks, the preferred one first. Empty:
-    /// it has no route at the moment.
+    /// The answer to `ReadAddresses`: the addresses from which this machine reaches other networks, the preferred one
+    /// first. Empty: it has no route at the moment.
     Addresses(Vec<String>),
     /// The process ends as soon as the records of this and of earlier events are written (C9). The pods run on.
     Stopping,

@@ -1,7 +1,7 @@
 //! Exec handlers of probes and hooks: their calls to the runtime, and the meaning of the results, as in a kubelet.
 //!
-//! The other handlers (http, tcp, grpc, sleep) do not need the runtime. They are the effects `Probe` and `Hook`, and `Target`
-//! is what they need.
+//! The other handlers (http, tcp, grpc, sleep) do not need the runtime. They are the effects `Probe` and `Hook`, and
+//! `Target` is what they need.
 
 use crate::api::expand;
 use crate::api::facts::ExecOutput;

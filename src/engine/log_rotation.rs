@@ -1,8 +1,8 @@
 //! Rotation of container logs (L1 to L3).
 //!
-//! The kernel reports the first write to a log since its last check, so a container that writes nothing costs nothing. A check
-//! follows, at most one in each interval. A log that has reached the maximum size is renamed, and the runtime opens a new one.
-//! Older files are compressed and removed with the rename.
+//! The kernel reports the first write to a log since its last check, so a container that writes nothing costs nothing.
+//! A check follows, at most one in each interval. A log that has reached the maximum size is renamed, and the runtime
+//! opens a new one. Older files are compressed and removed with the rename.
 
 use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::names::{ContainerId, Uid};

@@ -1,8 +1,8 @@
 //! Pod directories without a known pod, and when each one can be removed. They have two causes. If Wherry is killed
-//! between the creation of a pod's directory and its record, and the manifest is removed meanwhile, neither a record nor
-//! the runtime nor a manifest refers to the directory. And after a cancelled RunPodSandbox the runtime may still create
-//! the pod's cgroup when everything else of the pod is gone; the empty directory remains as a marker for that. The
-//! marker survives a kill of Wherry (W26).
+//! between the creation of a pod's directory and its record, and the manifest is removed meanwhile, neither a record
+//! nor the runtime nor a manifest refers to the directory. And after a cancelled RunPodSandbox the runtime may still
+//! create the pod's cgroup when everything else of the pod is gone; the empty directory remains as a marker for that.
+//! The marker survives a kill of Wherry (W26).
 //!
 //! When all three have been read and nothing can appear late any more, the node makes a worker that removes the
 //! directory together with the cgroup. A pod that returns meanwhile takes the directory over.
@@ -64,8 +64,8 @@ impl OrphanedDirectories {
         self.by_pod.remove(uid)
     }
 
-    /// The pods whose directories have to be removed now. `may_run`: the runtime has a pod with the UID, so that its files
-    /// stay.
+    /// The pods whose directories have to be removed now. `may_run`: the runtime has a pod with the UID, so that its
+    /// files stay.
     pub fn take_due(&mut self, may_run: impl Fn(&Uid) -> bool, now: Boot, outbox: &mut Outbox) -> Vec<(Uid, FullName)> {
         let due = self.by_pod.iter().filter(|(uid, orphan)| orphan.due <= now && !may_run(uid));
         let due: Vec<Uid> = due.map(|(uid, _)| uid.clone()).collect();

@@ -1,5 +1,5 @@
-//! The effects of one step, and the operations in flight that they begin. The machines of the node and the workers push their
-//! effects here, in the order in which they have to start.
+//! The effects of one step, and the operations in flight that they begin. The machines of the node and the workers push
+//! their effects here, in the order in which they have to start.
 
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;

@@ -106,8 +106,8 @@ impl Runtime {
         }
     }
 
-    /// Handles the answer, and sets the timer for the next call. True if the pods have to know: this is the first answer, or the
-    /// network has become ready.
+    /// Handles the answer, and sets the timer for the next call. True if the pods have to know: this is the first
+    /// answer, or the network has become ready.
     pub fn answered(&mut self, result: Result<Answer, OpError>, now: Boot, rng: &mut Rng, outbox: &mut Outbox) -> bool {
         self.reading_status = false;
         let mut news = false;

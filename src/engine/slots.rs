@@ -253,8 +253,8 @@ impl StartSlots {
         self.all_mut().into_iter().find_map(|(_, slots)| slots.grant(now))
     }
 
-    /// Sets the timer for the next slot of a hanging call that a waiting pod gets. `reads_at`: the same for the slots of
-    /// the status reads.
+    /// Sets the timer for the next slot of a hanging call that a waiting pod gets. `reads_at`: the same for the slots
+    /// of the status reads.
     pub fn arm(&mut self, reads_at: Option<Boot>, outbox: &mut Outbox) {
         let at = self.all().into_iter().filter_map(Slots::grants_at).chain(reads_at).min();
         self.timer.set(TimerKey::Slots, at, outbox);

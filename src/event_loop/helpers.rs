@@ -1,14 +1,14 @@
-//! Helper threads for work that can block: fsync, the removal of a large tree, a path on a hung network file system. The
-//! main thread sends jobs to a thread over that thread's own channel, one at a time. Answers return over one shared
+//! Helper threads for work that can block: fsync, the removal of a large tree, a path on a hung network file system.
+//! The main thread sends jobs to a thread over that thread's own channel, one at a time. Answers return over one shared
 //! channel and a waker. Nothing else is shared.
 //!
 //! Each class of jobs has its own threads and queue (`pool`). A slow or hung class does not delay other classes: a hung
 //! manifest never delays the writing of a record.
 //!
-//! A thread ends soon after its class has no more jobs, so an idle process has one thread. Each job has a deadline. A job that
-//! misses its deadline is reported. If it has started, its thread is abandoned, because a thread that hangs in the kernel
-//! cannot be ended. Another thread replaces it, up to a limit. An abandoned thread that returns later ends, and its
-//! answer is dropped.
+//! A thread ends soon after its class has no more jobs, so an idle process has one thread. Each job has a deadline. A
+//! job that misses its deadline is reported. If it has started, its thread is abandoned, because a thread that hangs in
+//! the kernel cannot be ended. Another thread replaces it, up to a limit. An abandoned thread that returns later ends,
+//! and its answer is dropped.
 
 mod pool;
 
@@ -77,8 +77,8 @@ impl Class {
         2
     }
 
-    /// Stack size of each thread, in bytes. Only touched pages use memory. glibc's name resolution needs tens of KiB, and the
-    /// compressor for logs several hundred.
+    /// Stack size of each thread, in bytes. Only touched pages use memory. glibc's name resolution needs tens of KiB,
+    /// and the compressor for logs several hundred.
     pub(super) const fn stack(self) -> usize {
         match self {
             Class::Logs => 2 << 20,
@@ -86,8 +86,8 @@ impl Class {
         }
     }
 
-    /// Maximum number of abandoned threads that are replaced. If all of these hang too, the jobs of the class wait until
-    /// a thread returns or their deadlines pass.
+    /// Maximum number of abandoned threads that are replaced. If all of these hang too, the jobs of the class wait
+    /// until a thread returns or their deadlines pass.
     pub const fn replaced(self) -> usize {
         match self {
             // Other manifests must stay readable when several manifests hang.
@@ -203,8 +203,8 @@ impl<A: Send + 'static> Helpers<A> {
         self.push(class, name, None, deadline, Box::new(work))
     }
 
-    /// Queues a job that accesses a path that may hang. In each class, one job per path runs at a time. If it hangs, the
-    /// others fail immediately until it returns, so a hung path occupies only one thread.
+    /// Queues a job that accesses a path that may hang. In each class, one job per path runs at a time. If it hangs,
+    /// the others fail immediately until it returns, so a hung path occupies only one thread.
     pub fn submit_for(
         &mut self,
         class: Class,

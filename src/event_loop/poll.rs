@@ -1,9 +1,9 @@
 //! One turn of the loop: arm the timer, wait, return the ready sources.
 //!
-//! mio is edge-triggered: it reports a source once, and the source must then be read until it would block. A reader that
-//! stops earlier, because its budget for the turn is used up, calls [`EventLoop::again`]. The source is then ready in the
-//! next turn, which does not wait. Thus a flooded source costs one budget per turn, and the other sources are served in
-//! each turn too.
+//! mio is edge-triggered: it reports a source once, and the source must then be read until it would block. A reader
+//! that stops earlier, because its budget for the turn is used up, calls [`EventLoop::again`]. The source is then ready
+//! in the next turn, which does not wait. Thus a flooded source costs one budget per turn, and the other sources are
+//! served in each turn too.
 //!
 //! One timerfd on CLOCK_BOOTTIME provides the time, so suspend counts. It is armed with an absolute time, and set again
 //! only if the earliest deadline changes. It is never read: setting it clears it, and with edge triggering it wakes the
@@ -94,8 +94,8 @@ impl EventLoop {
         }
     }
 
-    /// Waits for a ready source, the `deadline` or a signal, and fills `ready` with each ready source once. If `ready` is
-    /// empty, the deadline has passed or the wake-up was spurious; the caller checks its deadlines in both cases.
+    /// Waits for a ready source, the `deadline` or a signal, and fills `ready` with each ready source once. If `ready`
+    /// is empty, the deadline has passed or the wake-up was spurious; the caller checks its deadlines in both cases.
     pub fn turn(&mut self, deadline: Option<Boot>, ready: &mut Vec<Token>) -> io::Result<()> {
         ready.clear();
         let wait = if !self.again.is_empty() || deadline.is_some_and(|at| at <= clock::boot()) {

@@ -1,5 +1,5 @@
-//! Writes families in the classic text format of Prometheus, for metrics whose series exist only during one scrape. (The registry of
-//! this module has no timestamps.)
+//! Writes families in the classic text format of Prometheus, for metrics whose series exist only during one scrape.
+//! (The registry of this module has no timestamps.)
 
 use std::fmt::Write as _;
 
@@ -39,8 +39,8 @@ impl Exposition {
 }
 
 impl Family<'_> {
-    /// `at`: the time of the value in nanoseconds since the Unix epoch. Without it, the time of the scrape counts. A value that is
-    /// unknown has no sample.
+    /// `at`: the time of the value in nanoseconds since the Unix epoch. Without it, the time of the scrape counts. A
+    /// value that is unknown has no sample.
     pub fn sample(&mut self, labels: &[(&str, &str)], value: Option<f64>, at: Option<i64>) {
         let Some(value) = value else { return };
         let Family { text, name, kind, help, begun } = self;

@@ -1,11 +1,12 @@
-//! The closed sets of label values. A value outside its set becomes `OTHER`, so the number of series is limited. Only the
-//! node name, resource names, runtime handlers and the labels of probes are open. The series of probes are removed with their pod.
+//! The closed sets of label values. A value outside its set becomes `OTHER`, so the number of series is limited. Only
+//! the node name, resource names, runtime handlers and the labels of probes are open. The series of probes are removed
+//! with their pod.
 
 /// The replacement for all other values. A kubelet uses this word for a reason that it does not list.
 pub const OTHER: &str = "Other";
 
-/// CRI calls with the kubelet's names (from its `instrumented_services.go`), including those that wherry never makes, and
-/// two containerd calls.
+/// CRI calls with the kubelet's names (from its `instrumented_services.go`), including those that wherry never makes,
+/// and two containerd calls.
 pub const OPERATIONS: [&str; 36] = [
     "attach",
     "checkpoint_container",

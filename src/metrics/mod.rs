@@ -1,9 +1,9 @@
 //! Metrics with the names, types, labels and buckets of the kubelet, so that existing dashboards and alerts work.
 //!
 //! The engine reports measurements as `Measure`. Gauges are set before a scrape. `process_*` is read during a scrape.
-//! `render` writes the classic text format. As in a kubelet, a family without labels exists from the start, and a family
-//! with labels has series only for observed values. A family without labels and without a source is 0. docs/metrics.md
-//! documents each metric.
+//! `render` writes the classic text format. As in a kubelet, a family without labels exists from the start, and a
+//! family with labels has series only for observed values. A family without labels and without a source is 0.
+//! docs/metrics.md documents each metric.
 
 mod classic;
 pub mod exposition;
@@ -415,8 +415,8 @@ impl Metrics {
         }
     }
 
-    /// Records a RunPodSandbox call that ended or could not be sent, in addition to `runtime_operation`. `handler` is the runtime
-    /// handler, empty for the default one.
+    /// Records a RunPodSandbox call that ended or could not be sent, in addition to `runtime_operation`. `handler` is
+    /// the runtime handler, empty for the default one.
     pub fn sandbox_run(&self, handler: &str, duration: Duration, error: bool) {
         let labels = vec![("runtime_handler", Cow::Owned(handler.to_owned()))];
         self.sandbox_duration.get_or_create(&labels).observe(duration.as_secs_f64());
@@ -457,9 +457,9 @@ impl Metrics {
         set_static(&self.active_pods, n);
     }
 
-    /// `count` returns the number of pods in a lifecycle state (`sync`, `terminating`, `terminated`) by `config`: `desired`;
-    /// `orphan`, not desired any more, but not finished (W20); `runtime_only`, known only from the runtime (W21). All pods from
-    /// manifests are static.
+    /// `count` returns the number of pods in a lifecycle state (`sync`, `terminating`, `terminated`) by `config`:
+    /// `desired`; `orphan`, not desired any more, but not finished (W20); `runtime_only`, known only from the runtime
+    /// (W21). All pods from manifests are static.
     pub fn set_working_pods(&self, count: impl Fn(&'static str, &'static str) -> u64) {
         for lifecycle in LIFECYCLES {
             for (config, is_static) in WORKING {
@@ -478,7 +478,8 @@ impl Metrics {
         }
     }
 
-    /// S8: whole seconds, as in a kubelet. 0 if there was no shutdown; the end is also 0 while a shutdown is in progress.
+    /// S8: whole seconds, as in a kubelet. 0 if there was no shutdown; the end is also 0 while a shutdown is in
+    /// progress.
     pub fn set_graceful_shutdown(&self, started: f64, ended: f64) {
         self.shutdown_start.set(started as i64);
         self.shutdown_end.set(ended as i64);

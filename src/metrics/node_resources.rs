@@ -1,5 +1,5 @@
-//! Capacity, allocatable resources and requests of the node. The first two have the names of kube-state-metrics (without
-//! its `node` label, since there is only one node). The third is our own.
+//! Capacity, allocatable resources and requests of the node. The first two have the names of kube-state-metrics
+//! (without its `node` label, since there is only one node). The third is our own.
 
 use super::{Families, Labels};
 use crate::api::node_facts::NodeFacts;

@@ -1,6 +1,6 @@
-//! When to connect (or to listen) again: at once if the last connection lasted for a while, otherwise a delay after the last
-//! attempt, doubled each time (50 ms to 1 s by default). A restarted peer is found quickly; a peer that stays away costs one
-//! attempt a second. Pure.
+//! When to connect (or to listen) again: at once if the last connection lasted for a while, otherwise a delay after the
+//! last attempt, doubled each time (50 ms to 1 s by default). A restarted peer is found quickly; a peer that stays away
+//! costs one attempt a second. Pure.
 
 use crate::api::time::Boot;
 use std::time::Duration;

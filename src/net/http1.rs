@@ -1,5 +1,6 @@
-//! The part of HTTP/1.1 that a small server needs: GET, HEAD and POST, small request bodies, keep-alive, pipelining, and
-//! HTTP/1.0 for simple clients. Parses bytes and formats heads; does no I/O. The caller says what it accepts for each path.
+//! The part of HTTP/1.1 that a small server needs: GET, HEAD and POST, small request bodies, keep-alive, pipelining,
+//! and HTTP/1.0 for simple clients. Parses bytes and formats heads; does no I/O. The caller says what it accepts for
+//! each path.
 
 /// The maximum length of a request line with its headers, in bytes.
 pub const MAX_HEAD: usize = 8 * 1024;
@@ -125,8 +126,8 @@ fn fields(headers: &[httparse::Header<'_>]) -> Vec<(String, String)> {
     headers.iter().filter_map(text).collect()
 }
 
-/// Parses a Content-Length: only digits (RFC 9110, 8.6), with optional surrounding spaces or tabs. A sign or a list, even of
-/// equal numbers, is refused, because a proxy may interpret it differently.
+/// Parses a Content-Length: only digits (RFC 9110, 8.6), with optional surrounding spaces or tabs. A sign or a list,
+/// even of equal numbers, is refused, because a proxy may interpret it differently.
 fn content_length(value: &[u8]) -> Option<usize> {
     let text = std::str::from_utf8(value).ok()?.trim_matches([' ', '\t']);
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
@@ -135,7 +136,8 @@ fn content_length(value: &[u8]) -> Option<usize> {
     text.parse().ok()
 }
 
-/// The path and query of `/path?query`, or of `http://host/path?query`, which a server must also accept (RFC 9112, 3.2.2).
+/// The path and query of `/path?query`, or of `http://host/path?query`, which a server must also accept (RFC 9112,
+/// 3.2.2).
 fn split_target(target: &str) -> (&str, &str) {
     let origin = match target.split_once("://") {
         Some((scheme, rest)) if !scheme.contains('/') => rest.find('/').map_or("/", |i| &rest[i..]),

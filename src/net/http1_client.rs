@@ -18,8 +18,8 @@ pub struct Get<'a> {
     /// The path with the query. Starts with `/`.
     pub target: &'a str,
     pub user_agent: &'a str,
-    /// Further headers. A header `Host`, `User-Agent` or `Accept` replaces the default one; an empty `User-Agent` or `Accept`
-    /// removes it.
+    /// Further headers. A header `Host`, `User-Agent` or `Accept` replaces the default one; an empty `User-Agent` or
+    /// `Accept` removes it.
     pub headers: &'a [(String, String)],
 }
 

@@ -1,6 +1,6 @@
-//! A listening socket, TCP or unix. If it cannot be opened, the listener logs the error and retries with a back-off. No client
-//! can connect to a unix socket whose file was removed. inotify reports the removal, without a periodic check, and the listener
-//! creates the socket again.
+//! A listening socket, TCP or unix. If it cannot be opened, the listener logs the error and retries with a back-off. No
+//! client can connect to a unix socket whose file was removed. inotify reports the removal, without a periodic check,
+//! and the listener creates the socket again.
 
 use crate::api::time::Boot;
 use crate::net::backoff::Backoff;
@@ -63,8 +63,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Creates a listener. It opens its socket at the first `drive`. The log names the listener `name`, and `field` as the field
-    /// of the configuration with its address.
+    /// Creates a listener. It opens its socket at the first `drive`. The log names the listener `name`, and `field` as
+    /// the field of the configuration with its address.
     pub fn new(name: &'static str, field: &'static str, place: Place) -> Listener {
         Listener {
             name,
@@ -164,7 +164,8 @@ impl Listener {
         Ok(())
     }
 
-    /// Whether the socket's file has been removed or renamed since the last call. Checks the file only after an inotify event.
+    /// Whether the socket's file has been removed or renamed since the last call. Checks the file only after an inotify
+    /// event.
     fn file_is_gone(&mut self) -> bool {
         let (Some(Socket::Unix(_, file, Some(inotify))), Place::Unix(path)) = (&mut self.socket, &self.place) else {
             return false;
@@ -259,7 +260,8 @@ fn open(place: &Place, registry: &Registry, token: Token) -> io::Result<Socket> 
     }
 }
 
-/// Watches the socket's file by inotify, with the listener's token. Without the watch, a removal of the file is not detected.
+/// Watches the socket's file by inotify, with the listener's token. Without the watch, a removal of the file is not
+/// detected.
 fn watch(path: &Path, registry: &Registry, token: Token) -> Option<Inotify> {
     let mask = WatchMask::ATTRIB | WatchMask::DELETE_SELF | WatchMask::MOVE_SELF | WatchMask::DONT_FOLLOW;
     let watched = Inotify::init().and_then(|inotify| {

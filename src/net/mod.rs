@@ -1,5 +1,5 @@
-//! Network code below the adapters. It knows nothing of pods, routes or the CRI: an adapter passes it addresses and bytes.
-//! Nothing here blocks; the agent's poll drives everything.
+//! Network code below the adapters. It knows nothing of pods, routes or the CRI: an adapter passes it addresses and
+//! bytes. Nothing here blocks; the agent's poll drives everything.
 //!
 //! - `stream`: a connected TCP or unix socket, and its client; `buffered`: a stream with a queue of output;
 //! - `budget`: a socket with a budget for each turn of the loop;

@@ -1,8 +1,8 @@
-//! Reads the parts of an X.509 certificate (RFC 5280) that rustls does not show: serial number, validity, subject, alternative
-//! names, public key.
+//! Reads the parts of an X.509 certificate (RFC 5280) that rustls does not show: serial number, validity, subject,
+//! alternative names, public key.
 //!
-//! The reader verifies nothing: rustls (webpki) checks signatures, chains and usages. It accepts only DER, as the standard
-//! requires, and never reads beyond its input.
+//! The reader verifies nothing: rustls (webpki) checks signatures, chains and usages. It accepts only DER, as the
+//! standard requires, and never reads beyond its input.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;

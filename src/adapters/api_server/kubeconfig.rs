@@ -1,5 +1,6 @@
-//! Reads the credentials from a kubeconfig: the cluster and the user of its current context. Fields that would need a program, a
-//! proxy or an unverified server are refused, because to ignore them would connect in another way than the file says.
+//! Reads the credentials from a kubeconfig: the cluster and the user of its current context. Fields that would need a
+//! program, a proxy or an unverified server are refused, because to ignore them would connect in another way than the
+//! file says.
 
 use super::credentials::{Credentials, Server};
 use crate::api::document;
@@ -177,8 +178,8 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// The content of a file that a field names, or the decoded value of the field with `-data`, which has precedence. Also
-    /// returns the name of the field.
+    /// The content of a file that a field names, or the decoded value of the field with `-data`, which has precedence.
+    /// Also returns the name of the field.
     fn content(&self, field: &str) -> Result<Option<(String, Vec<u8>)>, String> {
         let data = format!("{field}-data");
         if let Some(text) = self.text(&data)? {

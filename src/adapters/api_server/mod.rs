@@ -1,12 +1,12 @@
-//! The API server of a cluster: carries out the engine's requests over HTTPS, and passes on the items and lines of their answers
-//! as they arrive.
+//! The API server of a cluster: carries out the engine's requests over HTTPS, and passes on the items and lines of
+//! their answers as they arrive.
 //!
 //! - `kubeconfig`: reads the server and the credentials; `credentials`: what was read;
 //! - `answer`: assembles the answer of one request;
 //! - `blocking`: one request at a time, for commands.
 //!
-//! Each request ends in exactly one `Arrived::Done`. A request connects if there is no connection. Nothing is repeated and no
-//! request waits for a better time: the engine decides when to try again.
+//! Each request ends in exactly one `Arrived::Done`. A request connects if there is no connection. Nothing is repeated
+//! and no request waits for a better time: the engine decides when to try again.
 
 mod answer;
 mod blocking;
@@ -37,8 +37,8 @@ use std::net::SocketAddr;
 pub enum Arrived {
     /// A connection was established while there was none, or to another address than before.
     Connected { address: String },
-    /// The connection was lost, or an attempt to connect failed. Further failed attempts are not reported until the next
-    /// `Connected`, except by the ends of the requests.
+    /// The connection was lost, or an attempt to connect failed. Further failed attempts are not reported until the
+    /// next `Connected`, except by the ends of the requests.
     Disconnected { why: String },
     /// The addresses of the server's host are needed: `set_addresses` or `not_resolved` has to be called.
     Resolve { host: String, port: u16 },
@@ -112,8 +112,8 @@ impl ApiServer {
         }
     }
 
-    /// Starts a request. At the deadline it ends as `Unknown` (as `NotSent` if there is no connection yet). A watch has no
-    /// deadline.
+    /// Starts a request. At the deadline it ends as `Unknown` (as `NotSent` if there is no connection yet). A watch has
+    /// no deadline.
     pub fn call(&mut self, id: OpId, request: ApiRequest, deadline: Option<Boot>) {
         let answer = Answer::new(request.reading, self.limits);
         let request = self.request(request, deadline);
@@ -170,8 +170,9 @@ impl ApiServer {
         self.client.ready(token);
     }
 
-    /// Reads and writes without blocking, within a budget, and appends what has arrived. Call it when a socket is ready, a
-    /// deadline is due, or a request was started. Returns true if the budget was used up: call it again without waiting.
+    /// Reads and writes without blocking, within a budget, and appends what has arrived. Call it when a socket is
+    /// ready, a deadline is due, or a request was started. Returns true if the budget was used up: call it again
+    /// without waiting.
     pub fn drive(&mut self, registry: &Registry, now: Boot, out: &mut Vec<Arrived>) -> bool {
         let mut events = std::mem::take(&mut self.events);
         let again = self.client.drive(registry, now, &mut events);

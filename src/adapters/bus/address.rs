@@ -1,4 +1,5 @@
-//! Parses the address of the system bus in libdbus's format: `method:key=value,key=value;...`. Values are escaped with %xx. Pure.
+//! Parses the address of the system bus in libdbus's format: `method:key=value,key=value;...`. Values are escaped with
+//! %xx. Pure.
 
 use std::fmt;
 use std::os::unix::ffi::OsStringExt;
@@ -30,8 +31,8 @@ impl fmt::Display for Place {
     }
 }
 
-/// Returns the alternatives of an address in their order. Only unix sockets are accepted: the logind of another machine is of no
-/// use, and the other methods (resolve a name, start a program) would block.
+/// Returns the alternatives of an address in their order. Only unix sockets are accepted: the logind of another machine
+/// is of no use, and the other methods (resolve a name, start a program) would block.
 ///
 /// # Errors
 /// Names the first alternative that is not usable. The whole address is then rejected.

@@ -1,7 +1,7 @@
-//! One connection to the system bus: its clients (`logind` and the slices of pods) say what they send and read the replies. It
-//! probes the bus, connects, sends `Hello`, matches replies to calls, and watches deadlines. A connection `in_background` finds a
-//! lost bus again by itself (`retry`, `watch`); one `on_demand` stays closed until its client opens it again. Nothing here
-//! blocks.
+//! One connection to the system bus: its clients (`logind` and the slices of pods) say what they send and read the
+//! replies. It probes the bus, connects, sends `Hello`, matches replies to calls, and watches deadlines. A connection
+//! `in_background` finds a lost bus again by itself (`retry`, `watch`); one `on_demand` stays closed until its client
+//! opens it again. Nothing here blocks.
 
 use super::address::{self, Place, Socket};
 use super::probe::{Answered, Probe};
@@ -90,8 +90,8 @@ pub(in crate::adapters) enum Incident<W> {
 }
 
 impl<W> Connection<W> {
-    /// Creates a closed connection that stays closed after a failure. `address` has D-Bus's format. `token` becomes ready when
-    /// `next` has to be called.
+    /// Creates a closed connection that stays closed after a failure. `address` has D-Bus's format. `token` becomes
+    /// ready when `next` has to be called.
     pub(in crate::adapters) fn on_demand(address: &str, token: Token) -> Connection<W> {
         Connection { token, places: address::parse(address), state: State::Closed, background: None }
     }
@@ -155,8 +155,8 @@ impl<W> Connection<W> {
         }
     }
 
-    /// Reads and writes without blocking, connects when an attempt is due, and returns one incident at a time. Call it until it
-    /// returns None.
+    /// Reads and writes without blocking, connects when an attempt is due, and returns one incident at a time. Call it
+    /// until it returns None.
     pub(in crate::adapters) fn next(&mut self, registry: &Registry, now: Boot) -> Option<Incident<W>> {
         match &mut self.state {
             State::Closed => None,
@@ -304,7 +304,8 @@ impl<W> Open<W> {
         match message.msg_type() {
             MessageType::MethodReturn | MessageType::Error => {
                 let serial = message.get_reply_serial();
-                // An answer that arrives after the deadline is dropped, which also closes a descriptor that it contains.
+                // An answer that arrives after the deadline is dropped, which also closes a descriptor that it
+                // contains.
                 let at = self.pending.iter().position(|p| Some(p.serial) == serial)?;
                 if let Some(what) = self.pending.swap_remove(at).what {
                     return Some(Incident::Reply { what, message });
@@ -325,8 +326,9 @@ impl<W> Open<W> {
         }
     }
 
-    /// Registers the events that libdbus waits for. The registration is repeated after each drive because mio is edge-triggered
-    /// and libdbus does not report whether it has read everything; it also reports data that is already available.
+    /// Registers the events that libdbus waits for. The registration is repeated after each drive because mio is
+    /// edge-triggered and libdbus does not report whether it has read everything; it also reports data that is already
+    /// available.
     fn watch(&self, registry: &Registry, token: Token, new: bool) -> Result<(), String> {
         let watch = self.channel.watch();
         let interest = if watch.write { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };

@@ -1,7 +1,7 @@
-//! Checks whether a bus answers before libdbus connects to it. libdbus uses a blocking connect(2), which hangs if the bus accepts
-//! no connections and its backlog is full. The probe therefore opens a non-blocking socket first and sends the first line of the
-//! D-Bus authentication. An answer shows that the bus accepts and reads, so libdbus may connect. A stopped bus (SIGSTOP) costs
-//! one socket; the answer arrives when the bus continues.
+//! Checks whether a bus answers before libdbus connects to it. libdbus uses a blocking connect(2), which hangs if the
+//! bus accepts no connections and its backlog is full. The probe therefore opens a non-blocking socket first and sends
+//! the first line of the D-Bus authentication. An answer shows that the bus accepts and reads, so libdbus may connect.
+//! A stopped bus (SIGSTOP) costs one socket; the answer arrives when the bus continues.
 
 use super::address::{Place, Socket};
 use mio::net::UnixStream;

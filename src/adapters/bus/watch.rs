@@ -1,5 +1,5 @@
-//! Watches the directories of the bus's sockets with inotify while there is no connection (S7). If a directory does not exist,
-//! its nearest existing ancestor is watched.
+//! Watches the directories of the bus's sockets with inotify while there is no connection (S7). If a directory does not
+//! exist, its nearest existing ancestor is watched.
 
 use inotify::{Inotify, WatchMask};
 use mio::unix::SourceFd;

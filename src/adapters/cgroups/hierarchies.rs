@@ -1,11 +1,11 @@
 //! The mounted cgroup hierarchies: finds them, and removes the cgroups of a pod.
 //!
-//! The runtime removes only the cgroups below a pod's cgroup. Wherry removes the pod's cgroup: in every hierarchy (each v1
-//! controller, and the unified one), under each QoS parent, deepest first.
+//! The runtime removes only the cgroups below a pod's cgroup. Wherry removes the pod's cgroup: in every hierarchy (each
+//! v1 controller, and the unified one), under each QoS parent, deepest first.
 //!
-//! Only empty cgroups can be removed, so a removal cannot affect running processes. On request, processes that the runtime has
-//! lost are killed first, as in a kubelet. With the systemd driver Wherry removes the directory of the slice; systemd notices
-//! this and forgets the slice.
+//! Only empty cgroups can be removed, so a removal cannot affect running processes. On request, processes that the
+//! runtime has lost are killed first, as in a kubelet. With the systemd driver Wherry removes the directory of the
+//! slice; systemd notices this and forgets the slice.
 
 use crate::api::cgroups::{CLASSES, CgroupNames};
 use crate::api::names::Uid;
@@ -66,7 +66,8 @@ impl Cgroups {
         !self.hierarchies.is_empty() && self.hierarchies.iter().all(|h| h.unified)
     }
 
-    /// The unified hierarchy limits swap. The root of all cgroups has no such file, so the cgroups below it are looked at too.
+    /// The unified hierarchy limits swap. The root of all cgroups has no such file, so the cgroups below it are looked
+    /// at too.
     pub fn limits_swap(&self) -> bool {
         let mount_points = || self.hierarchies.iter().filter(|h| h.unified).map(|h| PathBuf::from(&h.mount_point));
         let below =
@@ -74,8 +75,8 @@ impl Cgroups {
         mount_points().chain(below).any(|cgroup| cgroup.join("memory.swap.max").exists())
     }
 
-    /// Removes the cgroups of a pod. A missing cgroup is no error. With `kill`, processes in the cgroups are killed first, which
-    /// can take a second.
+    /// Removes the cgroups of a pod. A missing cgroup is no error. With `kill`, processes in the cgroups are killed
+    /// first, which can take a second.
     ///
     /// # Errors
     /// A cgroup cannot be removed; without `kill` also because processes run in it.
@@ -110,8 +111,8 @@ impl Cgroups {
         })
     }
 
-    /// Removes the cgroups of unknown pods that are empty and not young. Returns the names of the removed cgroups. `known` gets a
-    /// UID in the form of the cgroup's name. No process is killed.
+    /// Removes the cgroups of unknown pods that are empty and not young. Returns the names of the removed cgroups.
+    /// `known` gets a UID in the form of the cgroup's name. No process is killed.
     pub fn sweep(&self, known: &dyn Fn(&str) -> bool) -> BTreeSet<String> {
         let mut gone = BTreeSet::new();
         if !self.names.per_qos {

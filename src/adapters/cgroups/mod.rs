@@ -7,8 +7,8 @@
 //!
 //! The runtime reports the driver (RuntimeConfig); if it does not, the configuration decides.
 //!
-//! The levels above pods (`kubepods` and its classes) are created with the first pod and remembered: a pod costs a few system
-//! calls, or one message to systemd.
+//! The levels above pods (`kubepods` and its classes) are created with the first pod and remembered: a pod costs a few
+//! system calls, or one message to systemd.
 
 mod files;
 mod hierarchies;
@@ -73,8 +73,8 @@ pub enum CgroupResult {
     LevelFailed { why: String },
 }
 
-/// The adapter. Call `drive` when its token is ready, after its deadline, and after `call` and `take_driver`; then take the
-/// results.
+/// The adapter. Call `drive` when its token is ready, after its deadline, and after `call` and `take_driver`; then take
+/// the results.
 pub struct PodCgroups {
     tree: Result<Tree, String>,
     slices: Slices,
@@ -202,8 +202,8 @@ impl PodCgroups {
         }
     }
 
-    /// The number of processes and threads in the cgroups of these pods, without a pod whose cgroup cannot be read. Reads one file
-    /// for each pod, which never blocks.
+    /// The number of processes and threads in the cgroups of these pods, without a pod whose cgroup cannot be read.
+    /// Reads one file for each pod, which never blocks.
     pub fn count_processes(&self, pods: Vec<Uid>) -> Vec<(Uid, u64)> {
         let Ok(tree) = &self.tree else { return Vec::new() };
         let count = |uid: Uid| Some((uid.clone(), tree.cgroups().processes_of(&uid)?));
@@ -364,9 +364,9 @@ impl PodCgroups {
         Ok(())
     }
 
-    /// Creates the cgroup of a pod together with its missing parents, like `mkdir -p`. The levels are created once and then
-    /// remembered, so their absence shows only when the pod's own mkdir fails. The retry happens within this call, because it takes no
-    /// time. An error would delay the pod by its back-off.
+    /// Creates the cgroup of a pod together with its missing parents, like `mkdir -p`. The levels are created once and
+    /// then remembered, so their absence shows only when the pod's own mkdir fails. The retry happens within this call,
+    /// because it takes no time. An error would delay the pod by its back-off.
     fn make(&mut self, pod: &Pod) -> Result<(), String> {
         let (cgroup, limits) = self.of_pod(pod);
         for _ in 0..TRIES {

@@ -1,11 +1,11 @@
-//! The cgroups of pods as transient slices of systemd (`cgroupDriver: systemd`). Calls to systemd's manager start, change and
-//! stop them. A call ends when systemd's job has ended, or with an error.
+//! The cgroups of pods as transient slices of systemd (`cgroupDriver: systemd`). Calls to systemd's manager start,
+//! change and stop them. A call ends when systemd's job has ended, or with an error.
 //!
-//! The first call opens the connection, which then stays open. Without a connection calls fail with the reason. There is no
-//! background reconnection: the caller retries.
+//! The first call opens the connection, which then stays open. Without a connection calls fail with the reason. There
+//! is no background reconnection: the caller retries.
 //!
-//! The properties are those that runc sets on a slice (libcontainer/cgroups/systemd), so that the two do not overwrite each
-//! other's settings.
+//! The properties are those that runc sets on a slice (libcontainer/cgroups/systemd), so that the two do not overwrite
+//! each other's settings.
 
 use crate::adapters::bus::connection::{Connection, Incident};
 use crate::adapters::bus::reply::{Made, SYSTEMD, SYSTEMD_MANAGER, SYSTEMD_PATH, fine, named, only, to_bus};
@@ -144,7 +144,8 @@ fn limit_properties(limits: &Limits, v2: bool, new: bool) -> Properties {
     all
 }
 
-/// CPU time in microseconds per second, rounded up to systemd's resolution: less would starve the containers in the slice.
+/// CPU time in microseconds per second, rounded up to systemd's resolution: less would starve the containers in the
+/// slice.
 fn per_second(cpu: CpuQuota) -> u64 {
     let exact = u128::from(cpu.quota) * 1_000_000 / u128::from(cpu.period.max(1));
     u64::try_from(exact).unwrap_or(INFINITY).div_ceil(PERCENT).saturating_mul(PERCENT)

@@ -1,6 +1,6 @@
-//! Creates and sets the cgroup `kubepods`, its QoS classes and the cgroups of pods with the cgroupfs driver: a mkdir and a few
-//! small writes. Each controller is in one hierarchy, its v1 hierarchy or the unified one, so v1, hybrid and v2 need no separate
-//! code. On v2 each level above must enable a controller in `cgroup.subtree_control`.
+//! Creates and sets the cgroup `kubepods`, its QoS classes and the cgroups of pods with the cgroupfs driver: a mkdir
+//! and a few small writes. Each controller is in one hierarchy, its v1 hierarchy or the unified one, so v1, hybrid and
+//! v2 need no separate code. On v2 each level above must enable a controller in `cgroup.subtree_control`.
 //!
 //! The runtime creates the cgroups of further controllers (cpuset, devices, freezer, ...) itself.
 
@@ -12,7 +12,8 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// The controllers to enable for pods on v2, if available: those of pod limits, and those that the runtime uses for containers.
+/// The controllers to enable for pods on v2, if available: those of pod limits, and those that the runtime uses for
+/// containers.
 const LET_THROUGH: [&str; 6] = ["cpu", "memory", "pids", "hugetlb", "io", "cpuset"];
 
 /// A cgroup above the cgroups of pods.
@@ -28,7 +29,8 @@ impl Level {
     pub const ALL: [Level; 3] = [Level::Node, Level::Class(Qos::Burstable), Level::Class(Qos::BestEffort)];
 }
 
-/// The cgroup tree with the hierarchy of each controller. Errors name the file or directory, and the remedy if one is known.
+/// The cgroup tree with the hierarchy of each controller. Errors name the file or directory, and the remedy if one is
+/// known.
 #[derive(Clone, Debug)]
 pub struct Tree {
     cgroups: Cgroups,
@@ -54,7 +56,8 @@ impl Tree {
         &mut self.cgroups
     }
 
-    /// Problems of the machine that prevent pods from starting or limits from being enforced. They are reported at the start.
+    /// Problems of the machine that prevent pods from starting or limits from being enforced. They are reported at the
+    /// start.
     pub fn troubles(&self) -> Vec<String> {
         if self.cgroups.hierarchies.is_empty() {
             return vec![NOTHING_MOUNTED.to_owned()];
@@ -86,8 +89,8 @@ impl Tree {
         Ok(made)
     }
 
-    /// Creates and sets the cgroup of a pod, or another cgroup below the levels. Returns true if the cgroup was created, and
-    /// `Ok(None)` if a level above it does not exist (any more).
+    /// Creates and sets the cgroup of a pod, or another cgroup below the levels. Returns true if the cgroup was
+    /// created, and `Ok(None)` if a level above it does not exist (any more).
     ///
     /// # Errors
     /// The cgroup or a file cannot be written.
@@ -199,7 +202,8 @@ impl Tree {
     fn make(&self, path: &Path, cgroup: &str, hierarchy: &Hierarchy) -> Result<bool, String> {
         let new = make(path)?;
         if new && !hierarchy.unified && cgroup == self.cgroups.names.node() {
-            // Needed before Linux 5.11 if systemd has not set it: otherwise a pod's memory limit does not cover its containers.
+            // Needed before Linux 5.11 if systemd has not set it: otherwise a pod's memory limit does not cover its
+            // containers.
             let file = path.join("memory.use_hierarchy");
             if fs::read_to_string(&file).is_ok_and(|text| text.trim() == "0") {
                 files::put(&file, "1").map_err(|e| format!("write 1 to {}: {}", file.display(), with_remedy(&e)))?;
@@ -383,7 +387,8 @@ mod tests {
         assert_eq!(tree.set_level(Level::Node, &Limits::default()), Ok(false));
         for level in ["fs", "fs/edge", "fs/edge/kubepods"] {
             let told = place.read(&format!("{level}/cgroup.subtree_control"));
-            // The kernel would store the names. A plain file stores the written text, and the upper levels are written again.
+            // The kernel would store the names. A plain file stores the written text, and the upper levels are written
+            // again.
             let asked = if level == "fs/edge/kubepods" { "+cpu +pids" } else { "+cpu +memory +pids" };
             assert_eq!(told, format!("{asked} +io +cpuset"), "{level}");
         }

@@ -1,5 +1,6 @@
-//! The resource usage of the cgroup of a pod. It includes the sandbox, and the CPU time of containers that have ended: the sum over
-//! the running containers would fall when a container ends. Reads up to three files for a pod, which never blocks.
+//! The resource usage of the cgroup of a pod. It includes the sandbox, and the CPU time of containers that have ended:
+//! the sum over the running containers would fall when a container ends. Reads up to three files for a pod, which never
+//! blocks.
 
 use super::hierarchies::Cgroups;
 use crate::api::cgroups::CLASSES;

@@ -28,8 +28,8 @@ const EXIT_INTERVAL: Duration = Duration::from_millis(10);
 /// Asks the provider for credentials of a repository. Blocks until `deadline` at most.
 ///
 /// # Errors
-/// The program cannot be started, fails, or does not answer in time, or its response is invalid. The text contains the end of
-/// its error output, and nothing of its standard output.
+/// The program cannot be started, fails, or does not answer in time, or its response is invalid. The text contains the
+/// end of its error output, and nothing of its standard output.
 pub fn ask(directory: &Path, provider: &Provider, repository: &str, deadline: Boot) -> Result<Provided, String> {
     let mut command = Command::new(directory.join(&provider.name));
     command.args(&provider.args);

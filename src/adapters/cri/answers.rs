@@ -1,7 +1,7 @@
 //! Converts answers of the runtime to plain facts (`api::facts`). Pure functions, one for each message.
 //!
-//! Sandboxes and containers without the labels of a Kubernetes pod are skipped (None). Runtimes report an unset time as 0 or as
-//! the zero time of their language, which is negative; both become `Wall(0)`.
+//! Sandboxes and containers without the labels of a Kubernetes pod are skipped (None). Runtimes report an unset time as
+//! 0 or as the zero time of their language, which is negative; both become `Wall(0)`.
 
 use crate::adapters::cri::proto::{self, NamespaceMode};
 use crate::api::cgroups::CgroupDriver;
@@ -55,8 +55,8 @@ pub fn cgroup_driver(config: &proto::RuntimeConfigResponse) -> Option<CgroupDriv
     }
 }
 
-/// Formats a condition that is false like a kubelet: `NetworkReady=false reason:R message:M`. A missing condition counts as
-/// false.
+/// Formats a condition that is false like a kubelet: `NetworkReady=false reason:R message:M`. A missing condition
+/// counts as false.
 fn not_ready(status: &proto::StatusResponse, kind: &str) -> Option<String> {
     match status.status.conditions.iter().find(|c| c.type_ == kind) {
         Some(c) if c.status => None,
@@ -205,8 +205,8 @@ pub fn sandbox(answer: &proto::PodSandboxStatusResponse) -> Option<SandboxFact> 
     })
 }
 
-/// Returns None if the answer has no status, or if the container does not belong to a pod. `sandbox` is the sandbox id from the
-/// list; if it is None, the verbose info may contain it.
+/// Returns None if the answer has no status, or if the container does not belong to a pod. `sandbox` is the sandbox id
+/// from the list; if it is None, the verbose info may contain it.
 pub fn container(answer: &proto::ContainerStatusResponse, sandbox: Option<&str>) -> Option<ContainerFact> {
     let c = answer.status.as_ref()?;
     pod(&c.labels)?;

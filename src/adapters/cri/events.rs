@@ -1,13 +1,13 @@
 //! The container event stream of the runtime (P8), on a separate connection. Events are hints and are never trusted.
 //!
-//! The stream is requested once the CRI service answers, because a containerd that has just started answers UNIMPLEMENTED to
-//! every call. The stream has no deadline and costs nothing while it is idle. A stream that ended is requested again after a
-//! back-off. A runtime without a stream (containerd before 1.7) is not asked again until the client reconnects to it. A runtime
-//! whose stream is off in its configuration ends each stream at once and without an error (CRI-O by default): it is reported once
-//! and asked again rarely.
+//! The stream is requested once the CRI service answers, because a containerd that has just started answers
+//! UNIMPLEMENTED to every call. The stream has no deadline and costs nothing while it is idle. A stream that ended is
+//! requested again after a back-off. A runtime without a stream (containerd before 1.7) is not asked again until the
+//! client reconnects to it. A runtime whose stream is off in its configuration ends each stream at once and without an
+//! error (CRI-O by default): it is reported once and asked again rarely.
 //!
-//! Quirks of containerd 1.7: all listeners share one queue, so two listeners receive half of the events each; an event after a
-//! reconnect may be lost; events without a listener are kept for the next listener.
+//! Quirks of containerd 1.7: all listeners share one queue, so two listeners receive half of the events each; an event
+//! after a reconnect may be lost; events without a listener are kept for the next listener.
 
 use super::{client, proto};
 use crate::api::names::{Uid, annotation, label};
@@ -111,12 +111,14 @@ impl ContainerEvents {
         self.link = Link::Open(Box::new(Stream { transport, call: None, off: false, backoff, at: Boot(0) }));
     }
 
-    /// Call this when the connection to the runtime is lost. The next runtime may have an event stream even if this one had none.
+    /// Call this when the connection to the runtime is lost. The next runtime may have an event stream even if this one
+    /// had none.
     pub fn close(&mut self) {
         self.link = Link::Closed;
     }
 
-    /// Reads and writes without blocking, and requests the stream when that is due. Returns true if the budget was used up.
+    /// Reads and writes without blocking, and requests the stream when that is due. Returns true if the budget was used
+    /// up.
     pub fn drive(&mut self, now: Boot, out: &mut Vec<StreamEvent>) -> bool {
         let Link::Open(stream) = &mut self.link else { return false };
         let mut completions = Vec::new();

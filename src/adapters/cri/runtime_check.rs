@@ -1,7 +1,9 @@
-//! Queries a container runtime once, for a check outside of the agent: Version, a verbose Status and RuntimeConfig in parallel.
+//! Queries a container runtime once, for a check outside of the agent: Version, a verbose Status and RuntimeConfig in
+//! parallel.
 //!
-//! The verbose status is JSON in a format of the runtime. In containerd (1.x and 2.x) it contains the CRI configuration, with
-//! values that no call returns before 2.0: the cgroup driver and the paths of the CNI configuration. Unknown parts are ignored.
+//! The verbose status is JSON in a format of the runtime. In containerd (1.x and 2.x) it contains the CRI
+//! configuration, with values that no call returns before 2.0: the cgroup driver and the paths of the CNI
+//! configuration. Unknown parts are ignored.
 
 use super::client::method::{self, Method};
 use super::{answers, proto};

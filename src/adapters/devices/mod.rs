@@ -1,5 +1,5 @@
-//! Device plugins: the socket on which they register, and the connections to their own sockets. The agent's poll reports the
-//! sockets; nothing here blocks.
+//! Device plugins: the socket on which they register, and the connections to their own sockets. The agent's poll
+//! reports the sockets; nothing here blocks.
 
 mod plugin;
 mod proto;

@@ -73,8 +73,8 @@ impl Registrations {
         self.clients.values().map(|client| client.until).chain(self.listener.next_deadline()).min()
     }
 
-    /// Opens the listener, disconnects clients whose time is over, and accepts others. Returns true if more of them may wait: call
-    /// `ready` for the listener without waiting.
+    /// Opens the listener, disconnects clients whose time is over, and accepts others. Returns true if more of them may
+    /// wait: call `ready` for the listener without waiting.
     pub fn drive_due(
         &mut self,
         registry: &Registry,
@@ -132,8 +132,8 @@ impl Registrations {
         accepted == MAX_ACCEPTED
     }
 
-    /// Handles the requests that have arrived, and sends the answers. It reads again after each answer, because the poll does
-    /// not report requests that were already read.
+    /// Handles the requests that have arrived, and sends the answers. It reads again after each answer, because the
+    /// poll does not report requests that were already read.
     fn read(&mut self, token: Token, events: &mut Vec<DeviceEvent>) {
         let mut requests = Vec::new();
         while let Some(client) = self.clients.get_mut(&token) {

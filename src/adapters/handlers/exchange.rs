@@ -1,5 +1,5 @@
-//! One connection of a handler: it only has to open, or it carries one GET request and its response. Follows redirects on the
-//! same host.
+//! One connection of a handler: it only has to open, or it carries one GET request and its response. Follows redirects
+//! on the same host.
 
 use super::grpc::HealthCheck;
 use crate::engine::effect::{Destination, Target};
@@ -75,7 +75,8 @@ impl Read for Connection {
         match self {
             Connection::Plain(stream) => stream.read(buffer),
             Connection::Tls(tls) => match tls.read(buffer) {
-                // The server closed the connection without a notice. The length of the response shows if it is complete.
+                // The server closed the connection without a notice. The length of the response shows if it is
+                // complete.
                 Err(e) if e.kind() == ErrorKind::UnexpectedEof => Ok(0),
                 other => other,
             },
@@ -190,8 +191,8 @@ impl Exchange {
     /// Begins to connect. A server on the same machine has accepted the connection when the call returns.
     ///
     /// # Errors
-    /// The outcome, if the exchange has ended already: the connection is open and nothing else is wanted, or it failed, or the host
-    /// has no address.
+    /// The outcome, if the exchange has ended already: the connection is open and nothing else is wanted, or it failed,
+    /// or the host has no address.
     pub(super) fn start(
         target: Target,
         user_agent: &'static str,

@@ -19,8 +19,8 @@ use mio::{Registry, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// The values of `User-Agent`. Servers recognise a kubelet's probes by the prefix. The number is the Kubernetes version whose
-/// behaviour the handlers have.
+/// The values of `User-Agent`. Servers recognise a kubelet's probes by the prefix. The number is the Kubernetes version
+/// whose behaviour the handlers have.
 const PROBE_AGENT: &str = "kube-probe/1.33";
 const HOOK_AGENT: &str = "kube-lifecycle/1.33";
 

@@ -1,4 +1,5 @@
-//! The capacity of the machine (A2): cpus, memory, disk and huge pages, from /proc, /sys and the root directory's file system.
+//! The capacity of the machine (A2): cpus, memory, disk and huge pages, from /proc, /sys and the root directory's file
+//! system.
 
 use crate::adapters::host::machine;
 use crate::api::node_facts::Machine;
@@ -11,8 +12,9 @@ const APPARMOR: &str = "/sys/module/apparmor/parameters/enabled";
 /// The memory in bytes that is assumed if it cannot be determined: that of a small machine.
 const UNKNOWN_MEMORY: u64 = 1 << 30;
 
-/// Reads the current capacity. The file system of `root` (or of its nearest existing parent) gives the storage size, and blocks
-/// if it hangs; therefore only a start and a reload call this. A value that cannot be read gets a default and a log line.
+/// Reads the current capacity. The file system of `root` (or of its nearest existing parent) gives the storage size,
+/// and blocks if it hangs; therefore only a start and a reload call this. A value that cannot be read gets a default
+/// and a log line.
 pub fn read(root: &Path) -> Machine {
     let cpus = fs::read_to_string(ONLINE)
         .map_err(|e| format!("read {ONLINE}: {e}"))

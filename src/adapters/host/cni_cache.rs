@@ -1,17 +1,17 @@
-//! The cache of libcni: a file for the network of each sandbox in /var/lib/cni/results, written without fsync. A power failure
-//! can leave such a file empty. With an empty file the network is never torn down: the runtime can neither stop nor remove the
-//! sandbox, and the pod does not start again. Without the file the CNI plugins use their own state.
+//! The cache of libcni: a file for the network of each sandbox in /var/lib/cni/results, written without fsync. A power
+//! failure can leave such a file empty. With an empty file the network is never torn down: the runtime can neither stop
+//! nor remove the sandbox, and the pod does not start again. Without the file the CNI plugins use their own state.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The results directory in libcni's CacheDir (libcni/api.go). containerd and CRI-O do not change it. The name of a result is
-/// `NETWORK-SANDBOX-INTERFACE`.
+/// The results directory in libcni's CacheDir (libcni/api.go). containerd and CRI-O do not change it. The name of a
+/// result is `NETWORK-SANDBOX-INTERFACE`.
 pub const RESULTS: &str = "/var/lib/cni/results";
 
-/// Removes the empty results of these sandboxes. Returns each path with the outcome of its removal. Call this on a helper thread,
-/// because the directory may be on a file system that hangs.
+/// Removes the empty results of these sandboxes. Returns each path with the outcome of its removal. Call this on a
+/// helper thread, because the directory may be on a file system that hangs.
 pub fn remove_empty(directory: &Path, sandboxes: &[String]) -> Vec<(PathBuf, io::Result<()>)> {
     let is_left_over = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();

@@ -44,8 +44,8 @@ pub fn measure(pod: &Directories) -> Found {
     Found { volumes: pod.volumes.iter().filter_map(volume).collect(), logs: containers.filter_map(log).collect() }
 }
 
-/// The usage of a directory and everything below it on the same file system. A file with several links counts once. A part
-/// that disappears or cannot be read meanwhile does not count.
+/// The usage of a directory and everything below it on the same file system. A file with several links counts once. A
+/// part that disappears or cannot be read meanwhile does not count.
 ///
 /// # Errors
 /// The directory itself cannot be opened.

@@ -59,7 +59,8 @@ pub fn huge_page_sizes() -> Vec<u64> {
     sizes
 }
 
-/// The directories with the counts of throttling of each processor, in order. They show what other programs of the machine do.
+/// The directories with the counts of throttling of each processor, in order. They show what other programs of the
+/// machine do.
 pub fn throttle_paths() -> Vec<String> {
     throttle_paths_in(Path::new("/sys/devices/system/cpu"))
 }

@@ -8,7 +8,8 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 
 const PATH: &str = "/proc/pressure/memory";
-/// Report when some program waited for memory for 200 ms within 2 s. A period of 2 s needs no capability since Linux 6.5.
+/// Report when some program waited for memory for 200 ms within 2 s. A period of 2 s needs no capability since Linux
+/// 6.5.
 const TRIGGER: &[u8] = b"some 200000 2000000\0";
 
 /// An armed trigger. The kernel reports at most once in its period.

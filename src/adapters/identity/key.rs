@@ -10,12 +10,12 @@ use base64::engine::general_purpose::STANDARD;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PublicKeyData as _, SanType};
 
 impl Directory {
-    /// The request for a certificate of the node with the next key. The key is made if there is none, and is on the disk when the
-    /// function returns.
+    /// The request for a certificate of the node with the next key. The key is made if there is none, and is on the
+    /// disk when the function returns.
     ///
     /// # Errors
-    /// The file system reports an error, there are no random numbers, or a name cannot be in a certificate. The error contains
-    /// nothing of the key.
+    /// The file system reports an error, there are no random numbers, or a name cannot be in a certificate. The error
+    /// contains nothing of the key.
     pub fn request(&self, node: &str, purpose: &Purpose) -> Result<Request, String> {
         self.create()?;
         let signer = purpose.signer();

@@ -1,5 +1,5 @@
-//! The identity of this machine as a node of a cluster, in `<root>/cluster` (mode 0700): the files of `wherry join`, and the
-//! certificates that the cluster issues while the node runs.
+//! The identity of this machine as a node of a cluster, in `<root>/cluster` (mode 0700): the files of `wherry join`,
+//! and the certificates that the cluster issues while the node runs.
 //!
 //! | file | content |
 //! |---|---|
@@ -11,9 +11,9 @@
 //! | `kubelet.yaml` | the settings of the cluster's KubeletConfiguration that count here |
 //! | `lock` | excludes two concurrent joins |
 //!
-//! All files have mode 0600 and are replaced atomically. A key is on the disk before its certificate is requested, so that a kill
-//! loses neither: the next attempt finds the key, and by it the request. Everything here waits for the disk: the agent runs it on a
-//! helper thread.
+//! All files have mode 0600 and are replaced atomically. A key is on the disk before its certificate is requested, so
+//! that a kill loses neither: the next attempt finds the key, and by it the request. Everything here waits for the
+//! disk: the agent runs it on a helper thread.
 
 mod directory;
 mod key;

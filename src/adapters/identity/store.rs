@@ -17,10 +17,12 @@ pub fn validity(certificate: &x509::Certificate) -> Validity {
     Validity { not_before: certificate.not_before.into(), not_after: certificate.not_after.into() }
 }
 
-/// Stores the certificate for the next key, with the key in the same file, and forgets the next key. Returns the certificate.
+/// Stores the certificate for the next key, with the key in the same file, and forgets the next key. Returns the
+/// certificate.
 ///
 /// # Errors
-/// It is not a certificate of this node for that key, or the file system reports an error. The certificate in use stays.
+/// It is not a certificate of this node for that key, or the file system reports an error. The certificate in use
+/// stays.
 pub fn store(directory: &Directory, node: &str, signer: Signer, chain: &str) -> Result<x509::Certificate, String> {
     let key = directory.read(next_key_file(signer))?.ok_or("the key of the certificate does not exist any more")?;
     let stored = put(directory, node, signer, chain.as_bytes(), &key)?;

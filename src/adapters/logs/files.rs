@@ -30,7 +30,8 @@ pub fn of_instance(directory: &Path, instance: u32) -> Vec<PathBuf> {
     let all = names(directory);
     let mut old: Vec<&String> = all
         .iter()
-        // During a compression both the plain and the compressed file exist for a moment, and a partial one ends in .tmp.
+        // During a compression both the plain and the compressed file exist for a moment, and a partial one ends in
+        // .tmp.
         .filter(|n| n.starts_with(&rotated) && !n.ends_with(".tmp"))
         .filter(|n| n.strip_suffix(".gz").is_none_or(|plain| !all.iter().any(|other| other == plain)))
         .collect();

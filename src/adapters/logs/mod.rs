@@ -1,8 +1,8 @@
-//! Container logs on disk. The commands read them across rotation and restarts, from the end, and while they grow; the agent
-//! rotates them.
+//! Container logs on disk. The commands read them across rotation and restarts, from the end, and while they grow; the
+//! agent rotates them.
 //!
-//! The runtime writes `<container>/<restarts>.log`. A rotation renames the file to `<restarts>.log.<time>`, and the runtime
-//! continues in a new file with the old name. All rotated files except the newest can be compressed (`.gz`).
+//! The runtime writes `<container>/<restarts>.log`. A rotation renames the file to `<restarts>.log.<time>`, and the
+//! runtime continues in a new file with the old name. All rotated files except the newest can be compressed (`.gz`).
 //!
 //! - `files`: the file names and their order;
 //! - `tail`: finds the last lines without reading the rest;

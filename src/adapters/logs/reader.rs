@@ -22,8 +22,8 @@ struct Part {
 }
 
 enum Content {
-    /// `left`: the number of bytes that are still to be printed, of those that the file had when it was opened. `u64::MAX` if
-    /// the file is followed.
+    /// `left`: the number of bytes that are still to be printed, of those that the file had when it was opened.
+    /// `u64::MAX` if the file is followed.
     Plain {
         file: BufReader<File>,
         left: u64,
@@ -125,8 +125,8 @@ impl Reader {
         }
     }
 
-    /// Prints the log to its end at the time of `open`, so that the last N lines are N lines although the container writes
-    /// more. After a `follow`: to its present end.
+    /// Prints the log to its end at the time of `open`, so that the last N lines are N lines although the container
+    /// writes more. After a `follow`: to its present end.
     ///
     /// # Errors
     /// `Stop`, also when the requested number of bytes has been printed.
@@ -260,8 +260,8 @@ impl Reader {
 impl Part {
     /// Opens a log file. Also returns the time of its last change.
     fn open(path: &Path) -> io::Result<(Part, Timestamp)> {
-        // L6: a runtime's log is a regular file. A FIFO in its place would block the reader, and a link could show any file of the host
-        // to a user who may read logs.
+        // L6: a runtime's log is a regular file. A FIFO in its place would block the reader, and a link could show any
+        // file of the host to a user who may read logs.
         let file = foreign::open(path, Links::Refuse).map_err(|e| match e {
             Refused::Failed(e) => e,
             refused => io::Error::other(refused.to_string()),

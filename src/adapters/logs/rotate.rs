@@ -1,8 +1,9 @@
 //! Rotates the log of one running container: the work on its files. The runtime must reopen the log afterwards.
 //!
-//! The names are a kubelet's: `0.log` is renamed to `0.log.YYYYMMDD-HHMMSS`, and older rotated files get the ending `.gz`. The
-//! time is UTC. A process that is killed at any point loses no line: a file is removed only after its compressed copy is on the
-//! disk under its final name. The next rotation removes a partial copy (`.tmp`), and the file of a copy that is complete.
+//! The names are a kubelet's: `0.log` is renamed to `0.log.YYYYMMDD-HHMMSS`, and older rotated files get the ending
+//! `.gz`. The time is UTC. A process that is killed at any point loses no line: a file is removed only after its
+//! compressed copy is on the disk under its final name. The next rotation removes a partial copy (`.tmp`), and the file
+//! of a copy that is complete.
 //!
 //! Each call can block and is for a helper thread. An error names the path and the kernel's error.
 
@@ -23,8 +24,8 @@ use std::path::{Path, PathBuf};
 /// The format of the time in the name of a rotated file (`timestampFormat` of a kubelet).
 const TIME: &str = "%Y%m%d-%H%M%S";
 
-/// The size of a log in bytes. None if there is no file: the runtime must reopen the log, because a rotation was interrupted
-/// after the rename.
+/// The size of a log in bytes. None if there is no file: the runtime must reopen the log, because a rotation was
+/// interrupted after the rename.
 ///
 /// # Errors
 /// The file cannot be examined.
@@ -36,8 +37,8 @@ pub fn size(log: &Path) -> Result<Option<u64>, String> {
     }
 }
 
-/// Removes and compresses older files, and then renames the log. At most `max_files` (at least 2) files exist after the runtime
-/// has reopened the log. Returns the new path, for `undo`.
+/// Removes and compresses older files, and then renames the log. At most `max_files` (at least 2) files exist after the
+/// runtime has reopened the log. Returns the new path, for `undo`.
 ///
 /// # Errors
 /// The log keeps its name, and no line is lost.
@@ -57,8 +58,8 @@ pub fn rotate(log: &Path, max_files: usize, now: Timestamp) -> Result<PathBuf, S
     Ok(rotated)
 }
 
-/// Gives the log its name back after the runtime failed to reopen it. Does nothing if there is a log again: the runtime has
-/// reopened it after all.
+/// Gives the log its name back after the runtime failed to reopen it. Does nothing if there is a log again: the runtime
+/// has reopened it after all.
 ///
 /// # Errors
 /// The file keeps the name of a rotated one.
@@ -101,8 +102,8 @@ fn time_of(log: &Path, rotated: &Path) -> Option<DateTime> {
     DateTime::strptime(TIME, name.strip_suffix(".gz").unwrap_or(name)).ok()
 }
 
-/// The time for the next file. The order of the names must be the order of the files also when the clock was set back, which is
-/// usual on a machine without a battery.
+/// The time for the next file. The order of the names must be the order of the files also when the clock was set back,
+/// which is usual on a machine without a battery.
 fn after(newest: Option<DateTime>, now: Timestamp) -> DateTime {
     let now = now.to_zoned(TimeZone::UTC).datetime();
     let next = newest.and_then(|newest| newest.checked_add(1.second()).ok());

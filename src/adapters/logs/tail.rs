@@ -1,14 +1,16 @@
-//! Finds the start of the last lines of a log. Reads block by block from the end, so the tail of a 1 GiB file costs a few KiB.
+//! Finds the start of the last lines of a log. Reads block by block from the end, so the tail of a 1 GiB file costs a
+//! few KiB.
 //!
-//! A line is the container's output up to a newline. The runtime may split it into several lines of the file (tagged P, the last
-//! one F). A line of the file without that format counts as a complete line.
+//! A line is the container's output up to a newline. The runtime may split it into several lines of the file (tagged P,
+//! the last one F). A line of the file without that format counts as a complete line.
 
 use crate::api::log_line::{self, HEAD};
 use std::io::{self, BufRead, Read, Seek, SeekFrom};
 
 const BLOCK: usize = 4096;
 
-/// Returns the offset at which the last `lines` lines of the first `end` bytes of `file` start, and the number of lines found.
+/// Returns the offset at which the last `lines` lines of the first `end` bytes of `file` start, and the number of lines
+/// found.
 pub fn start_of_last(file: &mut (impl Read + Seek), end: u64, lines: u64) -> io::Result<(u64, u64)> {
     let mut count = 0;
     let mut block = vec![0; BLOCK];

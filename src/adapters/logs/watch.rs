@@ -1,5 +1,5 @@
-//! Waits for a change in log directories, or for an event of another descriptor, without periodic checks. If the kernel has no
-//! inotify instance or watch left, a timer takes its place (L6).
+//! Waits for a change in log directories, or for an event of another descriptor, without periodic checks. If the kernel
+//! has no inotify instance or watch left, a timer takes its place (L6).
 
 use inotify::{EventMask, Inotify, WatchMask};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -74,8 +74,8 @@ impl Watch {
         }
     }
 
-    /// Waits until a watched directory may have changed, one of `others` is readable, or the reader of `out` is gone. Returns true
-    /// if the reader is gone.
+    /// Waits until a watched directory may have changed, one of `others` is readable, or the reader of `out` is gone.
+    /// Returns true if the reader is gone.
     ///
     /// # Errors
     /// poll(2) or the read of the inotify events failed.

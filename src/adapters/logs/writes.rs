@@ -1,4 +1,5 @@
-//! Reports the first write to a log: one-shot inotify watches, so that a log that is written all the time causes one report.
+//! Reports the first write to a log: one-shot inotify watches, so that a log that is written all the time causes one
+//! report.
 
 use crate::api::names::ContainerId;
 use mio::unix::SourceFd;

@@ -4,8 +4,8 @@ use super::inspection;
 use crate::api::document::{self, Checked, Context};
 use std::path::{Path, PathBuf};
 
-/// Returns all valid objects in the text of a file, as a node of this name reads it, the problems of all other documents, invalid names
-/// of images, and warnings. Used by `wherry check FILE`.
+/// Returns all valid objects in the text of a file, as a node of this name reads it, the problems of all other
+/// documents, invalid names of images, and warnings. Used by `wherry check FILE`.
 pub fn check_text(path: &str, text: &[u8], node_name: &str) -> Checked {
     document::check_objects(text, path, Context::new(node_name, ""))
 }

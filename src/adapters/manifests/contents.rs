@@ -149,7 +149,8 @@ impl Held {
     }
 
     /// True for a pod that needs the record of its file when the file is read for the first time: a version that was
-    /// accepted earlier keeps the values of its classes, and a version whose class does not exist needs its last good version.
+    /// accepted earlier keeps the values of its classes, and a version whose class does not exist needs its last good
+    /// version.
     fn needs_record(&self) -> bool {
         self.new_pod().is_some_and(|pod| {
             let spec = pod.spec();

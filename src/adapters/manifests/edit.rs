@@ -1,7 +1,7 @@
 //! Changes of manifests for kubectl: writes and removes files with one object. The decisions are in `api::kube::write`.
 //!
-//! A new object gets a file of its own, whose name begins with `kubectl_`. An object of a file that a person has written can be
-//! changed or removed if it is alone in its file. Runs on a helper, one change at a time.
+//! A new object gets a file of its own, whose name begins with `kubectl_`. An object of a file that a person has
+//! written can be changed or removed if it is alone in its file. Runs on a helper, one change at a time.
 
 use crate::adapters::durable;
 use crate::api::document::{self, Context, Document, Object};
@@ -62,7 +62,8 @@ impl Edit {
     /// Carries out the change, durably.
     ///
     /// # Errors
-    /// The change is not valid, the object is not alone in its file, or a file cannot be read or written. Nothing has changed then.
+    /// The change is not valid, the object is not alone in its file, or a file cannot be read or written. Nothing has
+    /// changed then.
     pub fn run(self) -> Result<Edited, Failure> {
         // The name becomes a part of a file name before the object is validated.
         let parts = [self.object.name.as_deref(), self.object.namespace.as_deref()];
@@ -236,7 +237,8 @@ fn has_comment(text: &[u8]) -> bool {
     text.split(|b| *b == b'\n').any(|line| line.trim_ascii_start().starts_with(b"#"))
 }
 
-/// The line at which the YAML document with this number begins. (The items of a List have the line of the List at least.)
+/// The line at which the YAML document with this number begins. (The items of a List have the line of the List at
+/// least.)
 fn line_of(text: &[u8], number: u32) -> usize {
     let begins = text.split(|b| *b == b'\n').enumerate().filter(|(_, line)| line.starts_with(b"---"));
     let mut begins: Vec<usize> = begins.map(|(at, _)| at + 2).collect();

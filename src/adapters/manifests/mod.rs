@@ -8,8 +8,8 @@
 //! (`contents`), also across a restart (`store`).
 //!
 //! This module never accesses the directory or its files on the event loop. The loop keeps the state and decides which
-//! paths to inspect (`inspections`), a helper thread inspects them (`inspection`), and the loop evaluates the results (`scan`,
-//! `files`). A file system that does not answer delays only the inspections of its own files.
+//! paths to inspect (`inspections`), a helper thread inspects them (`inspection`), and the loop evaluates the results
+//! (`scan`, `files`). A file system that does not answer delays only the inspections of its own files.
 //!
 //! There is no frequent timer: with inotify (`watch`), a full scan runs every 10 minutes as a safety net. The period is
 //! `fileCheckFrequency` without inotify, while a file cannot be read, and on file systems where inotify does not report
@@ -64,8 +64,8 @@ const SETTLE: Duration = Duration::from_secs(1);
 /// Time after which a missing file counts as removed: longer than an editor's rename and rewrite, and than most of an
 /// `rm -r`.
 const GONE: Duration = Duration::from_millis(10);
-/// The mount table is read at most once in this time while no inspection runs. Each start of a container changes it several times,
-/// and the kernel needs a millisecond to write a table of some hundred mounts.
+/// The mount table is read at most once in this time while no inspection runs. Each start of a container changes it
+/// several times, and the kernel needs a millisecond to write a table of some hundred mounts.
 const MOUNTS: Duration = Duration::from_secs(1);
 /// Period of the full scan while inotify works (D2).
 const NET: Duration = Duration::from_secs(600);

@@ -1,4 +1,5 @@
-//! The credentials of the service: files that systemd writes before it starts the service, in memory that is not swapped.
+//! The credentials of the service: files that systemd writes before it starts the service, in memory that is not
+//! swapped.
 
 use crate::api::data_object::MAX_SIZE;
 use crate::foreign::{self, Links};

@@ -12,7 +12,8 @@ use std::path::Path;
 const KEY: &str = "ca.key";
 const CERTIFICATE: &str = "ca.crt";
 
-/// The CA, and the lock on its directory until the value is dropped. Drop it as soon as the work is done: commands wait for it.
+/// The CA, and the lock on its directory until the value is dropped. Drop it as soon as the work is done: commands wait
+/// for it.
 pub struct Authority {
     pub(super) directory: Directory,
     /// The certificate in DER.
@@ -23,8 +24,9 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// Opens the CA of `directory` (`super::directory`), or creates it, with the name of the node in its certificate. Completes a
-    /// creation that was interrupted. Waits for the disk, and up to 10 s for another process that holds the lock.
+    /// Opens the CA of `directory` (`super::directory`), or creates it, with the name of the node in its certificate.
+    /// Completes a creation that was interrupted. Waits for the disk, and up to 10 s for another process that holds the
+    /// lock.
     ///
     /// # Errors
     /// The clock is wrong, the files cannot be read or written, a file is damaged or missing, or the CA has expired.

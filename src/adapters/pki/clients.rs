@@ -18,7 +18,8 @@ const DIRECTORY: &str = "clients";
 const SUFFIX: &str = ".json";
 /// The longest name, in characters: the limit of a common name in X.520.
 const MAX_NAME: usize = 64;
-/// A revoked certificate stays in `revoked` for so long after its end. Clocks that are somewhat wrong must not revive it.
+/// A revoked certificate stays in `revoked` for so long after its end. Clocks that are somewhat wrong must not revive
+/// it.
 const MARGIN: SignedDuration = SignedDuration::from_hours(30 * 24);
 
 /// What a client may do.
@@ -42,8 +43,8 @@ impl Role {
         }
     }
 
-    /// The role that a verified certificate gives: the one of its only organisation of Wherry. None if it has none or two of
-    /// them, which Wherry never issues.
+    /// The role that a verified certificate gives: the one of its only organisation of Wherry. None if it has none or
+    /// two of them, which Wherry never issues.
     pub fn of(certificate: &x509::Certificate) -> Option<Role> {
         let mut roles =
             Role::ALL.into_iter().filter(|r| certificate.organizations.iter().any(|o| o == r.organization()));
@@ -124,7 +125,8 @@ impl Authority {
         Ok(Issued { client, certificate_pem: certificate.pem(), key_pem: key.serialize_pem() })
     }
 
-    /// Revokes all valid certificates of a name, or the one with a serial number (hexadecimal, colons are allowed). Returns them.
+    /// Revokes all valid certificates of a name, or the one with a serial number (hexadecimal, colons are allowed).
+    /// Returns them.
     ///
     /// # Errors
     /// There is no such certificate, all of them are revoked already, or a file cannot be read or written.
@@ -174,8 +176,8 @@ fn file(serial: &str) -> String {
     format!("{DIRECTORY}/{serial}{SUFFIX}")
 }
 
-/// The records in `directory` (`super::directory`), by the time of their issue, and a message for each damaged one. Takes no
-/// lock.
+/// The records in `directory` (`super::directory`), by the time of their issue, and a message for each damaged one.
+/// Takes no lock.
 ///
 /// # Errors
 /// The directory cannot be read.

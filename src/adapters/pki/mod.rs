@@ -1,5 +1,5 @@
-//! The certificates of the API for kubectl, in `<root>/kubectl` (mode 0700): a CA of the node's own, the serving certificate, and
-//! a record of each client certificate.
+//! The certificates of the API for kubectl, in `<root>/kubectl` (mode 0700): a CA of the node's own, the serving
+//! certificate, and a record of each client certificate.
 //!
 //! | file | content |
 //! |---|---|
@@ -10,12 +10,12 @@
 //! | `run` | the number of the server's last run (`runs`) |
 //! | `lock` | excludes two concurrent changes (`directory`) |
 //!
-//! All files are PEM or JSON, have mode 0600, and are replaced atomically. The order of the writes makes every interruption
-//! harmless: the next call finds a key without a certificate, or a certificate that does not belong to the key, and completes or
-//! replaces it. A client certificate is recorded before it is handed out.
+//! All files are PEM or JSON, have mode 0600, and are replaced atomically. The order of the writes makes every
+//! interruption harmless: the next call finds a key without a certificate, or a certificate that does not belong to the
+//! key, and completes or replaces it. A client certificate is recorded before it is handed out.
 //!
-//! Time is an argument. Everything here waits for the disk, and for the lock: the agent runs it on a helper thread. Only
-//! `Revoked::changed` and `Revoked::contains` are for the event loop.
+//! Time is an argument. Everything here waits for the disk, and for the lock: the agent runs it on a helper thread.
+//! Only `Revoked::changed` and `Revoked::contains` are for the event loop.
 
 mod authority;
 mod clients;

@@ -58,11 +58,12 @@ impl From<Metadata> for Stamp {
 }
 
 impl Revoked {
-    /// Reads the file in `directory` (`super::directory`). Without a file, or without the directory, nothing is revoked. Takes no
-    /// lock.
+    /// Reads the file in `directory` (`super::directory`). Without a file, or without the directory, nothing is
+    /// revoked. Takes no lock.
     ///
     /// # Errors
-    /// The file cannot be read or is damaged. A server must then refuse every client: it cannot know which ones are revoked.
+    /// The file cannot be read or is damaged. A server must then refuse every client: it cannot know which ones are
+    /// revoked.
     pub fn load(directory: &Path) -> Result<Revoked, String> {
         let path = directory.join(FILE);
         let (stamp, entries) = read(&path)?;

@@ -5,8 +5,8 @@ use super::Authority;
 const FILE: &str = "run";
 
 impl Authority {
-    /// The number of a new run, from 1. A missing or damaged file begins again: clients with an older resource version then have to
-    /// list again.
+    /// The number of a new run, from 1. A missing or damaged file begins again: clients with an older resource version
+    /// then have to list again.
     ///
     /// # Errors
     /// The file cannot be read or written.

@@ -30,8 +30,8 @@ impl Names {
         self.dns.iter().any(|n| n.eq_ignore_ascii_case(name))
     }
 
-    /// localhost, the node's name, 127.0.0.1, ::1, and these addresses. Unspecified ones (0.0.0.0, ::) are left out: no client
-    /// connects to them.
+    /// localhost, the node's name, 127.0.0.1, ::1, and these addresses. Unspecified ones (0.0.0.0, ::) are left out: no
+    /// client connects to them.
     pub fn new(node: &str, addresses: impl IntoIterator<Item = IpAddr>) -> Names {
         let own = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
         Names {
@@ -53,9 +53,9 @@ pub struct Serving {
 }
 
 impl Authority {
-    /// Returns the stored certificate if it is valid for at least a third of its life, has all of these names, and belongs to the
-    /// key and to the CA. Otherwise creates and stores another one, which is valid for a year. A server that calls this again at
-    /// `Serving::renew` and when its names change never has to restart.
+    /// Returns the stored certificate if it is valid for at least a third of its life, has all of these names, and
+    /// belongs to the key and to the CA. Otherwise creates and stores another one, which is valid for a year. A server
+    /// that calls this again at `Serving::renew` and when its names change never has to restart.
     ///
     /// # Errors
     /// The files cannot be read or written, or a name is invalid. (A damaged file is replaced.)
@@ -75,7 +75,8 @@ impl Authority {
         params.subject_alt_names.extend(names.addresses.iter().map(|a| SanType::IpAddress(*a)));
         let key = issue::generate_key()?;
         let certificate = self.sign(&params, &key)?;
-        // An interruption between the two leaves a certificate that does not belong to the key: the next call replaces both.
+        // An interruption between the two leaves a certificate that does not belong to the key: the next call replaces
+        // both.
         self.directory.write(KEY, key.serialize_pem().as_bytes())?;
         self.directory.write(CERTIFICATE, certificate.pem().as_bytes())?;
         let stored = self.existing_server(names, now)?;

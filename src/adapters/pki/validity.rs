@@ -4,10 +4,11 @@ use jiff::{SignedDuration, Timestamp};
 use rcgen::CertificateParams;
 use std::time::Duration;
 
-/// 2026-01-01T00:00:00Z: the year of this code. An earlier time is wrong. (A machine without a real-time clock starts in 1970, or
-/// at the time of its last shutdown.)
+/// 2026-01-01T00:00:00Z: the year of this code. An earlier time is wrong. (A machine without a real-time clock starts
+/// in 1970, or at the time of its last shutdown.)
 const EARLIEST: i64 = 1_767_225_600;
-/// 9000-01-01T00:00:00Z. A later time is wrong too, and ten more years would exceed the four digits of a certificate's year.
+/// 9000-01-01T00:00:00Z. A later time is wrong too, and ten more years would exceed the four digits of a certificate's
+/// year.
 const LATEST: i64 = 221_845_392_000;
 /// A certificate is valid from so long before its issue: the clocks of clients differ.
 const SKEW: SignedDuration = SignedDuration::from_mins(5);

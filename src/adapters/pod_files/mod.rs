@@ -1,12 +1,13 @@
-//! The files of a pod, in a kubelet's layout (`api::layout`): its directory under the root directory, its log directory, the
-//! managed hosts file, termination message files, links to logs.
+//! The files of a pod, in a kubelet's layout (`api::layout`): its directory under the root directory, its log
+//! directory, the managed hosts file, termination message files, links to logs.
 //!
-//! Each call is synchronous. Containers can write to parts of these trees, so the code trusts nothing in them: it follows no
-//! symlink, crosses no mount, reads only regular files, and limits every read. An error names the path and the kernel's error.
+//! Each call is synchronous. Containers can write to parts of these trees, so the code trusts nothing in them: it
+//! follows no symlink, crosses no mount, reads only regular files, and limits every read. An error names the path and
+//! the kernel's error.
 //!
-//! The main thread creates Wherry's own directories and files. Termination messages, container logs and the host's hosts file
-//! can be on a file system that hangs, and a removed tree can be large: `message`, `host_hosts`, `remove_container` and
-//! `remove_pod` are for a helper thread.
+//! The main thread creates Wherry's own directories and files. Termination messages, container logs and the host's
+//! hosts file can be on a file system that hangs, and a removed tree can be large: `message`, `host_hosts`,
+//! `remove_container` and `remove_pod` are for a helper thread.
 
 mod found;
 mod hosts;
@@ -37,8 +38,8 @@ use std::sync::Arc;
 
 /// The gRPC code INTERNAL, used for file errors.
 const INTERNAL: u32 = 13;
-/// The number of termination message files that are kept for each container, the newest ones. (A kubelet keeps all until the
-/// pod is removed; a crashing container creates 100,000 a year.)
+/// The number of termination message files that are kept for each container, the newest ones. (A kubelet keeps all
+/// until the pod is removed; a crashing container creates 100,000 a year.)
 const KEPT_MESSAGES: usize = 8;
 /// The largest hosts file of the host that is copied, in bytes.
 const MAX_HOSTS: u64 = 1 << 20;
@@ -209,15 +210,16 @@ impl PodFiles {
         Ok(())
     }
 
-    /// Removes all files of a pod. Continues after an error and returns the first one. The pod's directory is removed last, and
-    /// only after everything else: after a kill of Wherry it is the only trace of a pod without a record.
+    /// Removes all files of a pod. Continues after an error and returns the first one. The pod's directory is removed
+    /// last, and only after everything else: after a kill of Wherry it is the only trace of a pod without a record.
     fn remove_all(&self, uid: &str, namespace: &str, name: &str, kill: bool, keep_directory: bool) -> Result<()> {
         for part in [uid, namespace, name] {
             one_part(part)?;
         }
         let logs = format!("{namespace}_{name}_{uid}");
         [
-            // First: the check that no other owner uses the UID was made just now, and removing a large log takes minutes.
+            // First: the check that no other owner uses the UID was made just now, and removing a large log takes
+            // minutes.
             (self.remove_cgroup)(uid, kill),
             self.remove_links(namespace, name, &format!("{}/{logs}/", self.layout.logs)),
             remove_tree(&self.layout.logs, &logs),
@@ -300,8 +302,8 @@ fn failed(what: &str, path: &str, e: Errno) -> String {
     format!("failed to {what} {path}: {}", std::io::Error::from(e))
 }
 
-/// Creates a directory with exactly this mode, whatever the umask, and its missing parents with mode 0755. Does not change an
-/// existing directory.
+/// Creates a directory with exactly this mode, whatever the umask, and its missing parents with mode 0755. Does not
+/// change an existing directory.
 fn directory(path: &str, mode: u32) -> Result<()> {
     match rustix::fs::mkdir(path, Mode::from_raw_mode(mode)) {
         Ok(()) => rustix::fs::chmod(path, Mode::from_raw_mode(mode)).map_err(|e| failed("set the mode of", path, e)),
@@ -324,8 +326,8 @@ fn remove_file(path: &str) -> Result<()> {
     }
 }
 
-/// Writes a file that is mounted in containers. Writes in place, because a container would not see a new file, and only if the
-/// content differs.
+/// Writes a file that is mounted in containers. Writes in place, because a container would not see a new file, and only
+/// if the content differs.
 fn write_in_place(path: &str, content: &str) -> Result<()> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(0o644);

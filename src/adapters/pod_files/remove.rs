@@ -1,9 +1,10 @@
 //! Removes a directory tree that a container may have manipulated.
 //!
-//! Every step is relative to an open directory and follows no symlink, so a directory that is replaced by a link meanwhile does
-//! no harm. A mount point in the tree is not entered (openat2 with RESOLVE_NO_XDEV; on a kernel without it, a comparison of the
-//! mounts) and is an error, because the mounted file system is not Wherry's. Each level needs one open descriptor. Directories
-//! below a maximum depth are first moved up, so that a tree of any depth needs few descriptors.
+//! Every step is relative to an open directory and follows no symlink, so a directory that is replaced by a link
+//! meanwhile does no harm. A mount point in the tree is not entered (openat2 with RESOLVE_NO_XDEV; on a kernel without
+//! it, a comparison of the mounts) and is an error, because the mounted file system is not Wherry's. Each level needs
+//! one open descriptor. Directories below a maximum depth are first moved up, so that a tree of any depth needs few
+//! descriptors.
 
 use super::{Result, failed};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
@@ -48,8 +49,8 @@ pub fn remove_tree(parent: &str, name: &str) -> Result<()> {
     }
 }
 
-/// Removes everything below a directory. No container may be able to change its path. Does nothing if it is gone, or is a file
-/// or a link.
+/// Removes everything below a directory. No container may be able to change its path. Does nothing if it is gone, or is
+/// a file or a link.
 ///
 /// # Errors
 /// The first error; the other entries are removed all the same.
@@ -204,8 +205,8 @@ fn open_in_mount(dir: impl AsFd, name: &CStr, flags: OFlags) -> std::result::Res
     if mount_id(&fd)? == mount_id(&dir)? { Ok(fd) } else { Err(Errno::XDEV) }
 }
 
-/// The id of the mount that an open file is in. It differs for a bind mount of the same file system. Read from /proc, because
-/// statx(2) has it only since Linux 5.8.
+/// The id of the mount that an open file is in. It differs for a bind mount of the same file system. Read from /proc,
+/// because statx(2) has it only since Linux 5.8.
 ///
 /// # Errors
 /// /proc cannot be read.

@@ -1,8 +1,8 @@
 //! Termination messages: from the file that a container can write, or from the end of its log if the pod has
 //! `terminationMessagePolicy: FallbackToLogsOnError`.
 //!
-//! The limits are a kubelet's: the last 4096 bytes of the file, or the last 2048 bytes of the text of the log's last 80 lines. A
-//! read error becomes the message, as in a kubelet, so that it is visible in the status.
+//! The limits are a kubelet's: the last 4096 bytes of the file, or the last 2048 bytes of the text of the log's last 80
+//! lines. A read error becomes the message, as in a kubelet, so that it is visible in the status.
 
 use super::{Result, failed};
 use crate::api::log_line;
@@ -17,8 +17,8 @@ use std::path::Path;
 const MAX_MESSAGE: u64 = 4096;
 const MAX_LOG_LINES: usize = 80;
 const MAX_LOG_BYTES: usize = 2048;
-/// How much of the log's end is read, in bytes: enough for 80 lines with their prefixes if 2048 bytes of text are needed, and
-/// for the longest line that a runtime writes (16 KiB).
+/// How much of the log's end is read, in bytes: enough for 80 lines with their prefixes if 2048 bytes of text are
+/// needed, and for the longest line that a runtime writes (16 KiB).
 const LOG_TAIL: u64 = 64 << 10;
 
 /// Creates an empty file that every user in a container can write to. Returns its path.
@@ -65,8 +65,8 @@ pub fn forget_old(directory: &str, keep: usize) {
     }
 }
 
-/// Reads the termination message. With `fallback`, uses the log if the file is empty. For a helper thread, because these files
-/// can be on a file system that hangs.
+/// Reads the termination message. With `fallback`, uses the log if the file is empty. For a helper thread, because
+/// these files can be on a file system that hangs.
 pub fn message(file: Option<&str>, log: &str, fallback: bool) -> String {
     let told = match file.map(|path| (path, tail(path, MAX_MESSAGE))) {
         None => String::new(),

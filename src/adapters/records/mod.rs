@@ -1,14 +1,14 @@
 //! Stores small records that survive the process, one file each: `<root>/records/<kind>/<key>.json`.
 //!
-//! A record is written to a temporary file, synced, and renamed over the old one; then the directory is synced. After a power
-//! cut the file is therefore either the old record or the new one. The first line of a file contains a version and the
-//! SHA-256 of the value; the rest is the value. An invalid file (truncated, damaged, of another version) is renamed to
-//! `*.corrupt` with a warning, because a broken record must not prevent the start of a node. Only the engine interprets values.
-//! `seal` is the form of a sealed record. A sealed record without its key is not invalid: it stays.
+//! A record is written to a temporary file, synced, and renamed over the old one; then the directory is synced. After a
+//! power cut the file is therefore either the old record or the new one. The first line of a file contains a version
+//! and the SHA-256 of the value; the rest is the value. An invalid file (truncated, damaged, of another version) is
+//! renamed to `*.corrupt` with a warning, because a broken record must not prevent the start of a node. Only the engine
+//! interprets values. `seal` is the form of a sealed record. A sealed record without its key is not invalid: it stays.
 //!
-//! A write waits for the disk, so changes must be made in a helper thread. The agent abandons a thread that hangs, but the
-//! thread may continue much later. Each batch of changes therefore has a number and temporary files of its own, and has no
-//! effect once a later batch has started. `Root` is the root directory with its lock and its id.
+//! A write waits for the disk, so changes must be made in a helper thread. The agent abandons a thread that hangs, but
+//! the thread may continue much later. Each batch of changes therefore has a number and temporary files of its own, and
+//! has no effect once a later batch has started. `Root` is the root directory with its lock and its id.
 
 pub mod queue;
 mod root;
@@ -88,8 +88,8 @@ impl Records {
         Records { batch, ..self.clone() }
     }
 
-    /// Reads all valid records of these kinds, sorted. Sets invalid ones aside with a warning. Other kinds belong to other parts of
-    /// Wherry and are not read.
+    /// Reads all valid records of these kinds, sorted. Sets invalid ones aside with a warning. Other kinds belong to
+    /// other parts of Wherry and are not read.
     pub fn load(&self, kinds: &[&str]) -> Vec<StoredRecord> {
         let mut records = Vec::new();
         for (kind, directory) in entries(&self.directory).into_iter().filter(|(k, _)| kinds.contains(&k.as_str())) {
@@ -110,8 +110,8 @@ impl Records {
         records
     }
 
-    /// The valid records of these kinds, as `load` returns them, for another process than the agent: changes nothing, and leaves out
-    /// invalid records.
+    /// The valid records of these kinds, as `load` returns them, for another process than the agent: changes nothing,
+    /// and leaves out invalid records.
     ///
     /// # Errors
     /// This user may not read the records.
@@ -133,9 +133,10 @@ impl Records {
         Ok(records)
     }
 
-    /// Makes changes in their order, each with a result of its own. A change that succeeded is durable when the function returns.
-    /// All changes of one directory share its sync. Deleting or setting aside a record that does not exist succeeds. An error
-    /// means that the key is invalid, that the file cannot be changed, or that a later batch has started.
+    /// Makes changes in their order, each with a result of its own. A change that succeeded is durable when the
+    /// function returns. All changes of one directory share its sync. Deleting or setting aside a record that does not
+    /// exist succeeds. An error means that the key is invalid, that the file cannot be changed, or that a later batch
+    /// has started.
     pub fn make(&self, changes: &[RecordChange]) -> Vec<Result<(), String>> {
         let made: Vec<Result<PathBuf, String>> = changes.iter().map(|change| self.make_one(change)).collect();
         let mut synced: BTreeMap<PathBuf, Result<(), String>> = BTreeMap::new();
@@ -180,8 +181,8 @@ impl Records {
         written
     }
 
-    /// Renames a record to `*.corrupt`, so that `load` ignores it and a user can inspect it. Removes the oldest `*.corrupt` file
-    /// if there are too many.
+    /// Renames a record to `*.corrupt`, so that `load` ignores it and a user can inspect it. Removes the oldest
+    /// `*.corrupt` file if there are too many.
     fn set_aside(&self, path: &Path) -> Result<(), String> {
         let aside = appended(path, CORRUPT);
         self.take_effect(path, || match fs::rename(path, &aside) {

@@ -1,5 +1,5 @@
-//! Changes that wait for the batch before them. Of several changes of one record only the last is made: a source that changes a
-//! record faster than the disk stores it makes the queue no longer.
+//! Changes that wait for the batch before them. Of several changes of one record only the last is made: a source that
+//! changes a record faster than the disk stores it makes the queue no longer.
 
 use crate::engine::effect::RecordChange;
 use crate::engine::op::OpId;

@@ -1,5 +1,6 @@
-//! The root directory of a wherry instance. It is created if it is missing and locked against a second instance. It has an id
-//! that never changes. The annotations of sandboxes and containers contain the id, which identifies their owner (W21).
+//! The root directory of a wherry instance. It is created if it is missing and locked against a second instance. It has
+//! an id that never changes. The annotations of sandboxes and containers contain the id, which identifies their owner
+//! (W21).
 
 use super::{failed, make_directory, sync_directory};
 use crate::adapters::durable;
@@ -36,7 +37,8 @@ impl Root {
     /// Creates the directory if it is missing, locks it, and reads or creates its id.
     ///
     /// # Errors
-    /// Another process holds the lock (the error contains its PID), the id is invalid, or the file system reports an error.
+    /// Another process holds the lock (the error contains its PID), the id is invalid, or the file system reports an
+    /// error.
     pub fn open(path: &Path) -> Result<Root, String> {
         make_directory(path)?;
         let lock = lock(&path.join("lock"))?;

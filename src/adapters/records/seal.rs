@@ -1,12 +1,13 @@
 //! The sealing of a record (C15): ChaCha20-Poly1305, which is fast also on processors without instructions for AES.
 //!
-//! A sealed file begins with a line of text: a magic word, the version of this format, and the id of the key. A nonce of 96 random
-//! bits, the encrypted value and its tag follow. The associated data are that line and the name of the record, `kind/name`, which
-//! contains the namespace and name of a Secret or the UID of a pod. A file therefore opens only in its own place. An older file of
-//! the same record opens too.
+//! A sealed file begins with a line of text: a magic word, the version of this format, and the id of the key. A nonce
+//! of 96 random bits, the encrypted value and its tag follow. The associated data are that line and the name of the
+//! record, `kind/name`, which contains the namespace and name of a Secret or the UID of a pod. A file therefore opens
+//! only in its own place. An older file of the same record opens too.
 //!
-//! The key of a credential is derived with HKDF-SHA256, so a credential may have any form with enough random bytes. The id of a key is
-//! derived too, and does not reveal it. It distinguishes a file of another key, which has to stay, from a damaged one.
+//! The key of a credential is derived with HKDF-SHA256, so a credential may have any form with enough random bytes. The
+//! id of a key is derived too, and does not reveal it. It distinguishes a file of another key, which has to stay, from
+//! a damaged one.
 
 use crate::api::uid;
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};

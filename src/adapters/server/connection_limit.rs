@@ -1,8 +1,8 @@
-//! Decides which connection is closed for a new one. A new connection is always accepted, so a listener stays usable even if
-//! clients that neither read nor write hold all its connections.
+//! Decides which connection is closed for a new one. A new connection is always accepted, so a listener stays usable
+//! even if clients that neither read nor write hold all its connections.
 //!
-//! On a unix socket the kernel reports the user of each client. Each user other than root has a limited number of connections;
-//! a new one beyond it closes one of the same user. A part of all connections is reserved for root.
+//! On a unix socket the kernel reports the user of each client. Each user other than root has a limited number of
+//! connections; a new one beyond it closes one of the same user. A part of all connections is reserved for root.
 
 use crate::adapters::server::MAX_CONNECTIONS;
 use crate::api::time::Boot;
@@ -64,8 +64,8 @@ impl Held {
     }
 }
 
-/// The slot of the connection to close for a new connection of `peer`; None if that is not necessary. `held` contains the
-/// connections of the listener, and `room` the maximum number of them.
+/// The slot of the connection to close for a new connection of `peer`; None if that is not necessary. `held` contains
+/// the connections of the listener, and `room` the maximum number of them.
 pub fn victim(peer: Peer, held: &[Held], room: usize, now: Boot) -> Option<usize> {
     let least = |of: &dyn Fn(&Held) -> bool| held.iter().filter(|h| of(h)).min_by_key(|h| h.worth(now)).map(|h| h.slot);
     let count = |of: &dyn Fn(&Held) -> bool| held.iter().filter(|h| of(h)).count();
@@ -141,7 +141,8 @@ mod tests {
         );
         assert_eq!(victim(bob, &some, MAX_CONNECTIONS, NOW), None);
         assert_eq!(victim(root, &some, MAX_CONNECTIONS, NOW), None);
-        // Three users hold all connections that users may have. A fourth user replaces one of them; root needs none of them.
+        // Three users hold all connections that users may have. A fourth user replaces one of them; root needs none of
+        // them.
         let users = renumbered(&[&of(root, 2), &of(alice, 8), &of(bob, 8), &of(carol, 8)]);
         assert_eq!(victim(dave, &users, MAX_CONNECTIONS, NOW), Some(2));
         assert_eq!(victim(root, &users, MAX_CONNECTIONS, NOW), None);

@@ -1,5 +1,5 @@
-//! The routes of the node's endpoints, and the requests and responses that the server exchanges with `Content`. GET and HEAD
-//! read, POST changes something. `net::http1` parses and formats the bytes.
+//! The routes of the node's endpoints, and the requests and responses that the server exchanges with `Content`. GET and
+//! HEAD read, POST changes something. `net::http1` parses and formats the bytes.
 
 use super::api::{self, ApiCursor, ApiRequest, NodeRequest, Upstream};
 use crate::net::http1::Accepts;
@@ -56,16 +56,16 @@ pub enum Route {
     Metrics,
     /// Only the metrics of probes.
     ProbeMetrics,
-    /// A `PodList`. As a watch, one line of JSON for each pod, in the format of the API server: `{"type":"ADDED","object":
-    /// <pod>}` for each existing pod, then `{"type":"BOOKMARK","object":{}}`, then `ADDED`, `MODIFIED` and `DELETED` for
-    /// each change.
+    /// A `PodList`. As a watch, one line of JSON for each pod, in the format of the API server:
+    /// `{"type":"ADDED","object": <pod>}` for each existing pod, then `{"type":"BOOKMARK","object":{}}`, then `ADDED`,
+    /// `MODIFIED` and `DELETED` for each change.
     Pods,
     /// A `status::NodeStatus`.
     Status,
     /// A `PlanView`: the order and times in which a shutdown would stop the pods now.
     ShutdownPlan,
-    /// An `EventList`. As a watch, lines in the format of `Pods`, and `{"type":"LOST","count":n}` in place of n lines that
-    /// were dropped for a slow reader.
+    /// An `EventList`. As a watch, lines in the format of `Pods`, and `{"type":"LOST","count":n}` in place of n lines
+    /// that were dropped for a slow reader.
     Events,
     /// The complete internal state of the agent, for debugging.
     Dump,
@@ -81,11 +81,13 @@ pub enum Route {
     Cordon,
     /// A10: ends the cordon.
     Uncordon,
-    /// W29: takes a `control::EphemeralRequest`. The answer, a `control::EphemeralNames`, is sent when the containers are durable.
+    /// W29: takes a `control::EphemeralRequest`. The answer, a `control::EphemeralNames`, is sent when the containers
+    /// are durable.
     Ephemeral,
     /// Takes a `control::ExecRequest`: runs a command in a container. The answer is sent when the command has ended.
     Exec,
-    /// Takes a `control::StreamRequest`: requests the URL of a stream from the runtime. The answer is a `control::StreamUrl`.
+    /// Takes a `control::StreamRequest`: requests the URL of a stream from the runtime. The answer is a
+    /// `control::StreamUrl`.
     Stream,
     /// A `control::Usage`: the resource usage of containers, as reported by the runtime.
     Usage,
@@ -143,8 +145,8 @@ impl Route {
         open.then_some(route)
     }
 
-    /// The methods of `path` at this listener, and whether its requests have a body. An unknown path has GET and HEAD, so that
-    /// they get a 404.
+    /// The methods of `path` at this listener, and whether its requests have a body. An unknown path has GET and HEAD,
+    /// so that they get a 404.
     pub fn accepts(listener_kind: ListenerKind, path: &str) -> Accepts {
         match Route::find(listener_kind, path) {
             Some(Route::Retry | Route::Cordon | Route::Uncordon | Route::KubectlReload) => {
@@ -205,7 +207,8 @@ pub enum Body {
     Api(ApiCursor),
     /// The connection is passed to this server, whose response the client gets.
     Upgrade(Upstream),
-    /// Deferred: `Server::answer` gives the complete response. A client that closes its side meanwhile counts as disconnected.
+    /// Deferred: `Server::answer` gives the complete response. A client that closes its side meanwhile counts as
+    /// disconnected.
     Later,
 }
 

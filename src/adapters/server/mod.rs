@@ -1,10 +1,10 @@
 //! The node's endpoints over HTTP/1.1, in the poll of the event loop: the control socket, the health port, the
 //! read-only port, and over TLS the server of a cluster's node and the Kubernetes API.
 //!
-//! The server transports bytes and limits the cost of each client: the number of connections (`room`; a new one
-//! closes the least useful one, see `connection_limit`), their duration, the size of heads and bodies, and the work in each
-//! turn. `Content` produces the answers. It produces a streamed body in pieces, so a list of all pods is never in memory as a
-//! whole, whatever the number of clients.
+//! The server transports bytes and limits the cost of each client: the number of connections (`room`; a new one closes
+//! the least useful one, see `connection_limit`), their duration, the size of heads and bodies, and the work in each
+//! turn. `Content` produces the answers. It produces a streamed body in pieces, so a list of all pods is never in
+//! memory as a whole, whatever the number of clients.
 
 pub mod api;
 mod connection;
@@ -52,26 +52,26 @@ const ROOM: [usize; LISTENERS] =
 /// The maximum number of new connections of a listener in one turn.
 const ACCEPT_BUDGET: usize = 16;
 
-/// The maximum number of connections of the secure listeners that are served in one turn. A change can concern 1,000 watches, and
-/// other work of the agent must not wait for all of them.
+/// The maximum number of connections of the secure listeners that are served in one turn. A change can concern 1,000
+/// watches, and other work of the agent must not wait for all of them.
 const API_BUDGET: usize = 16;
 
 /// Produces the answers.
 pub trait Content {
-    /// Answers a request. The server calls it when the request is complete, and only for a route of the listener with a valid
-    /// method.
+    /// Answers a request. The server calls it when the request is complete, and only for a route of the listener with a
+    /// valid method.
     fn answer(&mut self, request: &Request) -> Response;
 
-    /// Appends the next piece (a few KiB) of a body that `answer` started as `Parts` or `Watch`, and advances the cursor.
-    /// Returns false if it was the last piece. The state can change between two pieces, and the item at the cursor can
-    /// disappear.
+    /// Appends the next piece (a few KiB) of a body that `answer` started as `Parts` or `Watch`, and advances the
+    /// cursor. Returns false if it was the last piece. The state can change between two pieces, and the item at the
+    /// cursor can disappear.
     fn part(&mut self, cursor: &mut Cursor, out: &mut Vec<u8>) -> bool;
 
     /// The client of a deferred request has disconnected, so its answer is no longer needed.
     fn gone(&mut self, _ticket: Ticket) {}
 
-    /// The response to a request of the Kubernetes API that is refused whatever its body is. The server calls it before it reads a
-    /// body that has not arrived with the head.
+    /// The response to a request of the Kubernetes API that is refused whatever its body is. The server calls it before
+    /// it reads a body that has not arrived with the head.
     fn refusal(&mut self, _request: &ApiRequest) -> Option<Response> {
         None
     }
@@ -166,7 +166,8 @@ impl Server {
         self.listeners.push(Endpoint::new(listener_kind, Place::Tcp(address)));
     }
 
-    /// Moves a listener on a TCP port to another address, or closes it. Its connections continue. Call `drive` afterwards.
+    /// Moves a listener on a TCP port to another address, or closes it. Its connections continue. Call `drive`
+    /// afterwards.
     ///
     /// # Errors
     /// The new address cannot be opened. The listener keeps the old one.
@@ -215,8 +216,8 @@ impl Server {
         }
     }
 
-    /// Does the work that is possible without waiting. Must be called at the start, when a token was ready, at `next_deadline`,
-    /// and after `publish`. Returns true if the budget is used up; call it again without waiting.
+    /// Does the work that is possible without waiting. Must be called at the start, when a token was ready, at
+    /// `next_deadline`, and after `publish`. Returns true if the budget is used up; call it again without waiting.
     pub fn drive(&mut self, registry: &Registry, now: Boot, content: &mut dyn Content) -> bool {
         for endpoint in &mut self.listeners {
             endpoint.listener.drive(registry, Token(self.first + endpoint.listener_kind.index()), now);
@@ -302,7 +303,8 @@ impl Server {
         self.slots.iter_mut().flatten().for_each(|connection| connection.wake(&has_changed));
     }
 
-    /// Continues the logs of the node's server: a pod has changed, and a log ends with its container. Call `drive` afterwards.
+    /// Continues the logs of the node's server: a pod has changed, and a log ends with its container. Call `drive`
+    /// afterwards.
     pub fn wake_logs(&mut self) {
         let of_node = self.slots.iter_mut().flatten().filter(|c| c.listener_kind == ListenerKind::Node);
         of_node.for_each(|connection| connection.wake(&|kind| kind == Kind::Pod));
@@ -366,8 +368,8 @@ impl Server {
         self.slots.iter().flatten().map(|connection| connection.summary()).collect()
     }
 
-    /// The index of the listener (`ListenerKind::index`) of a token, and whether the token belongs to one of its connections.
-    /// None if the token is not the server's.
+    /// The index of the listener (`ListenerKind::index`) of a token, and whether the token belongs to one of its
+    /// connections. None if the token is not the server's.
     pub fn part(token: Token, first: usize) -> Option<(usize, bool)> {
         match token.0.checked_sub(first)? {
             index if index < LISTENERS => Some((index, false)),

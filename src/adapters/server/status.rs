@@ -1,4 +1,5 @@
-//! The body of `/status`, which `wherry status` shows. Later versions may add fields; clients must ignore unknown fields.
+//! The body of `/status`, which `wherry status` shows. Later versions may add fields; clients must ignore unknown
+//! fields.
 
 use crate::api::node_facts::NodeFacts;
 use crate::api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources};

@@ -167,8 +167,8 @@ impl Node {
         stream
     }
 
-    /// Runs the loop and reads until `until` returns true, the stream ends, or 2 s have passed. Returns true at the end of the
-    /// stream.
+    /// Runs the loop and reads until `until` returns true, the stream ends, or 2 s have passed. Returns true at the end
+    /// of the stream.
     fn read(&mut self, stream: &mut impl Read, until: impl Fn(&[u8]) -> bool) -> (Vec<u8>, bool) {
         self.read_for(Duration::from_secs(2), stream, until)
     }

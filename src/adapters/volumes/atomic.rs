@@ -6,8 +6,8 @@
 //! ..2026_11_23_06_22_15.123456789/key             the files of one version
 //! ```
 //!
-//! A reader that resolves `..data` once sees either all old files or all new ones. After a kill at any step, the next write
-//! removes what was left.
+//! A reader that resolves `..data` once sees either all old files or all new ones. After a kill at any step, the next
+//! write removes what was left.
 
 use super::beneath;
 use super::error::{Cause, Failure};
@@ -34,7 +34,8 @@ const MAX_NAME: usize = 255;
 /// The files by path. The last one of several with the same path wins.
 type Wanted<'f> = BTreeMap<String, &'f VolumeFile>;
 
-/// Makes the files of the volume exactly `files`. Returns whether anything changed; files that are equal are not written.
+/// Makes the files of the volume exactly `files`. Returns whether anything changed; files that are equal are not
+/// written.
 ///
 /// # Errors
 /// A path is not valid, or a file cannot be written. The volume keeps its old files.

@@ -1,9 +1,9 @@
 //! Opens paths below a directory that a container may change at the same time, and never leaves the directory.
 //!
-//! openat2(2) with RESOLVE_BENEATH resolves an existing path in one call. `walk` does the same in steps: it opens each part
-//! relative to the directory before it, follows no link in the kernel, and resolves links itself, with a stack of the open
-//! directories for `..`. It creates missing directories, and it works where openat2 is missing (Linux before 5.6, a seccomp
-//! filter).
+//! openat2(2) with RESOLVE_BENEATH resolves an existing path in one call. `walk` does the same in steps: it opens each
+//! part relative to the directory before it, follows no link in the kernel, and resolves links itself, with a stack of
+//! the open directories for `..`. It creates missing directories, and it works where openat2 is missing (Linux before
+//! 5.6, a seccomp filter).
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
@@ -20,8 +20,8 @@ const MAX_RETRIES: usize = 16;
 
 const O_PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Opens `path` below `root` with O_PATH. Follows links that stay below `root`. Missing parts are created as directories with
-/// the permission bits `mode`, whatever the umask.
+/// Opens `path` below `root` with O_PATH. Follows links that stay below `root`. Missing parts are created as
+/// directories with the permission bits `mode`, whatever the umask.
 ///
 /// # Errors
 /// `XDEV` if the path leaves `root`, also by an absolute link; otherwise those of openat(2) and mkdirat(2).
@@ -94,8 +94,8 @@ fn enter(here: BorrowedFd<'_>, name: &OsStr, mode: Mode) -> Result<OwnedFd, Errn
     Ok(fd)
 }
 
-/// Opens the directory `path` below `root`; no part of the path may be a link. An empty path is `root` itself. Mount points are
-/// crossed.
+/// Opens the directory `path` below `root`; no part of the path may be a link. An empty path is `root` itself. Mount
+/// points are crossed.
 ///
 /// # Errors
 /// `LOOP` or `NOTDIR` if a part is a link or a file; otherwise those of openat(2).

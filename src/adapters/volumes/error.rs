@@ -1,5 +1,5 @@
-//! Why a volume cannot be set up, mounted in a container or removed. The texts of the first two are those of a kubelet's
-//! events, followed by the reason.
+//! Why a volume cannot be set up, mounted in a container or removed. The texts of the first two are those of a
+//! kubelet's events, followed by the reason.
 
 use crate::api::volume::HostPathType;
 use rustix::io::Errno;

@@ -1,9 +1,9 @@
-//! The volumes of pods, in a kubelet's layout: sets them up below the pod's directory, mounts parts of them for containers
-//! (`sub_path`), replaces the files of ConfigMaps and Secrets, and removes everything again.
+//! The volumes of pods, in a kubelet's layout: sets them up below the pod's directory, mounts parts of them for
+//! containers (`sub_path`), replaces the files of ConfigMaps and Secrets, and removes everything again.
 //!
-//! Each call is synchronous and for a helper thread: a file system can hang. Each call can be repeated, also after a kill of
-//! Wherry in the middle of it. Containers change their volumes at any time, so the code follows no link that a container can
-//! create, and removes nothing below a mount point.
+//! Each call is synchronous and for a helper thread: a file system can hang. Each call can be repeated, also after a
+//! kill of Wherry in the middle of it. Containers change their volumes at any time, so the code follows no link that a
+//! container can create, and removes nothing below a mount point.
 
 mod atomic;
 mod beneath;
@@ -27,7 +27,8 @@ use mounts::{FileSystem, Where};
 use ownership::Access;
 use paths::{PodPaths, one_part};
 
-/// Sets up all volumes of a pod. Volumes that are set up already stay; the files of ConfigMaps and Secrets are brought up to date.
+/// Sets up all volumes of a pod. Volumes that are set up already stay; the files of ConfigMaps and Secrets are brought
+/// up to date.
 ///
 /// # Errors
 /// The first error. The other volumes are set up all the same.
@@ -40,8 +41,8 @@ pub fn set_up(layout: &Layout, uid: &str, volumes: &[Volume]) -> Result<(), Volu
     result
 }
 
-/// Replaces the files of a volume that is set up, if they differ. Returns whether they did. Does nothing for a volume of another
-/// kind.
+/// Replaces the files of a volume that is set up, if they differ. Returns whether they did. Does nothing for a volume
+/// of another kind.
 ///
 /// # Errors
 /// The volume is not set up, or a file cannot be written. The volume keeps its old files.
@@ -60,8 +61,8 @@ pub fn update_files(layout: &Layout, uid: &str, volume: &Volume) -> Result<bool,
     update().map_err(of(volume))
 }
 
-/// Unmounts everything below the directory of a pod and removes the contents of its volumes. Nothing of the pod may run.
-/// Succeeds if there is nothing.
+/// Unmounts everything below the directory of a pod and removes the contents of its volumes. Nothing of the pod may
+/// run. Succeeds if there is nothing.
 ///
 /// # Errors
 /// A mount is in use, or a file cannot be removed. Nothing below a mount is removed.

@@ -1,8 +1,8 @@
 //! Mounts a volume's own file system, and unmounts everything below a directory of a pod.
 //!
-//! A container with Bidirectional mount propagation can place any mount in a volume. Before a mount is removed, it becomes
-//! private: the removal of a mount below it then does not propagate to the place that it was copied from. No path is followed
-//! through a symbolic link.
+//! A container with Bidirectional mount propagation can place any mount in a volume. Before a mount is removed, it
+//! becomes private: the removal of a mount below it then does not propagate to the place that it was copied from. No
+//! path is followed through a symbolic link.
 
 use super::beneath;
 use super::error::{Cause, Failure};
@@ -127,8 +127,8 @@ pub(super) enum Where {
     AtAndBelow,
 }
 
-/// Unmounts everything at or below a directory, the deepest mount first. Succeeds if the directory does not exist. No container
-/// may be able to change the directory's own path.
+/// Unmounts everything at or below a directory, the deepest mount first. Succeeds if the directory does not exist. No
+/// container may be able to change the directory's own path.
 ///
 /// # Errors
 /// A mount is in use. The others are unmounted all the same.

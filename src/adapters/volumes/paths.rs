@@ -1,5 +1,5 @@
-//! The directories of one pod's volumes, in a kubelet's layout, and their creation. Containers cannot change these paths: all
-//! directories above a volume belong to root and have mode 0750.
+//! The directories of one pod's volumes, in a kubelet's layout, and their creation. Containers cannot change these
+//! paths: all directories above a volume belong to root and have mode 0750.
 
 use super::error::{Cause, Failure};
 use crate::api::layout::Layout;
@@ -63,7 +63,8 @@ impl PodPaths {
     }
 }
 
-/// Creates one directory with exactly this mode, whatever the umask. Does not change an existing one. Returns whether it is new.
+/// Creates one directory with exactly this mode, whatever the umask. Does not change an existing one. Returns whether
+/// it is new.
 pub(super) fn make(path: &str, mode: u32) -> Result<bool, Failure> {
     match rustix::fs::mkdir(path, Mode::from_raw_mode(mode)) {
         Ok(()) => {

@@ -1,8 +1,8 @@
 //! The mounts of a container: the volume itself, or a sub-path of it.
 //!
-//! A container can replace any part of a sub-path by a link at any time, and the runtime would follow it. Therefore the sub-path
-//! is opened below the volume (`beneath`), and the open file is bind-mounted in the pod's directory, where containers cannot
-//! reach it. The runtime receives the path of that mount.
+//! A container can replace any part of a sub-path by a link at any time, and the runtime would follow it. Therefore the
+//! sub-path is opened below the volume (`beneath`), and the open file is bind-mounted in the pod's directory, where
+//! containers cannot reach it. The runtime receives the path of that mount.
 
 use super::beneath;
 use super::error::{Cause, Failure, VolumeError};
@@ -31,8 +31,8 @@ pub struct ForContainer<'c> {
     pub recursive_read_only: bool,
 }
 
-/// Returns the mounts of a container's `volumeMounts`, in their order, and mounts the sub-paths among them. The volumes are set
-/// up. Can be repeated; `tear_down_container` removes the sub-paths.
+/// Returns the mounts of a container's `volumeMounts`, in their order, and mounts the sub-paths among them. The volumes
+/// are set up. Can be repeated; `tear_down_container` removes the sub-paths.
 ///
 /// # Errors
 /// The first mount that is not possible.
@@ -134,7 +134,8 @@ fn bind(paths: &PodPaths, source: &OwnedFd, target: &str, propagation: Propagati
         Err(Failure { errno: Errno::NOENT, .. }) => {}
         Err(failure) => return Err(failure.into()),
         Ok(found) if is_bound(source, &found, target)? => return Ok(()),
-        // Left by an earlier container, for example before a ConfigMap changed. The descriptor would keep the mount in use.
+        // Left by an earlier container, for example before a ConfigMap changed. The descriptor would keep the mount in
+        // use.
         Ok(found) => {
             drop(found);
             mounts::unmount(target, Where::AtAndBelow)?;
@@ -143,7 +144,8 @@ fn bind(paths: &PodPaths, source: &OwnedFd, target: &str, propagation: Propagati
     let kind = FileType::from_raw_mode(rustix::fs::fstat(source).map_err(Failure::of("examine", target))?.st_mode);
     make_target(paths, target, kind == FileType::Directory)?;
     rustix::mount::mount_bind(path_of(source), target).map_err(Failure::of("mount a sub-path on", target))?;
-    // Without this, a bind mount of a shared mount stays connected with it: what is unmounted below one disappears from both.
+    // Without this, a bind mount of a shared mount stays connected with it: what is unmounted below one disappears from
+    // both.
     let change = match propagation {
         Propagation::Private => Some(MountPropagationFlags::PRIVATE),
         Propagation::HostToContainer => Some(MountPropagationFlags::DOWNSTREAM),

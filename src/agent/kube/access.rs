@@ -63,8 +63,8 @@ impl Access {
     /// The client with this certificate, which TLS has verified at the begin of the connection.
     ///
     /// # Errors
-    /// It is revoked, has expired since, or has no role. If the list of revoked certificates cannot be read, every client is
-    /// refused.
+    /// It is revoked, has expired since, or has no role. If the list of revoked certificates cannot be read, every
+    /// client is refused.
     pub fn client(&mut self, certificate: &[u8], now: Now) -> Result<Rc<Client>, Failure> {
         let read =
             x509::read(certificate).map_err(|_| Failure::unauthorized("the client certificate cannot be read"))?;

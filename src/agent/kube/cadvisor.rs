@@ -1,5 +1,5 @@
-//! `/metrics/cadvisor`: the metrics of cAdvisor whose values the runtime reports, with its names, types and labels. Containers only:
-//! there are no series of pods, sandboxes and other cgroups.
+//! `/metrics/cadvisor`: the metrics of cAdvisor whose values the runtime reports, with its names, types and labels.
+//! Containers only: there are no series of pods, sandboxes and other cgroups.
 
 use super::node::Machine;
 use super::reading::{ContainerReading, Reading, bytes, seconds, time};

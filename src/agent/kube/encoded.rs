@@ -1,7 +1,7 @@
 //! The last changes that were written, so that a change that many watches report is read and encoded once.
 //!
-//! The watches get a change one after the other, in several turns. Each version of an object has one content, so an entry stays
-//! valid. The rows of tables contain ages and are encoded again in each second.
+//! The watches get a change one after the other, in several turns. Each version of an object has one content, so an
+//! entry stays valid. The rows of tables contain ages and are encoded again in each second.
 
 use crate::api::kube::accept::Format;
 use crate::api::kube::table::Include;

@@ -1,5 +1,5 @@
-//! Checks the head of a request: the client's certificate, the origin, the target, and the client's role. The server has these checks
-//! made before it reads a large body, and again when the request is complete.
+//! Checks the head of a request: the client's certificate, the origin, the target, and the client's role. The server
+//! has these checks made before it reads a large body, and again when the request is complete.
 
 use super::Kube;
 use super::answer::Result;
@@ -87,8 +87,8 @@ impl Kube {
         Ok(Admitted { client, target, query })
     }
 
-    /// A browser sends Origin. A page of another site could use a certificate that the browser has, and by DNS rebinding it could
-    /// use a name of its own.
+    /// A browser sends Origin. A page of another site could use a certificate that the browser has, and by DNS
+    /// rebinding it could use a name of its own.
     fn check_origin(&self, api: &ApiRequest) -> Result<()> {
         if api.head.values("origin").next().is_some() || api.head.values("sec-fetch-site").next().is_some() {
             return Err(Failure::forbidden_request("requests of browsers are refused"));

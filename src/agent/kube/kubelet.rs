@@ -58,7 +58,8 @@ impl WaitingRequests {
     }
 }
 
-/// The page from the engine's answer. As in a kubelet, a failure is a value in the page, so that a scrape still has the rest.
+/// The page from the engine's answer. As in a kubelet, a failure is a value in the page, so that a scrape still has the
+/// rest.
 pub(super) fn usage_page(
     view: &View<'_>,
     machine: &Machine,

@@ -1,4 +1,5 @@
-//! Container logs for kubectl and for the node's server: read from the runtime's files in pieces, and followed with inotify (L6).
+//! Container logs for kubectl and for the node's server: read from the runtime's files in pieces, and followed with
+//! inotify (L6).
 
 use super::body::now;
 use crate::adapters::logs::print::{Printer, Stop};

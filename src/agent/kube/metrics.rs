@@ -1,5 +1,5 @@
-//! The resource usage for `kubectl top`, in the form of metrics.k8s.io. The CPU usage needs two measurements: the last one, if it is
-//! recent, or a second one after a second.
+//! The resource usage for `kubectl top`, in the form of metrics.k8s.io. The CPU usage needs two measurements: the last
+//! one, if it is recent, or a second one after a second.
 
 use super::summary::Scope;
 use crate::agent::content::View;
@@ -123,8 +123,8 @@ fn memory(bytes: u64) -> String {
     format!("{}Ki", bytes / 1024)
 }
 
-/// The time that all CPUs have worked, in nanoseconds (the first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq,
-/// steal, in ticks).
+/// The time that all CPUs have worked, in nanoseconds (the first line of /proc/stat: user, nice, system, idle, iowait,
+/// irq, softirq, steal, in ticks).
 pub(super) fn machine_cpu(stat: &str) -> Option<u64> {
     let ticks: Vec<u64> =
         stat.lines().next()?.split_ascii_whitespace().skip(1).filter_map(|n| n.parse().ok()).collect();

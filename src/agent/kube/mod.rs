@@ -1,10 +1,12 @@
 //! The Kubernetes API for kubectl: answers requests of the secure listener from the engine's state.
 //!
-//! `access` has the certificates and `prepare` reads them on a helper. `versions` follows the objects and gives each change a
-//! resource version; `objects` shows them in the form of the API, `node` this machine; `body` writes lists and watches, `encoded` has the last changes that it wrote; `logs`
-//! sends container logs; `head` checks the head of a request, `answer` finds its answer; `waiting` and `pending` have the requests that the engine answers, for `sessions`
-//! (exec, attach, port-forward), `metrics` (top), `evictions` (also cordons) and `ephemeral` (debug). `kubelet` answers the paths of a kubelet: `reading` has the usage of the node and
-//! its pods, which `resource_metrics`, `cadvisor` and `summary` write. Nothing of it exists while the listener is off. `node_server` is
+//! `access` has the certificates and `prepare` reads them on a helper. `versions` follows the objects and gives each
+//! change a resource version; `objects` shows them in the form of the API, `node` this machine; `body` writes lists and
+//! watches, `encoded` has the last changes that it wrote; `logs` sends container logs; `head` checks the head of a
+//! request, `answer` finds its answer; `waiting` and `pending` have the requests that the engine answers, for
+//! `sessions` (exec, attach, port-forward), `metrics` (top), `evictions` (also cordons) and `ephemeral` (debug).
+//! `kubelet` answers the paths of a kubelet: `reading` has the usage of the node and its pods, which
+//! `resource_metrics`, `cadvisor` and `summary` write. Nothing of it exists while the listener is off. `node_server` is
 //! another server, which uses `waiting`, `logs`, `sessions` and `kubelet` too.
 
 mod access;
@@ -95,7 +97,8 @@ impl Kube {
         self.access.acceptor()
     }
 
-    /// Returns whether the certificate of a client is revoked. If the list cannot be read, every certificate counts as revoked.
+    /// Returns whether the certificate of a client is revoked. If the list cannot be read, every certificate counts as
+    /// revoked.
     pub(super) fn revoked(&mut self) -> impl Fn(&Client) -> bool + use<> {
         let revoked = self.access.revoked().cloned();
         move |client| revoked.as_ref().is_none_or(|revoked| revoked.contains_hex(&client.serial))
@@ -318,7 +321,8 @@ impl Agent {
     }
 }
 
-/// The names and addresses of a server that listens on `address`, for its certificate. `of_node`: the addresses of the node.
+/// The names and addresses of a server that listens on `address`, for its certificate. `of_node`: the addresses of the
+/// node.
 fn names(node: &str, address: IpAddr, of_node: &[String]) -> Names {
     let all: Vec<IpAddr> = of_node.iter().filter_map(|a| a.parse().ok()).collect();
     Names::new(node, if address.is_unspecified() { all } else { vec![address] })

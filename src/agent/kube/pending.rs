@@ -19,8 +19,8 @@ pub(super) enum Pending {
 }
 
 impl Kube {
-    /// The engine has answered. Returns the response, unless the request goes on. The answer comes back if the request is not one of
-    /// the API.
+    /// The engine has answered. Returns the response, unless the request goes on. The answer comes back if the request
+    /// is not one of the API.
     pub(in crate::agent) fn answered(
         &mut self,
         view: &View<'_>,

@@ -1,5 +1,6 @@
-//! The usage of the node, its pods and containers at one time, for the metrics and the summary of a kubelet. The runtime's answer has
-//! the containers; the state of the engine and the files in /proc and of the cgroups have the rest.
+//! The usage of the node, its pods and containers at one time, for the metrics and the summary of a kubelet. The
+//! runtime's answer has the containers; the state of the engine and the files in /proc and of the cgroups have the
+//! rest.
 
 use crate::agent::content::View;
 use crate::api::control::{ContainerUsage, PodUsage, Usage};

@@ -1,4 +1,5 @@
-//! `/metrics/resource`: CPU and memory of the node, its pods and containers, with the names, types, labels and timestamps of a kubelet.
+//! `/metrics/resource`: CPU and memory of the node, its pods and containers, with the names, types, labels and
+//! timestamps of a kubelet.
 
 use super::reading::{ContainerReading, Memory, PodReading, Reading, bytes, seconds, time};
 use crate::metrics::exposition::{Exposition, Kind};

@@ -1,5 +1,5 @@
-//! Exec, attach and port-forward: the engine requests a URL of the runtime's streaming server, and the server passes the client's
-//! connection to it.
+//! Exec, attach and port-forward: the engine requests a URL of the runtime's streaming server, and the server passes
+//! the client's connection to it.
 
 use crate::adapters::server::api::Upstream;
 use crate::api::kube::kubelet_request::SessionKind;

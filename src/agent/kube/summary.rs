@@ -1,5 +1,5 @@
-//! `/stats/summary`: the usage of the node, its pods and containers in the JSON of a kubelet's Summary API. Values that are not known
-//! are absent. The CPU usage needs two measurements (`metrics::Sample`).
+//! `/stats/summary`: the usage of the node, its pods and containers in the JSON of a kubelet's Summary API. Values that
+//! are not known are absent. The CPU usage needs two measurements (`metrics::Sample`).
 
 use super::metrics::Sample;
 use super::reading::{ContainerReading, NodeReading, PodReading, Reading, time};

@@ -1,6 +1,7 @@
-//! Follows the objects and gives each change a resource version. The agent notes what may have changed; the next drive of the
-//! server compares it. Pods, events and the node are compared only while a client is connected or a change waits for its answer.
-//! Manifests change rarely, and the first comparison of an object is its `creationTimestamp`, so they are always compared.
+//! Follows the objects and gives each change a resource version. The agent notes what may have changed; the next drive
+//! of the server compares it. Pods, events and the node are compared only while a client is connected or a change waits
+//! for its answer. Manifests change rarely, and the first comparison of an object is its `creationTimestamp`, so they
+//! are always compared.
 
 use super::Kube;
 use super::objects::{NAMESPACES, pod_object, shown_uid};
@@ -88,7 +89,8 @@ impl Kube {
         self.objects.stale_manifests = true;
     }
 
-    /// Gives versions to all changes. `has_clients`: a client is connected. Returns which kinds of objects have changed.
+    /// Gives versions to all changes. `has_clients`: a client is connected. Returns which kinds of objects have
+    /// changed.
     pub(in crate::agent) fn follow(&mut self, view: &View<'_>, has_clients: bool) -> Option<impl Fn(Kind) -> bool> {
         let before = self.objects.versions.current();
         let manifests = std::mem::take(&mut self.objects.stale_manifests);

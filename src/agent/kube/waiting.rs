@@ -1,4 +1,5 @@
-//! Requests that wait for the engine, of the API for kubectl and of the node's server: sessions, and pages with the usage of containers.
+//! Requests that wait for the engine, of the API for kubectl and of the node's server: sessions, and pages with the
+//! usage of containers.
 
 use super::body::{now, single, whole_list};
 use super::kubelet::{self, UsagePage};
@@ -68,8 +69,8 @@ impl WaitingRequests {
         due
     }
 
-    /// The engine has answered. Returns the response, unless the request goes on (None). The answer comes back if no request of
-    /// this ticket waits.
+    /// The engine has answered. Returns the response, unless the request goes on (None). The answer comes back if no
+    /// request of this ticket waits.
     pub(super) fn answered(
         &mut self,
         view: &View<'_>,

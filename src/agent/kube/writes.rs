@@ -1,5 +1,5 @@
-//! Changes of objects: a helper writes or removes the manifest, and the client gets its answer when the engine has accepted the
-//! result. One change at a time, so that each begins with the result of the one before.
+//! Changes of objects: a helper writes or removes the manifest, and the client gets its answer when the engine has
+//! accepted the result. One change at a time, so that each begins with the result of the one before.
 
 use super::body::now;
 use super::{Kube, KubeJob, KubeWork};

@@ -1,5 +1,5 @@
-//! Bootstrap tokens and the pin of a CA, in the forms of kubeadm, and the message authentication code with which a cluster signs its
-//! `cluster-info` for the owner of a token.
+//! Bootstrap tokens and the pin of a CA, in the forms of kubeadm, and the message authentication code with which a
+//! cluster signs its `cluster-info` for the owner of a token.
 
 use sha2::{Digest, Sha256};
 use std::fmt;

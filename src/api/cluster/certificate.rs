@@ -57,7 +57,8 @@ impl ServingNames {
     }
 }
 
-/// The name of the request with this hash. The same request has the same name, so that a repeated one finds the first one.
+/// The name of the request with this hash. The same request has the same name, so that a repeated one finds the first
+/// one.
 pub fn request_name(hash: &[u8; 32]) -> String {
     let digits: String = hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
     format!("node-csr-{digits}")

@@ -61,8 +61,8 @@ impl<'a> Event<'a> {
         }
     }
 
-    /// The name of the event: of its object, and the time of its first occurrence in nanoseconds. An event and its repetitions
-    /// have the same name.
+    /// The name of the event: of its object, and the time of its first occurrence in nanoseconds. An event and its
+    /// repetitions have the same name.
     pub fn name(&self) -> String {
         let of = match self.involved {
             Involved::Pod { name, .. } => &name.name,

@@ -4,7 +4,8 @@ use crate::api::pod::RestartPolicy;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// An API server refuses a status in which a terminated container runs or waits again, if its restart policy does not restart it.
+/// An API server refuses a status in which a terminated container runs or waits again, if its restart policy does not
+/// restart it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FinalEnds {
     policy: RestartPolicy,

@@ -1,5 +1,5 @@
-//! The changes of a pod's object that the running pod follows: labels, annotations, ephemeral containers, and what an API server lets
-//! users change in the spec. Everything else stays as it was when the node accepted the pod.
+//! The changes of a pod's object that the running pod follows: labels, annotations, ephemeral containers, and what an
+//! API server lets users change in the spec. Everything else stays as it was when the node accepted the pod.
 
 use crate::api::names::annotation;
 use crate::api::pod::Pod;

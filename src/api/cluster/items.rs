@@ -1,8 +1,8 @@
-//! Takes a list apart while it arrives: the elements of the top-level array `items` of a JSON object, each as soon as it is
-//! complete, and at the end the rest of the object. At most one element is held.
+//! Takes a list apart while it arrives: the elements of the top-level array `items` of a JSON object, each as soon as
+//! it is complete, and at the end the rest of the object. At most one element is held.
 //!
-//! The splitter reads no more of JSON than it needs to find the ends of values. It does not check them: the reader of an element
-//! finds its errors.
+//! The splitter reads no more of JSON than it needs to find the ends of values. It does not check them: the reader of
+//! an element finds its errors.
 
 use std::fmt;
 use std::ops::ControlFlow;

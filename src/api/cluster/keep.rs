@@ -1,7 +1,7 @@
 //! From a pod of the API server to manifests with which it continues without the server (`wherry keep`).
 //!
-//! A manifest has no scheduler and no service account. Fields that have their default value are left out, so that people can read
-//! the manifest.
+//! A manifest has no scheduler and no service account. Fields that have their default value are left out, so that
+//! people can read the manifest.
 
 use crate::api::cluster::mirror;
 use crate::api::document::{Context, Document};
@@ -127,7 +127,8 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Removes the tokens of the service account, and the volumes that contain nothing else. Returns the names of the volumes.
+/// Removes the tokens of the service account, and the volumes that contain nothing else. Returns the names of the
+/// volumes.
 fn without_tokens(spec: &mut core::PodSpec) -> Vec<String> {
     let (mut changed, mut removed) = (Vec::new(), Vec::new());
     let volumes = spec.volumes.take().into_iter().flatten();

@@ -1,7 +1,7 @@
 //! The answer to a list: its items, each by itself, and the rest of it.
 //!
-//! The items count only with a valid rest, which arrives last. An empty or foreign answer must never be read as a list without
-//! items, because the node would stop all its pods.
+//! The items count only with a valid rest, which arrives last. An empty or foreign answer must never be read as a list
+//! without items, because the node would stop all its pods.
 
 use super::watched::Watched;
 use serde::Deserialize;

@@ -1,7 +1,8 @@
 //! The mirror of a pod of a manifest: an object at the API server by which the scheduler and people see the pod.
 //!
-//! NodeRestriction refuses mirrors that refer to a service account, ConfigMaps or Secrets, which are local objects here anyway.
-//! *(ours)* The mirror leaves them out, and an annotation names the fields. A kubelet makes no mirror of such a pod.
+//! NodeRestriction refuses mirrors that refer to a service account, ConfigMaps or Secrets, which are local objects here
+//! anyway. *(ours)* The mirror leaves them out, and an annotation names the fields. A kubelet makes no mirror of such a
+//! pod.
 
 use crate::api::names::FullName;
 use crate::api::pod::Pod;

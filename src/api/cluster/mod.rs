@@ -1,19 +1,20 @@
 //! The API server of a cluster: the requests of a node and their answers, as plain values and texts.
 //!
 //! - `request`: a request and an answer in general; `paths`: the paths; `requests`: the requests of a node;
-//! - `watched`: the objects that a node lists and watches; `list`, `watch`: the answers to that; `items`, `lines` take them
-//!   apart as they arrive;
+//! - `watched`: the objects that a node lists and watches; `list`, `watch`: the answers to that; `items`, `lines` take
+//!   them apart as they arrive;
 //! - `status`: why the server refuses a request;
 //! - `node`: this machine as an object Node; `node_status`: the patches of it;
 //! - `in_place`: the changes that a running pod follows;
-//! - `pod_object`: from the server's object to our pod; `pod_status`, `pod_changes`: the status of a pod for the server;
-//!   `final_ends`: the ends of containers that the server keeps;
+//! - `pod_object`: from the server's object to our pod; `pod_status`, `pod_changes`: the status of a pod for the
+//!   server; `final_ends`: the ends of containers that the server keeps;
 //! - `mirror`: the mirror of a pod of a manifest;
 //! - `keep`: from a pod of the server to manifests;
 //! - `outlook`: the expected life of a pod while the server is away;
 //! - `lease`: the sign of life of the node; `event`: events; `diary`: events that wait, on the disk;
 //! - `reviews`: who presents a credential to the node's server, and what that user may do;
-//! - `data_record`: a ConfigMap or a Secret on the disk; `token`: a token of a service account; `reduced`: services and RuntimeClasses;
+//! - `data_record`: a ConfigMap or a Secret on the disk; `token`: a token of a service account; `reduced`: services and
+//!   RuntimeClasses;
 //! - `bootstrap`: the token and the pin with which a machine joins; `certificate`: requests for a certificate.
 
 pub mod bootstrap;

@@ -98,7 +98,8 @@ pub struct Image {
     pub size_bytes: u64,
 }
 
-/// The largest images of the runtime's list, as a kubelet reports them: at most 50, with at most 5 names each, digests first.
+/// The largest images of the runtime's list, as a kubelet reports them: at most 50, with at most 5 names each, digests
+/// first.
 pub fn largest(list: &ImageList) -> Vec<Image> {
     const MOST: usize = 50;
     const NAMES: usize = 5;
@@ -253,8 +254,8 @@ impl NodeReport {
     }
 }
 
-/// Whether the API server lets a node set this label on itself (admission plugin NodeRestriction). With any other label, it refuses the
-/// whole request.
+/// Whether the API server lets a node set this label on itself (admission plugin NodeRestriction). With any other
+/// label, it refuses the whole request.
 pub fn may_set_label(key: &str) -> bool {
     const KEYS: [&str; 11] = [
         "beta.kubernetes.io/arch",

@@ -1,8 +1,9 @@
-//! The patches of the status of the own Node: what differs from what the server has, and the heartbeat of the conditions.
+//! The patches of the status of the own Node: what differs from what the server has, and the heartbeat of the
+//! conditions.
 //!
-//! Others change the node, too: the node controller sets `Ready` to `Unknown` after a time without a sign of life, and older servers
-//! drop fields that they do not know. `Sent` tells both apart: a field that the server did not store as it was sent is not sent again,
-//! and one that changed later is.
+//! Others change the node, too: the node controller sets `Ready` to `Unknown` after a time without a sign of life, and
+//! older servers drop fields that they do not know. `Sent` tells both apart: a field that the server did not store as
+//! it was sent is not sent again, and one that changed later is.
 
 use super::node::{Condition, NodeReport, seconds};
 use crate::api::devices::is_device_resource;
@@ -39,15 +40,16 @@ struct Field {
 }
 
 impl Sent {
-    /// From the answer to the registration, or from the object of an earlier life. The transitions of its conditions stay.
+    /// From the answer to the registration, or from the object of an earlier life. The transitions of its conditions
+    /// stay.
     pub fn of(node: &Value) -> Sent {
         let mut sent = Sent::default();
         sent.observe(node);
         sent
     }
 
-    /// False if the node, from a watch or a list, is older than the observed state, which may be the answer to a patch. It must not be
-    /// observed. (Resource versions grow with each change, which Kubernetes guarantees from 1.35 on.)
+    /// False if the node, from a watch or a list, is older than the observed state, which may be the answer to a patch.
+    /// It must not be observed. (Resource versions grow with each change, which Kubernetes guarantees from 1.35 on.)
     pub fn is_current(&self, node: &Value) -> bool {
         self.version.zip(version(node)).is_none_or(|(observed, version)| version >= observed)
     }
@@ -88,8 +90,8 @@ impl Sent {
         }
     }
 
-    /// As a kubelet does, a node gives itself the labels of its machine, and others only if they are missing when it registers. What an
-    /// administrator changes later stays.
+    /// As a kubelet does, a node gives itself the labels of its machine, and others only if they are missing when it
+    /// registers. What an administrator changes later stays.
     pub fn begin(&mut self, report: &NodeReport) {
         let Sent { fields, labels, .. } = self;
         labels.get_or_insert_with(|| {
@@ -113,9 +115,9 @@ impl Sent {
             || altered().is_some_and(|(ours, theirs)| ours == condition && theirs.as_ref() == stored)
     }
 
-    /// The strategic merge patch, and what the server has after it. None: nothing has changed and it is no time for a heartbeat.
-    /// `heartbeat`: the last patch is older than the period (5 minutes in a kubelet). After the answer: take over the new `Sent` and let it
-    /// `observe` the answer.
+    /// The strategic merge patch, and what the server has after it. None: nothing has changed and it is no time for a
+    /// heartbeat. `heartbeat`: the last patch is older than the period (5 minutes in a kubelet). After the answer: take
+    /// over the new `Sent` and let it `observe` the answer.
     pub fn patch(&self, report: &NodeReport, now: Wall, heartbeat: bool) -> Option<(String, Sent)> {
         let mut wanted = wanted(report);
         self.keep_foreign(&mut wanted);
@@ -167,7 +169,8 @@ impl Sent {
 }
 
 impl Sent {
-    /// An administrator may give a node extended resources. They stay, and their capacity is allocatable, as in a kubelet.
+    /// An administrator may give a node extended resources. They stay, and their capacity is allocatable, as in a
+    /// kubelet.
     fn keep_foreign(&self, wanted: &mut BTreeMap<String, Value>) {
         let [Some(Value::Object(own)), Some(Value::Object(at_server))] =
             [wanted.get("capacity"), self.fields.get("capacity").and_then(|field| field.stored.as_ref())]
@@ -241,8 +244,8 @@ fn stored(node: &Value) -> BTreeMap<String, Value> {
 fn patch_of(key: &str, before: Option<&Value>, value: &Value) -> Value {
     let mut value = value.clone();
     match (&mut value, before) {
-        // The merge key of the addresses is their type, although there can be several of a type. Without a list to replace, older
-        // servers take the directive for an address.
+        // The merge key of the addresses is their type, although there can be several of a type. Without a list to
+        // replace, older servers take the directive for an address.
         (Value::Array(list), Some(Value::Array(before))) if key == "addresses" && !before.is_empty() => {
             list.insert(0, json!({ "$patch": "replace" }));
         }

@@ -61,8 +61,8 @@ impl Outlook {
     }
 }
 
-/// The rules of the taint eviction controller: the shortest `tolerationSeconds` of all tolerations of the taint counts, and one
-/// without it has no limit.
+/// The rules of the taint eviction controller: the shortest `tolerationSeconds` of all tolerations of the taint counts,
+/// and one without it has no limit.
 fn unreachable(tolerations: &[core::Toleration]) -> Unreachable {
     let taint = NoExecute::of_key(UNREACHABLE);
     let all: Vec<&core::Toleration> = tolerations.iter().filter(|t| taint.is_tolerated_by(t)).collect();

@@ -10,8 +10,8 @@ pub(super) const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenrevi
 pub(super) const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 pub(super) const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
-/// Percent-encodes everything but the unreserved characters of RFC 3986, so that the text can be a part of a path or a value of a
-/// query.
+/// Percent-encodes everything but the unreserved characters of RFC 3986, so that the text can be a part of a path or a
+/// value of a query.
 pub(super) fn encode(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,7 +1,7 @@
 //! The fields of a pod's status that a node reports, and in which of them ours differs from the server's.
 //!
-//! The node shares the status with others: a condition of another type, `resourceClaimStatuses`, `nominatedNodeName` and `qosClass`
-//! are not ours.
+//! The node shares the status with others: a condition of another type, `resourceClaimStatuses`, `nominatedNodeName`
+//! and `qosClass` are not ours.
 
 use super::event::cut;
 use super::final_ends::FinalEnds;
@@ -119,8 +119,8 @@ impl Fields {
     }
 }
 
-/// What a patch has to change so that the server's status becomes ours. A terminal phase never changes, and a pod that has ended at
-/// the server does not live again: then there are no changes.
+/// What a patch has to change so that the server's status becomes ours. A terminal phase never changes, and a pod that
+/// has ended at the server does not live again: then there are no changes.
 pub(super) fn differences(server: &Fields, mut ours: Fields, final_ends: &FinalEnds) -> Vec<Difference> {
     if server.is_terminal() && !ours.is_terminal() {
         return Vec::new();
@@ -165,7 +165,8 @@ pub(super) fn differences(server: &Fields, mut ours: Fields, final_ends: &FinalE
     all
 }
 
-/// A container that has ended at the server, and not here, is shown as it is there. `stays`: of ours and theirs, whether it is.
+/// A container that has ended at the server, and not here, is shown as it is there. `stays`: of ours and theirs,
+/// whether it is.
 fn keep_ends(ours: Option<&mut Value>, server: Option<&Value>, stays: impl Fn(&Value, &Value) -> bool) {
     let has_ended = |container: &Value| container.pointer("/state/terminated").is_some();
     let server = server.and_then(Value::as_array);

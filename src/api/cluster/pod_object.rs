@@ -1,8 +1,8 @@
 //! From a pod of the API server to our pod.
 //!
-//! The server has validated the object. What this version does not support makes the node reject the pod, so that its controller
-//! creates another one. Fields that this version does not know are ignored, because a newer server may have them on each pod; they
-//! are listed for the log.
+//! The server has validated the object. What this version does not support makes the node reject the pod, so that its
+//! controller creates another one. Fields that this version does not know are ignored, because a newer server may have
+//! them on each pod; they are listed for the log.
 
 use crate::api::cluster::final_ends::FinalEnds;
 use crate::api::cluster::mirror::{DIGEST, MIRROR};
@@ -122,8 +122,8 @@ pub fn read(object: Value, context: Context<'_>) -> Result<PodObject, String> {
     read_with(object, context, validate::pod_of_cluster)
 }
 
-/// Reads an object whose pod the node has accepted before, from a record. It is not validated again, so that a new rule in this version
-/// ends no running pod (W25).
+/// Reads an object whose pod the node has accepted before, from a record. It is not validated again, so that a new rule
+/// in this version ends no running pod (W25).
 ///
 /// # Errors
 /// As for `read`.

@@ -1,7 +1,7 @@
 //! The status of a pod for the server: a strategic merge patch of what differs from the server's.
 //!
-//! Older servers drop fields that they do not know (`hostIPs`, `containerStatuses[].volumeMounts`). A kubelet then patches each pod
-//! each 10 s. Therefore `Reported` remembers which fields the server did not store as they were sent.
+//! Older servers drop fields that they do not know (`hostIPs`, `containerStatuses[].volumeMounts`). A kubelet then
+//! patches each pod each 10 s. Therefore `Reported` remembers which fields the server did not store as they were sent.
 
 use super::final_ends::FinalEnds;
 use super::pod_changes::{Fields, differences};
@@ -14,9 +14,9 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-/// Adds what only a node of a cluster reports: its own addresses, at a pod of the host network also as those of the pod, and the
-/// generation of the spec that the node has acted on. `host_ips`: one for each family, the primary one first. `closed_gate`: see
-/// `in_place::closed_gate`.
+/// Adds what only a node of a cluster reports: its own addresses, at a pod of the host network also as those of the
+/// pod, and the generation of the spec that the node has acted on. `host_ips`: one for each family, the primary one
+/// first. `closed_gate`: see `in_place::closed_gate`.
 pub fn complete(
     status: &mut PodStatus,
     host_ips: &[String],
@@ -46,8 +46,8 @@ pub fn complete(
     }
 }
 
-/// The condition Ready depends on readiness gates, too: its transition is the time at which they were seen to change it. `last`: the status
-/// before.
+/// The condition Ready depends on readiness gates, too: its transition is the time at which they were seen to change
+/// it. `last`: the status before.
 pub fn keep_transition(status: &mut PodStatus, last: Option<&PodStatus>, now: Wall) {
     let of = |status: &PodStatus| status.conditions.iter().flatten().find(|c| c.type_ == "Ready").cloned();
     let Some(before) = last.and_then(of) else { return };
@@ -77,8 +77,8 @@ pub struct Reported {
 }
 
 impl Reported {
-    /// The patch that makes the server's status ours. None: nothing to report. `server`: the last known status at the server, without
-    /// states before an acknowledged patch (`is_current`); None: the server has no status.
+    /// The patch that makes the server's status ours. None: nothing to report. `server`: the last known status at the
+    /// server, without states before an acknowledged patch (`is_current`); None: the server has no status.
     pub fn patch(
         &self,
         uid: &Uid,
@@ -125,8 +125,9 @@ impl Reported {
         self.version = version.parse().ok();
     }
 
-    /// False if a pod with this resource version, from a watch or a list, is older than the last acknowledged patch. It must not be
-    /// compared with ours. (Resource versions grow with each change, which Kubernetes guarantees from 1.35 on.)
+    /// False if a pod with this resource version, from a watch or a list, is older than the last acknowledged patch. It
+    /// must not be compared with ours. (Resource versions grow with each change, which Kubernetes guarantees from 1.35
+    /// on.)
     pub fn is_current(&self, version: &str) -> bool {
         match (self.version, version.parse::<u64>()) {
             (Some(acknowledged), Ok(version)) => version >= acknowledged,

@@ -42,7 +42,8 @@ impl Content {
     }
 }
 
-/// How the body of a successful answer (2xx) is delivered. The body of another answer is a `Status`, delivered as a whole.
+/// How the body of a successful answer (2xx) is delivered. The body of another answer is a `Status`, delivered as a
+/// whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Reading {
     /// As a whole, at the end.

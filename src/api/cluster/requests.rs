@@ -7,7 +7,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The time limit that the server gets for requests of the node and its lease, as in a kubelet: a late answer is of no use.
+/// The time limit that the server gets for requests of the node and its lease, as in a kubelet: a late answer is of no
+/// use.
 const LIMIT: [(&str, &str); 1] = [("timeout", "10s")];
 
 fn request(method: Method, path: String, body: Option<(Content, String)>) -> ApiRequest {
@@ -123,8 +124,8 @@ pub enum Signer {
     Serving,
 }
 
-/// Requests a certificate. 409 `AlreadyExists`: the same request was made before. `name`: see `certificate::request_name`.
-/// `request`: the PKCS #10 request as base64 of its PEM text.
+/// Requests a certificate. 409 `AlreadyExists`: the same request was made before. `name`: see
+/// `certificate::request_name`. `request`: the PKCS #10 request as base64 of its PEM text.
 pub fn create_csr(name: &str, request: &str, signer: Signer) -> ApiRequest {
     let (signer, usage) = match signer {
         Signer::Client => ("kubernetes.io/kube-apiserver-client-kubelet", "client auth"),
@@ -160,8 +161,8 @@ pub fn read_version() -> ApiRequest {
     request(Method::Get, "/version".to_owned(), None)
 }
 
-/// Asks whether the user of this connection may do this. `resource` can have a subresource: `nodes/status`. The answer has
-/// `status.allowed`.
+/// Asks whether the user of this connection may do this. `resource` can have a subresource: `nodes/status`. The answer
+/// has `status.allowed`.
 pub fn review_own_access(verb: &str, group: &str, resource: &str, name: &str, namespace: &str) -> ApiRequest {
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
     let body = json!({

@@ -66,8 +66,8 @@ pub enum Credential {
 }
 
 impl Credential {
-    /// `certificate`: the common name and the organizations of the client's certificate; `authorization`: the header of that name.
-    /// As in a kubelet, a certificate with a common name has precedence.
+    /// `certificate`: the common name and the organizations of the client's certificate; `authorization`: the header of
+    /// that name. As in a kubelet, a certificate with a common name has precedence.
     pub fn new(certificate: Option<(String, Vec<String>)>, authorization: Option<&str>) -> Credential {
         if let Some((name, groups)) = certificate.filter(|(name, _)| !name.is_empty()) {
             return Credential::Certificate(User { name, groups, ..User::default() }.authenticated());

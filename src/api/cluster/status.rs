@@ -19,8 +19,8 @@ pub enum Failure {
     Conflict,
     /// 410: the resource version is too old, so the objects have to be listed again.
     Expired,
-    /// 403: a rule forbids it. The Node authorizer also forbids an object that it does not relate to the node yet, or not any
-    /// more.
+    /// 403: a rule forbids it. The Node authorizer also forbids an object that it does not relate to the node yet, or
+    /// not any more.
     Forbidden,
     /// 401: the credential is not valid.
     Unauthorized,

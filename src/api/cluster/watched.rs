@@ -1,5 +1,5 @@
-//! The objects that a node lists and watches. A node may do this only for the objects that the Node authorizer knows it needs, and
-//! from Kubernetes 1.32 on only with the selectors used here.
+//! The objects that a node lists and watches. A node may do this only for the objects that the Node authorizer knows it
+//! needs, and from Kubernetes 1.32 on only with the selectors used here.
 
 use super::paths::{self, with_query};
 use super::request::{ApiRequest, Method, Reading};
@@ -20,8 +20,8 @@ pub enum Watched {
     Pods(Rc<str>),
     /// One ConfigMap or Secret: a node may not list others.
     Data(DataKey),
-    /// The services of a namespace. A selector for those with an address (`spec.clusterIP!=None`) would spare some, but API servers
-    /// before 1.21 refuse it, so the reader has to leave out the others.
+    /// The services of a namespace. A selector for those with an address (`spec.clusterIP!=None`) would spare some, but
+    /// API servers before 1.21 refuse it, so the reader has to leave out the others.
     Services(Rc<str>),
     RuntimeClasses,
     /// The certificate signing request with this name.
@@ -40,7 +40,8 @@ fn kind_of(kind: DataKind) -> &'static str {
 pub enum ListFrom<'a> {
     /// Any: the server answers from its memory. For the first list.
     Cache,
-    /// This version or a newer one: the server answers from its memory, or with 504 if that is behind. Servers from 1.19 on.
+    /// This version or a newer one: the server answers from its memory, or with 504 if that is behind. Servers from
+    /// 1.19 on.
     NotOlder(&'a str),
     /// The newest. For a list after a version has expired.
     Latest,
@@ -123,8 +124,8 @@ impl Watched {
         }
     }
 
-    /// Read the lines of the answer with `watch::parse`. The server ends the watch after `timeout`, in whole seconds; a kubelet uses a random 5 to
-    /// 10 minutes, for ConfigMaps and Secrets 30 to 60.
+    /// Read the lines of the answer with `watch::parse`. The server ends the watch after `timeout`, in whole seconds; a
+    /// kubelet uses a random 5 to 10 minutes, for ConfigMaps and Secrets 30 to 60.
     ///
     /// `bookmarks`: the server sends a line with the present version each minute.
     pub fn watch(&self, resource_version: &str, timeout: Duration, bookmarks: bool) -> ApiRequest {

@@ -30,7 +30,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The maximum size of a file, in bytes. A ConfigMap or a Secret with the maximum of values, 1 MiB, fits, also in base64.
+/// The maximum size of a file, in bytes. A ConfigMap or a Secret with the maximum of values, 1 MiB, fits, also in
+/// base64.
 pub const MAX_BYTES: usize = 2 << 20;
 /// More than any pod needs, and safe for the stack.
 const MAX_DEPTH: usize = 64;
@@ -352,8 +353,8 @@ impl Document {
         made.map(|pod| Object::Pod(Box::new(pod))).map_err(|faults| self.problems(path, None, faults))
     }
 
-    /// Makes the pod, and also accepts fields that the engine supports but no adapter does yet. For simulations. Manifest
-    /// files are read with `pod`.
+    /// Makes the pod, and also accepts fields that the engine supports but no adapter does yet. For simulations.
+    /// Manifest files are read with `pod`.
     ///
     /// # Errors
     /// As for `pod`, but without line numbers.

@@ -1,8 +1,8 @@
 //! Deserialises a parsed document to a typed pod. This is the only place that deserialises the Kubernetes types.
 //!
-//! Each deserialiser type instantiates the whole tree of Pod types again (about 1 MB of code). Therefore one deserialiser
-//! walks a `serde_json::Value` and does the work of three wrappers: it records the path of an error, it collects unknown
-//! fields (D5), and it knows the field names of each type for suggestions.
+//! Each deserialiser type instantiates the whole tree of Pod types again (about 1 MB of code). Therefore one
+//! deserialiser walks a `serde_json::Value` and does the work of three wrappers: it records the path of an error, it
+//! collects unknown fields (D5), and it knows the field names of each type for suggestions.
 
 use crate::api::problem::{At, Fault, FieldPath, Step};
 use serde::Deserialize;

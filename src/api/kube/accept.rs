@@ -63,8 +63,8 @@ pub fn discovery(accept: &str) -> Result<Discovery, Failure> {
     requested.or(accept.trim().is_empty().then_some(Discovery::Legacy)).ok_or_else(|| Failure::not_acceptable(JSON))
 }
 
-/// One media range of the header: whether it includes JSON, and its parameters `as`, `v` and `g`. Weights are ignored, because
-/// clients list the types in the order of their preference.
+/// One media range of the header: whether it includes JSON, and its parameters `as`, `v` and `g`. Weights are ignored,
+/// because clients list the types in the order of their preference.
 struct Range<'a> {
     json: bool,
     parameters: [Option<&'a str>; 3],

@@ -25,8 +25,8 @@ impl Role {
         [Role::Edit, Role::View].into_iter().find(|role| organizations.clone().any(|o| o == role.group()))
     }
 
-    /// Whether the role may use the verb on the resource or subresource. Like a control plane's authorizer, it does not consider
-    /// whether the server implements the verb.
+    /// Whether the role may use the verb on the resource or subresource. Like a control plane's authorizer, it does not
+    /// consider whether the server implements the verb.
     pub fn may(self, verb: &str, kind: Option<Kind>, subresource: Option<&str>) -> bool {
         if self == Role::Edit {
             return true;

@@ -1,5 +1,5 @@
-//! When a watch gets a bookmark: an event that has only the current version, so that a client whose watch has seen no change for a
-//! long time can continue from there.
+//! When a watch gets a bookmark: an event that has only the current version, so that a client whose watch has seen no
+//! change for a long time can continue from there.
 
 use crate::api::time::Boot;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use std::time::Duration;
 /// As an API server.
 pub const PERIOD: Duration = Duration::from_secs(60);
 
-/// The time of the next bookmark of a watch. All watches have theirs at the same times, so that they need one turn of the loop in
-/// each period.
+/// The time of the next bookmark of a watch. All watches have theirs at the same times, so that they need one turn of
+/// the loop in each period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bookmarks {
     next: Boot,

@@ -1,5 +1,5 @@
-//! `pods/ephemeralcontainers`: the list of ephemeral containers that a request wants. As in an API server, the request shows the
-//! whole pod, and everything except this list is ignored.
+//! `pods/ephemeralcontainers`: the list of ephemeral containers that a request wants. As in an API server, the request
+//! shows the whole pod, and everything except this list is ignored.
 
 use super::path::ObjectPath;
 use super::pod_row::text;

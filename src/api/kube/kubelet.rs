@@ -36,7 +36,8 @@ impl KubeletPath {
         })
     }
 
-    /// The subresource of nodes whose verb `get` a kubelet requires (its fine-grained authorization, the default since 1.33).
+    /// The subresource of nodes whose verb `get` a kubelet requires (its fine-grained authorization, the default since
+    /// 1.33).
     pub fn subresource(self) -> &'static str {
         match self {
             KubeletPath::Metrics

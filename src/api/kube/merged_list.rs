@@ -1,8 +1,9 @@
 //! Lists that a strategic merge patch merges by the key of their items.
 //!
-//! Some lists can have several items of one key: a port with TCP and with UDP. Another field tells these apart. A patch of kubectl says
-//! only the key of the items that it changes, and in `$setElementOrder` the keys of all items that the list has afterwards; so a key
-//! that is there twice is a list that gets a second item. (An API server does not look at this, and loses one of the two.)
+//! Some lists can have several items of one key: a port with TCP and with UDP. Another field tells these apart. A patch
+//! of kubectl says only the key of the items that it changes, and in `$setElementOrder` the keys of all items that the
+//! list has afterwards; so a key that is there twice is a list that gets a second item. (An API server does not look at
+//! this, and loses one of the two.)
 
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;

@@ -2,14 +2,16 @@
 //!
 //! - `resources`: the resources that Wherry serves; `discovery`: the documents that describe them; `openapi`: the types
 //!   and fields, for `kubectl explain`;
-//! - `path`: the target of a request; `kubelet`: the paths of a kubelet, `kubelet_request`: requests to the node's server; `query`: its options; `accept`: the requested format; `protobuf`: bodies that are not JSON, `pod_message`: pods, `wire`: their fields;
+//! - `path`: the target of a request; `kubelet`: the paths of a kubelet, `kubelet_request`: requests to the node's
+//!   server; `query`: its options; `accept`: the requested format; `protobuf`: bodies that are not JSON, `pod_message`:
+//!   pods, `wire`: their fields;
 //! - `access`: which role may do what; `reviews`: the answers for a client that asks;
-//! - `selection`: which objects a list or watch contains; `versions`: resource versions, and the changes since one of them;
-//!   `pod_notes`: the pods that may have changed; `bookmarks`: when a watch gets one;
+//! - `selection`: which objects a list or watch contains; `versions`: resource versions, and the changes since one of
+//!   them; `pod_notes`: the pods that may have changed; `bookmarks`: when a watch gets one;
 //! - `table`: objects as rows of a table; `pod_row`: the row of a pod;
 //! - `eviction`: evictions, and pods that are not on the node; `node_change`: cordons;
-//! - `write`: from a manifest and a request to the new manifest; `strategic` (lists: `merged_list`), `json_patch`: the formats of patches;
-//!   `value_size`: the limits of what a body or a patch becomes;
+//! - `write`: from a manifest and a request to the new manifest; `strategic` (lists: `merged_list`), `json_patch`: the
+//!   formats of patches; `value_size`: the limits of what a body or a patch becomes;
 //! - `status`: errors.
 
 pub mod accept;

@@ -1,5 +1,5 @@
-//! OpenAPI v3 documents. kubectl reads them for `explain`, and before it sends an object: it looks whether PATCH of the kind has the
-//! query parameter `fieldValidation`, that is, whether the server validates fields itself.
+//! OpenAPI v3 documents. kubectl reads them for `explain`, and before it sends an object: it looks whether PATCH of the
+//! kind has the query parameter `fieldValidation`, that is, whether the server validates fields itself.
 //!
 //! `schema.txt` has the fields of every type, with their types and with Wherry's support of them (docs/pods.md).
 //! `tests/architecture/schema.rs` writes the file.
@@ -8,8 +8,8 @@ use super::resources::{RESOURCES, Resource};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A type begins with a line with its name; each of its fields is a line with a space, the name, a tab and the type, and possibly a tab
-/// and a note.
+/// A type begins with a line with its name; each of its fields is a line with a space, the name, a tab and the type,
+/// and possibly a tab and a note.
 const SCHEMA: &str = include_str!("schema.txt");
 
 /// `/openapi/v3`

@@ -1,10 +1,12 @@
 //! A Pod in protobuf, as newer versions of kubectl send it, as the JSON object that an older one would send.
 //!
-//! `pod_fields` describes the messages of the public API (core/v1): one line for each, with the number, the JSON name and the type
-//! of each field. A field without a name is a part of its parent in JSON. Types:
-//! - `s`, `i`, `b`: a string, an integer, a boolean that clients always send; JSON omits the empty value, zero and false;
+//! `pod_fields` describes the messages of the public API (core/v1): one line for each, with the number, the JSON name
+//! and the type of each field. A field without a name is a part of its parent in JSON. Types:
+//! - `s`, `i`, `b`: a string, an integer, a boolean that clients always send; JSON omits the empty value, zero and
+//!   false;
 //! - `S`, `I`, `B`: the same for a field that can be absent;
-//! - `[]` before a type: a list; `{}`: a map from strings; `-`: a field that a client cannot set; any other type is a message.
+//! - `[]` before a type: a list; `{}`: a map from strings; `-`: a field that a client cannot set; any other type is a
+//!   message.
 
 use super::pod_fields::TABLE;
 use super::wire::{Field, Malformed, read_fields};

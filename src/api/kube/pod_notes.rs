@@ -1,7 +1,8 @@
 //! Which pods may have changed since they got their last versions.
 //!
-//! While no client is connected, nothing is compared and no state is kept. Then only the pods are noted that a client may know, so
-//! there are never more notes than pods at the end of the last connection. A later comparison finds the pods that have appeared.
+//! While no client is connected, nothing is compared and no state is kept. Then only the pods are noted that a client
+//! may know, so there are never more notes than pods at the end of the last connection. A later comparison finds the
+//! pods that have appeared.
 
 use crate::api::names::FullName;
 use serde_json::Value;
@@ -50,8 +51,8 @@ impl PodNotes {
         }
     }
 
-    /// A client has connected. `present`: the pods that exist, with their states if they terminate. `known`: the pods that have
-    /// versions. Returns false if a client was connected before.
+    /// A client has connected. `present`: the pods that exist, with their states if they terminate. `known`: the pods
+    /// that have versions. Returns false if a client was connected before.
     pub fn resume(
         &mut self,
         present: impl IntoIterator<Item = (FullName, Option<Value>)>,

@@ -47,7 +47,8 @@ const READ: &[&str] = &["get", "list", "watch"];
 const READ_AND_WRITE: &[&str] = &["create", "delete", "get", "list", "patch", "update", "watch"];
 const CREATE: &[&str] = &["create"];
 
-/// The group of the kind Eviction, with its version. It has no resources. (kubectl drain evicts pods only if it exists.)
+/// The group of the kind Eviction, with its version. It has no resources. (kubectl drain evicts pods only if it
+/// exists.)
 const POLICY: (&str, &str) = ("policy", "v1");
 
 /// All resources. Those of a group are adjacent.

@@ -1,5 +1,5 @@
-//! Strategic merge patches, with which kubectl changes objects of known kinds: maps are merged, and the lists of a pod are merged by
-//! the key of their items.
+//! Strategic merge patches, with which kubectl changes objects of known kinds: maps are merged, and the lists of a pod
+//! are merged by the key of their items.
 
 use super::merged_list::{self, Keys};
 use super::value_size::MAX_DEPTH;
@@ -12,7 +12,8 @@ const PRIMITIVE: [&str; 1] = ["finalizers"];
 /// Applies the patch.
 ///
 /// # Errors
-/// The patch is nested too deeply, a directive is unknown, an item of a merged list has no key, or too many have the same one.
+/// The patch is nested too deeply, a directive is unknown, an item of a merged list has no key, or too many have the
+/// same one.
 pub fn merge(object: Value, patch: Value) -> Result<Value, String> {
     match (object, patch) {
         (Value::Object(object), Value::Object(patch)) => merge_map(object, patch, 0),

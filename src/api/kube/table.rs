@@ -1,4 +1,5 @@
-//! Objects as rows of a table (meta/v1, Table), with the columns of an API server. kubectl prints the cells as they are.
+//! Objects as rows of a table (meta/v1, Table), with the columns of an API server. kubectl prints the cells as they
+//! are.
 
 use super::pod_row::{Row, flag, list, since, text};
 use super::resources::Kind;

@@ -1,7 +1,8 @@
-//! The depth of a value, and the memory that it needs: the limits of what a client sends, and of what its patches build.
+//! The depth of a value, and the memory that it needs: the limits of what a client sends, and of what its patches
+//! build.
 //!
-//! Short texts can make large values: `[0,0,...]` needs 16 times the memory of its text, and `[{"":0},...]` 80 times. A JSON patch
-//! doubles a value with each copy.
+//! Short texts can make large values: `[0,0,...]` needs 16 times the memory of its text, and `[{"":0},...]` 80 times. A
+//! JSON patch doubles a value with each copy.
 
 use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
@@ -9,7 +10,8 @@ use std::fmt;
 
 /// The maximum depth. More than any object needs, and safe for the stack of a helper, whatever recurs over the value.
 pub const MAX_DEPTH: usize = 64;
-/// The maximum of estimated memory, in bytes. The largest object, with 1 MiB of values in base64, needs a quarter of it.
+/// The maximum of estimated memory, in bytes. The largest object, with 1 MiB of values in base64, needs a quarter of
+/// it.
 pub const MAX_MEMORY: usize = 12 << 20;
 
 /// An item of a list: its value, and room to grow.

@@ -1,8 +1,9 @@
 //! Resource versions: which version each object has, and which objects have changed since a version.
 //!
-//! One counter numbers the changes of all objects. Only the last change of an object is kept, and the objects that disappeared
-//! last. So a watch is not a queue: it asks for the changes after the last version that it has sent, and a slow client gets fewer
-//! but newer states. A run of the agent begins with a higher number than every number of earlier runs.
+//! One counter numbers the changes of all objects. Only the last change of an object is kept, and the objects that
+//! disappeared last. So a watch is not a queue: it asks for the changes after the last version that it has sent, and a
+//! slow client gets fewer but newer states. A run of the agent begins with a higher number than every number of earlier
+//! runs.
 
 use super::resources::Kind;
 use serde_json::Value;
@@ -86,7 +87,8 @@ impl Versions {
         self.objects.get(key).map(|entry| entry.uid.clone())
     }
 
-    /// The object exists and has changed. `last` returns the last state of another object of the same name that it replaces.
+    /// The object exists and has changed. `last` returns the last state of another object of the same name that it
+    /// replaces.
     pub fn changed(&mut self, key: &Key, uid: &str, last: impl FnOnce() -> Value) {
         if self.objects.get(key).is_some_and(|entry| *entry.uid != *uid) {
             self.removed(key, last);

@@ -1,5 +1,5 @@
-//! Changes of objects: from the manifest in force and the client's request to the new manifest. A manifest contains only the fields
-//! that its author wrote; the fields that a server adds are removed from the requests.
+//! Changes of objects: from the manifest in force and the client's request to the new manifest. A manifest contains
+//! only the fields that its author wrote; the fields that a server adds are removed from the requests.
 
 use super::path::ObjectPath;
 use super::pod_row::text;
@@ -155,8 +155,8 @@ pub fn new_name(resource: &Resource, object: &mut Value, suffix: &str) -> Result
     Ok(name)
 }
 
-/// `kubectl replace` sends back what the API shows. Ephemeral containers are shown, and no manifest has them: they are removed from the
-/// object if they are those of the running pod.
+/// `kubectl replace` sends back what the API shows. Ephemeral containers are shown, and no manifest has them: they are
+/// removed from the object if they are those of the running pod.
 pub fn without_ephemeral(change: &mut Change, live: &Value) {
     let at = "/spec/ephemeralContainers";
     if let Change::Replace(object) = change

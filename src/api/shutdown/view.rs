@@ -76,7 +76,8 @@ pub struct PlanView {
 #[serde(rename_all = "camelCase", default)]
 pub struct PlanGroup {
     pub priority: i32,
-    /// Counted from the start of the shutdown. Earlier if the previous groups end early. A group without pods takes no time.
+    /// Counted from the start of the shutdown. Earlier if the previous groups end early. A group without pods takes no
+    /// time.
     pub from_seconds: u64,
     pub until_seconds: u64,
     pub period_seconds: u64,

@@ -1,8 +1,8 @@
 //! Rejects fields of Kubernetes that are not implemented yet, by name, so that they are not ignored silently.
 //!
-//! Fields that have no effect without a scheduler and an API server are allowed: tolerations, schedulerName, podAffinity,
-//! podAntiAffinity, topologySpreadConstraints, preferred node affinity, serviceAccountName, automountServiceAccountToken,
-//! enableServiceLinks.
+//! Fields that have no effect without a scheduler and an API server are allowed: tolerations, schedulerName,
+//! podAffinity, podAntiAffinity, topologySpreadConstraints, preferred node affinity, serviceAccountName,
+//! automountServiceAccountToken, enableServiceLinks.
 
 use crate::api::problem::{At, Faults};
 use k8s_openapi::api::core::v1::{Container, PodSpec};

@@ -99,7 +99,8 @@ fn source(volume: &Volume, spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     }
 }
 
-/// The sources that Wherry does not have. There is no `..` in the pattern, so a new source cannot be accepted by accident.
+/// The sources that Wherry does not have. There is no `..` in the pattern, so a new source cannot be accepted by
+/// accident.
 fn others(volume: &Volume) -> [(bool, &'static str); 23] {
     let Volume {
         name: _,

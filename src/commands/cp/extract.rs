@@ -1,8 +1,8 @@
 //! Extracts an archive from a container, which may be hostile.
 //!
-//! A path with `..`, an absolute path and a path outside of the requested one are skipped. A symbolic link is created only if it
-//! leads to a place within the copy, also through other links. Devices, pipes and sockets are skipped. Memory does not grow with
-//! the archive: `Limited` bounds the headers, which the tar library reads as a whole.
+//! A path with `..`, an absolute path and a path outside of the requested one are skipped. A symbolic link is created
+//! only if it leads to a place within the copy, also through other links. Devices, pipes and sockets are skipped.
+//! Memory does not grow with the archive: `Limited` bounds the headers, which the tar library reads as a whole.
 
 use super::Skipped;
 use super::tree::Tree;
@@ -16,7 +16,8 @@ use tar::{Archive, Entry, EntryType};
 
 /// Maximum length of the headers of an entry, with its long names, in bytes.
 const MAX_HEADERS: u64 = 1 << 20;
-/// Maximum memory for directories that get their permissions only at the end, because their owner cannot write to them, in bytes.
+/// Maximum memory for directories that get their permissions only at the end, because their owner cannot write to them,
+/// in bytes.
 const MAX_DEFERRED: usize = 4 << 20;
 
 /// Extracts all entries below `name` to the tree; None: all entries. Returns their number.
@@ -125,7 +126,8 @@ fn below<'a>(full: &'a [u8], name: Option<&str>) -> Result<Vec<&'a OsStr>, &'sta
 }
 
 /// Whether a symbolic link leads to a place within the copy. `depth`: of its directory. `..` is only permitted at the
-/// beginning, where it starts from a directory that is not a link itself; so each link leads inside, and all links together.
+/// beginning, where it starts from a directory that is not a link itself; so each link leads inside, and all links
+/// together.
 fn stays_inside(depth: usize, to: &[u8]) -> bool {
     let parts: Vec<&[u8]> = to.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b".")).collect();
     let ups = parts.iter().take_while(|part| **part == b"..").count();
@@ -143,7 +145,8 @@ fn extract_one<R: Read>(
     let mode = entry.header().mode()?;
     let to = entry.link_name_bytes().map(|to| to.into_owned()).unwrap_or_default();
     match entry.header().entry_type() {
-        // Its header can claim any size, and the zeros would have to be written. tar makes such entries only with --sparse.
+        // Its header can claim any size, and the zeros would have to be written. tar makes such entries only with
+        // --sparse.
         EntryType::GNUSparse => {
             let name = shorten(&String::from_utf8_lossy(&entry.path_bytes()), 200);
             let why = format!("{name}: a sparse file, which cannot be copied; use `wherry exec POD -- cat FILE`");

@@ -1,7 +1,7 @@
 //! `wherry cp`: copies files between this machine and a container, as tar archives. `tar` has to be in the container.
 //!
-//! An archive from a container is hostile input: `extract` decides which entries are written, and `tree` writes only below the
-//! target. `pack` makes the archive for the other direction.
+//! An archive from a container is hostile input: `extract` decides which entries are written, and `tree` writes only
+//! below the target. `pack` makes the archive for the other direction.
 
 mod extract;
 mod pack;
@@ -139,8 +139,8 @@ impl Container<'_> {
         Ok(Bytes::new(Session::start(&url, channels).map_err(Failure::message)?))
     }
 
-    /// Waits for the end of `tar`. A failure of tar is the cause of an error on this side, `ours`. The exception is an error of
-    /// this side alone: tar then fails because its output is not read any more.
+    /// Waits for the end of `tar`. A failure of tar is the cause of an error on this side, `ours`. The exception is an
+    /// error of this side alone: tar then fails because its output is not read any more.
     fn finish(&self, bytes: Bytes, ours: Option<&std::io::Error>) -> Result<(), Failure> {
         if ours.is_some_and(|e| e.kind() != std::io::ErrorKind::BrokenPipe) && !bytes.has_ended() {
             return Ok(());

@@ -7,8 +7,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use tar::{Builder, EntryType, Header};
 
-/// Writes the archive of `source`, whose name in it is `name`. It has no owners: the files belong to the user of the container.
-/// A file that cannot be read is skipped.
+/// Writes the archive of `source`, whose name in it is `name`. It has no owners: the files belong to the user of the
+/// container. A file that cannot be read is skipped.
 ///
 /// # Errors
 /// `output` fails.
@@ -91,8 +91,8 @@ fn header(kind: EntryType, metadata: &Metadata) -> Header {
     header
 }
 
-/// The content of a file with exactly the length that the archive announces, also if the file changes meanwhile: then its end
-/// is missing, or is zeros.
+/// The content of a file with exactly the length that the archive announces, also if the file changes meanwhile: then
+/// its end is missing, or is zeros.
 struct Exactly {
     file: File,
     left: u64,

@@ -1,7 +1,7 @@
 //! Writes files below a directory, and nowhere else.
 //!
-//! Each part of a path is opened below its parent and without following symbolic links, so neither `..` nor a link, whether it
-//! is older or from the same archive, leads outside.
+//! Each part of a path is opened below its parent and without following symbolic links, so neither `..` nor a link,
+//! whether it is older or from the same archive, leads outside.
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, fchmod, fstat, linkat, mkdirat, openat, statat, symlinkat, unlinkat,
@@ -28,8 +28,8 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// `target` is the path on the command line. If it is a directory, the copy is in it under `name`; without a name it becomes
-    /// the directory itself.
+    /// `target` is the path on the command line. If it is a directory, the copy is in it under `name`; without a name
+    /// it becomes the directory itself.
     ///
     /// # Errors
     /// The directory of the target cannot be opened.
@@ -123,7 +123,8 @@ impl Tree {
     /// Creates another name for a file of the tree.
     ///
     /// # Errors
-    /// `from` is not a regular file. (A link that leads elsewhere from its own directory would lead outside from another one.)
+    /// `from` is not a regular file. (A link that leads elsewhere from its own directory would lead outside from
+    /// another one.)
     pub fn create_hard_link(&self, path: &[&OsStr], from: &[&OsStr]) -> io::Result<()> {
         let (Some((name, directory)), Some((old, old_directory))) = (path.split_last(), from.split_last()) else {
             return Err(Errno::INVAL.into());

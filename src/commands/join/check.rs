@@ -1,4 +1,5 @@
-//! `wherry check --join`: tests beforehand whether `wherry join` with the same arguments can succeed. Prints a line for each check.
+//! `wherry check --join`: tests beforehand whether `wherry join` with the same arguments can succeed. Prints a line for
+//! each check.
 //!
 //! Exit code 0: no error (there may be warnings); 1: an error. Changes nothing, here or at the cluster.
 

@@ -1,8 +1,9 @@
-//! Discovery as kubeadm does it: from the address of a server, a bootstrap token and the hash of a CA to the verified CA of the
-//! cluster.
+//! Discovery as kubeadm does it: from the address of a server, a bootstrap token and the hash of a CA to the verified
+//! CA of the cluster.
 //!
-//! The first answer comes from a server that is not verified. It counts only with a signature that the owner of the token's secret
-//! made, and with a CA whose key has the given hash; and the same answer has to come again from the server that this CA verifies.
+//! The first answer comes from a server that is not verified. It counts only with a signature that the owner of the
+//! token's secret made, and with a CA whose key has the given hash; and the same answer has to come again from the
+//! server that this CA verifies.
 
 use crate::adapters::api_server::{Answered, Blocking, Contents, Credentials};
 use crate::adapters::identity::NodeKubeconfig;

@@ -1,5 +1,5 @@
-//! The cluster that this machine belongs to, by its configuration and the files of an earlier join; and the drop-in of the
-//! configuration that `wherry join` writes.
+//! The cluster that this machine belongs to, by its configuration and the files of an earlier join; and the drop-in of
+//! the configuration that `wherry join` writes.
 
 use super::discovery;
 use crate::adapters::api_server::{Contents, Credentials};

@@ -5,8 +5,9 @@
 //! - `membership`: the cluster that the machine belongs to, and the drop-in of the configuration;
 //! - `check`: `wherry check --join`.
 //!
-//! The order of the steps makes every interruption harmless. Nothing is written before the cluster is verified and has accepted the
-//! token; the key is on the disk before its certificate is requested; the drop-in, which makes the agent a member, comes last.
+//! The order of the steps makes every interruption harmless. Nothing is written before the cluster is verified and has
+//! accepted the token; the key is on the disk before its certificate is requested; the drop-in, which makes the agent a
+//! member, comes last.
 
 mod arguments;
 mod certificate;

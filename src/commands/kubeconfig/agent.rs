@@ -1,4 +1,5 @@
-//! The configuration of the agent at a control socket: its root directory, with the CA, its name, and its port for kubectl.
+//! The configuration of the agent at a control socket: its root directory, with the CA, its name, and its port for
+//! kubectl.
 
 use crate::adapters::server::status::NodeStatus;
 use crate::commands::client;

@@ -1,5 +1,6 @@
-//! The kubeconfig (`kind: Config`, apiVersion v1): adds a cluster, a user and a context to it, all of one name, and changes
-//! nothing else. Unknown fields, other entries and the order of both stay. Comments are lost, and anchors are expanded.
+//! The kubeconfig (`kind: Config`, apiVersion v1): adds a cluster, a user and a context to it, all of one name, and
+//! changes nothing else. Unknown fields, other entries and the order of both stay. Comments are lost, and anchors are
+//! expanded.
 
 use crate::config::yaml::{self, Entry, Node, Value};
 use base64::Engine as _;
@@ -19,8 +20,8 @@ pub(super) struct Access<'a> {
     pub key: &'a str,
 }
 
-/// Fields of an existing entry that are kept when it is replaced. All others are about another server or another identity: a
-/// token or `insecure-skip-tls-verify` next to the certificates would make kubectl fail.
+/// Fields of an existing entry that are kept when it is replaced. All others are about another server or another
+/// identity: a token or `insecure-skip-tls-verify` next to the certificates would make kubectl fail.
 const KEPT: [&str; 2] = ["extensions", "proxy-url"];
 
 /// Parses the text of a kubeconfig. An empty one has no entries.
@@ -55,8 +56,8 @@ fn at(line: u64, message: &str) -> String {
     if line == 0 { message.to_owned() } else { format!("line {line}: {message}") }
 }
 
-/// Adds the entries to a kubeconfig, or replaces those of the same name. Makes the context the current one if none is, or if
-/// `select` is set.
+/// Adds the entries to a kubeconfig, or replaces those of the same name. Makes the context the current one if none is,
+/// or if `select` is set.
 ///
 /// # Errors
 /// The line of a field that has another type than in a kubeconfig.

@@ -173,8 +173,8 @@ fn default_server(config: &Config) -> SocketAddr {
     SocketAddr::new(address, port)
 }
 
-/// Checks the URL of a server. Returns the name that the client has to expect in its certificate, if that is not the host of the
-/// URL: the certificate has the names of the node, but not that of, for example, a tunnel.
+/// Checks the URL of a server. Returns the name that the client has to expect in its certificate, if that is not the
+/// host of the URL: the certificate has the names of the node, but not that of, for example, a tunnel.
 fn name_for(url: &str, config: &Config) -> Result<Option<String>, String> {
     let shown = printable::line(url);
     let bad = |why: &str| format!("\"{shown}\" {why}; write it like https://10.0.0.5:{USUAL_PORT}");

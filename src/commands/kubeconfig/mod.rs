@@ -1,8 +1,8 @@
-//! `wherry kubeconfig`: issues, lists and revokes the client certificates of the API for kubectl. It works on the files of
-//! `adapters::pki`, whether or not an agent runs, so only users who can write there (root) can use it.
+//! `wherry kubeconfig`: issues, lists and revokes the client certificates of the API for kubectl. It works on the files
+//! of `adapters::pki`, whether or not an agent runs, so only users who can write there (root) can use it.
 //!
-//! `issue` makes a certificate and its kubeconfig, `document` is the kubeconfig itself, `place` decides where it goes and whom
-//! the file belongs to. `agent` asks a running agent for its configuration.
+//! `issue` makes a certificate and its kubeconfig, `document` is the kubeconfig itself, `place` decides where it goes
+//! and whom the file belongs to. `agent` asks a running agent for its configuration.
 
 mod agent;
 mod document;
@@ -67,8 +67,8 @@ struct Files {
     /// Directory for state and volumes [default: /var/lib/wherry]
     #[arg(long, value_name = "DIR")]
     root_dir: Option<PathBuf>,
-    /// Control socket [default: that of the configuration, else /run/wherry/wherry.sock]. Without --config, the agent there
-    /// tells its directory for state, its name, and its port for kubectl
+    /// Control socket [default: that of the configuration, else /run/wherry/wherry.sock]. Without --config, the agent
+    /// there tells its directory for state, its name, and its port for kubectl
     #[arg(long, value_name = "FILE")]
     socket: Option<PathBuf>,
     /// The node's name [default: that of the configuration, else the host name in lower case]

@@ -1,7 +1,7 @@
 //! Where a kubeconfig is written, and whom the file belongs to. The key in it is readable only for its owner.
 //!
-//! Under sudo the user is the one who called sudo: `--merge` selects the kubeconfig of that user, and a new file below that
-//! user's home belongs to that user. A file that exists keeps its owner.
+//! Under sudo the user is the one who called sudo: `--merge` selects the kubeconfig of that user, and a new file below
+//! that user's home belongs to that user. A file that exists keeps its owner.
 
 use super::document;
 use crate::config::yaml::{self, Entry};
@@ -164,7 +164,8 @@ fn make_kube_directory(directory: &Path, caller: &Caller) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a temporary file and renames it. The temporary file is new, so that a link in a directory of another user has no effect.
+/// Writes a temporary file and renames it. The temporary file is new, so that a link in a directory of another user has
+/// no effect.
 fn replace(path: &Path, directory: &Path, text: &str, owner: Option<(u32, u32)>) -> io::Result<()> {
     let name = path.file_name().ok_or(ErrorKind::InvalidInput)?.to_string_lossy();
     let aside = directory.join(format!(".{name}.{}.new", std::process::id()));

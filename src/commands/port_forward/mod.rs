@@ -1,7 +1,7 @@
 //! `wherry port-forward`: makes ports of a pod available on this machine.
 //!
-//! Each connection requests a URL of its own (`tunnel`), so it reaches the pod that runs now, also after a restart of the pod or
-//! of the agent, and its failure ends no other one. One thread polls all of them.
+//! Each connection requests a URL of its own (`tunnel`), so it reaches the pod that runs now, also after a restart of
+//! the pod or of the agent, and its failure ends no other one. One thread polls all of them.
 
 mod ports;
 mod tunnel;
@@ -32,8 +32,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub struct Query {
     #[command(flatten)]
     pod: PodArgs,
-    /// [ADDRESS:]LOCAL:REMOTE, REMOTE for the same port on both sides, or :REMOTE for a free local port; REMOTE is a number or
-    /// the name of a container's port, ADDRESS an IP address [default: localhost, 127.0.0.1 and ::1]
+    /// [ADDRESS:]LOCAL:REMOTE, REMOTE for the same port on both sides, or :REMOTE for a free local port; REMOTE is a
+    /// number or the name of a container's port, ADDRESS an IP address [default: localhost, 127.0.0.1 and ::1]
     #[arg(required = true, value_name = "PORTS", value_parser = Ports::parse)]
     ports: Vec<Ports>,
 }

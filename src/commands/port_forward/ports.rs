@@ -1,4 +1,5 @@
-//! The ports on the command line: `[ADDRESS:]LOCAL:REMOTE`, `REMOTE` or `:REMOTE`, where REMOTE is a number or the name of a port.
+//! The ports on the command line: `[ADDRESS:]LOCAL:REMOTE`, `REMOTE` or `:REMOTE`, where REMOTE is a number or the name
+//! of a port.
 
 use serde_json::Value;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

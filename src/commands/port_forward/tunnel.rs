@@ -1,7 +1,7 @@
 //! One forwarded connection: requests a URL, connects to the runtime, and passes bytes in both directions.
 //!
-//! Each one has a connection to the runtime of its own. SPDY as runtimes speak it has no flow control for single streams, so on a
-//! shared connection one client that does not read would stop all others.
+//! Each one has a connection to the runtime of its own. SPDY as runtimes speak it has no flow control for single
+//! streams, so on a shared connection one client that does not read would stop all others.
 
 use crate::commands::streams::PORT_FORWARD;
 use crate::commands::streams::connection::{Connection, Progress};

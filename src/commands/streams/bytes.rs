@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 const MAX_STDERR: usize = 4096;
 /// Maximum length of the input that was not sent yet, in bytes.
 const MAX_QUEUED: usize = 256 * 1024;
-/// How much output is dropped while the end of the process is awaited, in bytes. tar fills the last record of its archive, which
-/// has 10 kB.
+/// How much output is dropped while the end of the process is awaited, in bytes. tar fills the last record of its
+/// archive, which has 10 kB.
 const MAX_DROPPED: usize = 4 << 20;
 
-/// Maximum time from the end of the output to the result. (containerd 1.6 never reports the result of a command that ends while
-/// more of its input than a pipe holds, 64 kB, is unread.)
+/// Maximum time from the end of the output to the result. (containerd 1.6 never reports the result of a command that
+/// ends while more of its input than a pipe holds, 64 kB, is unread.)
 const RESULT: Duration = Duration::from_secs(5);
 
 /// A session whose output is read, or whose input is written.
@@ -39,8 +39,8 @@ impl Bytes {
         self.session.end().is_some() || self.session.has_no_output()
     }
 
-    /// Waits for the end of the process. Returns its result, None if the runtime does not report it, and the beginning of its
-    /// stderr. The rest of its output is dropped.
+    /// Waits for the end of the process. Returns its result, None if the runtime does not report it, and the beginning
+    /// of its stderr. The rest of its output is dropped.
     ///
     /// # Errors
     /// The connection is lost, or the process writes on.

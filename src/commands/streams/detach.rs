@@ -69,7 +69,8 @@ impl<'a> Detector<'a> {
         Detector { keys, held: Vec::new() }
     }
 
-    /// Appends the input for the process to `out`. Returns true if the sequence is complete; the input behind it is dropped.
+    /// Appends the input for the process to `out`. Returns true if the sequence is complete; the input behind it is
+    /// dropped.
     pub fn pass(&mut self, input: &[u8], out: &mut Vec<u8>) -> bool {
         let keys = &self.keys.0;
         if keys.is_empty() {

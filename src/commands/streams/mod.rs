@@ -1,9 +1,9 @@
 //! The client of the runtime's streaming server, for `exec -it`, `attach`, `port-forward` and `cp`.
 //!
-//! The command requests a URL from the agent (`url`, or `lookup` without waiting) and connects to the runtime itself (`connection`), so a stream continues
-//! while the agent is restarted. `session` has the standard streams of a process; `interactive` connects them to those of the
-//! command, with the terminal of the user (`terminal`) and the keys that detach it (`detach`); `bytes` reads and writes them for
-//! `cp`.
+//! The command requests a URL from the agent (`url`, or `lookup` without waiting) and connects to the runtime itself
+//! (`connection`), so a stream continues while the agent is restarted. `session` has the standard streams of a process;
+//! `interactive` connects them to those of the command, with the terminal of the user (`terminal`) and the keys that
+//! detach it (`detach`); `bytes` reads and writes them for `cp`.
 
 pub mod bytes;
 pub mod connection;

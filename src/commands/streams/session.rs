@@ -1,5 +1,5 @@
-//! The standard streams of a process in a container, over one connection: those of a command (`exec`) or of the container's
-//! own process (`attach`).
+//! The standard streams of a process in a container, over one connection: those of a command (`exec`) or of the
+//! container's own process (`attach`).
 
 use super::REMOTE_COMMAND;
 use super::connection::{Connection, Progress};

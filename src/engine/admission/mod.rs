@@ -1,7 +1,7 @@
-//! Admission: `machine` runs a pass when room is requested or has changed, `pass` decides about each pod in its order (A1
-//! to A7), and `victims` restarts preempted pods (A9). They rest on pure calculations on the pods' requests: `predicates`,
-//! `fit` and `node_snapshot` decide whether a pod fits (A2 to A4), `preempt` which pods have to be preempted for it (A6, A7).
-//! `cpu_weight` follows the requests of the admitted pods.
+//! Admission: `machine` runs a pass when room is requested or has changed, `pass` decides about each pod in its order
+//! (A1 to A7), and `victims` restarts preempted pods (A9). They rest on pure calculations on the pods' requests:
+//! `predicates`, `fit` and `node_snapshot` decide whether a pod fits (A2 to A4), `preempt` which pods have to be
+//! preempted for it (A6, A7). `cpu_weight` follows the requests of the admitted pods.
 
 mod cpu_weight;
 pub mod fit;

@@ -372,8 +372,8 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// E6: a condition of the node because of which the pod does not start. As in a kubelet, critical pods always start, and
-/// pods with requests or limits start under memory pressure.
+/// E6: a condition of the node because of which the pod does not start. As in a kubelet, critical pods always start,
+/// and pods with requests or limits start under memory pressure.
 fn not_tolerated(pod: &Pod, requests: &PodRequests, pressure: &Pressure) -> Option<Condition> {
     let tolerates = |condition| match condition {
         Condition::MemoryPressure => requests.qos != Qos::BestEffort || tolerates_memory_pressure(pod),

@@ -32,7 +32,8 @@ impl PodRequests {
     }
 }
 
-/// A6: a scheduler decides about the pods of an API server, and respects disruption budgets. Only critical ones preempt others here.
+/// A6: a scheduler decides about the pods of an API server, and respects disruption budgets. Only critical ones preempt
+/// others here.
 fn may_preempt_any(pod: &Pod) -> bool {
     let spec = pod.spec();
     let is_permitted = spec.preemption_policy.as_deref() != Some("Never");

@@ -1,6 +1,6 @@
 //! The reasons against a pod on this node that do not depend on free resources (A2, A3): operating system, node
-//! affinity, node name, host ports, taints, sysctls and AppArmor. The messages are those of a kubelet, followed by the detail that a
-//! kubelet omits (which label or port).
+//! affinity, node name, host ports, taints, sysctls and AppArmor. The messages are those of a kubelet, followed by the
+//! detail that a kubelet omits (which label or port).
 
 mod affinity;
 #[cfg(test)]
@@ -97,8 +97,8 @@ pub fn port_is_taken(port: &HostPort) -> Refusal {
     Refusal::predicate(Reason::NodePorts, what, format_args!("{port} is taken"))
 }
 
-/// The refusal of a new pod of the API server for a taint of the node. Scheduled pods tolerate it; a pod that a user binds to the
-/// node may not.
+/// The refusal of a new pod of the API server for a taint of the node. Scheduled pods tolerate it; a pod that a user
+/// binds to the node may not.
 pub fn untolerated(pod: &Pod, node: &NodeFacts) -> Option<Refusal> {
     let tolerations = pod.spec().tolerations.as_ref();
     let taint =

@@ -1,7 +1,7 @@
 //! R2: whether the new resources of a running pod fit.
 //!
-//! As in Kubernetes, only amounts that grow have to fit, a resize never preempts another pod, and resizes come before pods that
-//! have not started: by priority, then by QoS class, then in the order of the pods.
+//! As in Kubernetes, only amounts that grow have to fit, a resize never preempts another pod, and resizes come before
+//! pods that have not started: by priority, then by QoS class, then in the order of the pods.
 
 use super::fit::{Insufficient, insufficient};
 use super::node_snapshot::NodeSnapshot;

@@ -1,4 +1,5 @@
-//! The access to the node's server: the requests of its clients, the settings of a KubeletConfiguration, and the refusals. `reviews` decides.
+//! The access to the node's server: the requests of its clients, the settings of a KubeletConfiguration, and the
+//! refusals. `reviews` decides.
 
 use crate::api::cluster::reviews::{Attributes, Credential};
 use serde::Serialize;

@@ -1,7 +1,8 @@
 //! The addresses of this machine, which its node and its pods report (C1).
 //!
-//! They change while Wherry runs: DHCP answers after the start, or the machine moves to another network. They are read at a renewal
-//! of the lease, which wakes Wherry anyway. When the API server answers again, which can be in another network, the lease is renewed at once.
+//! They change while Wherry runs: DHCP answers after the start, or the machine moves to another network. They are read
+//! at a renewal of the lease, which wakes Wherry anyway. When the API server answers again, which can be in another
+//! network, the lease is renewed at once.
 
 use super::reflector::Step;
 use crate::api::cluster::node::Address;

@@ -1,5 +1,5 @@
-//! The delay before a request to the API server is repeated: doubled with each failure, with jitter, so that nodes do not act
-//! together.
+//! The delay before a request to the API server is repeated: doubled with each failure, with jitter, so that nodes do
+//! not act together.
 
 use crate::api::cluster::status::{Failure, Refusal};
 use crate::api::time::Boot;
@@ -9,7 +9,8 @@ use std::time::Duration;
 
 /// As a kubelet's lists and watches.
 pub const REQUESTS: Limits = Limits { first: Duration::from_millis(800), most: Duration::from_secs(30) };
-/// While the server cannot be reached, one request tries again and again. A server that is back is found within two seconds.
+/// While the server cannot be reached, one request tries again and again. A server that is back is found within two
+/// seconds.
 pub const CONNECTION: Limits = Limits { first: Duration::from_millis(200), most: Duration::from_millis(1300) };
 
 /// The longest delay that a server can ask for.
@@ -45,7 +46,8 @@ impl Backoff {
         self.at = now + rng.jitter(delay);
     }
 
-    /// The server has refused the request, perhaps with a delay for the next attempt, of which at most ten minutes count.
+    /// The server has refused the request, perhaps with a delay for the next attempt, of which at most ten minutes
+    /// count.
     pub fn refused(&mut self, refusal: Option<&Refusal>, limits: Limits, now: Boot, rng: &mut Rng) {
         match refusal.map(|refusal| refusal.failure) {
             Some(

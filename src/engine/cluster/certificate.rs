@@ -1,10 +1,10 @@
-//! The certificates that the node gets from its cluster: the client certificate, which is renewed, and with `serverTLSBootstrap` the
-//! certificate of the node's server, which is requested and renewed (C7).
+//! The certificates that the node gets from its cluster: the client certificate, which is renewed, and with
+//! `serverTLSBootstrap` the certificate of the node's server, which is requested and renewed (C7).
 //!
-//! A node that is away cannot renew its certificates, so a renewal begins after half of the lifetime; a kubelet waits for 70 to 90 %.
-//! The key is new each time. It is on the disk before its request is sent, and the name of the request follows from the key: after
-//! a lost answer, a restart or a kill, the next attempt finds the same request again. No controller of Kubernetes approves a
-//! serving certificate, so a request can wait for days.
+//! A node that is away cannot renew its certificates, so a renewal begins after half of the lifetime; a kubelet waits
+//! for 70 to 90 %. The key is new each time. It is on the disk before its request is sent, and the name of the request
+//! follows from the key: after a lost answer, a restart or a kill, the next attempt finds the same request again. No
+//! controller of Kubernetes approves a serving certificate, so a request can wait for days.
 
 use super::backoff::{Backoff, Limits};
 use super::reflector::{Step, begin};

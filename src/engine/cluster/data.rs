@@ -1,5 +1,6 @@
-//! The ConfigMaps and Secrets of the API server's pods. Each has its own list and watch, because a node may only read by
-//! name. Each is on the disk before a pod uses it, so that the node continues without the server, also after a reboot.
+//! The ConfigMaps and Secrets of the API server's pods. Each has its own list and watch, because a node may only read
+//! by name. Each is on the disk before a pod uses it, so that the node continues without the server, also after a
+//! reboot.
 
 use super::reflector::{Change, Reflector, Step};
 use super::sealing::Protection;

@@ -1,7 +1,7 @@
 //! The diary: events of pods and of the node that are posted to the API server, one after another and in their order.
 //!
-//! While the server is away, the diary is kept on the disk, in parts of a limited size, so that a power cut loses at most the
-//! events of the last seconds. An event that occurs again is counted.
+//! While the server is away, the diary is kept on the disk, in parts of a limited size, so that a power cut loses at
+//! most the events of the last seconds. An event that occurs again is counted.
 
 use super::backoff::{Backoff, REQUESTS};
 use super::event_limits::EventLimits;

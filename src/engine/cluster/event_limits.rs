@@ -1,5 +1,5 @@
-//! Limits for the events of this node, as in a Kubernetes client: events that differ only in their message are combined after ten of
-//! them in ten minutes, and one object sends 25 at once and then one each five minutes.
+//! Limits for the events of this node, as in a Kubernetes client: events that differ only in their message are combined
+//! after ten of them in ten minutes, and one object sends 25 at once and then one each five minutes.
 //!
 //! Otherwise a message with a time in it becomes an object at the server each time that it occurs, without end.
 
@@ -17,7 +17,8 @@ const INTERVAL: Duration = Duration::from_secs(600);
 const BURST: u32 = 25;
 /// The time after which it may send one more.
 const REFILL: Duration = Duration::from_secs(300);
-/// The numbers of kinds of events and of objects that are remembered: the newest. A client of Kubernetes remembers 4096.
+/// The numbers of kinds of events and of objects that are remembered: the newest. A client of Kubernetes
+/// remembers 4096.
 const REMEMBERED: usize = 512;
 
 #[derive(Debug, Default, Serialize)]

@@ -1,6 +1,8 @@
-//! Pods that are bound to this node beyond what it can hold. Only what is needed to reject them is kept: UID, namespace and name.
+//! Pods that are bound to this node beyond what it can hold. Only what is needed to reject them is kept: UID, namespace
+//! and name.
 //!
-//! They are rejected as by admission, which never sees them. A deleted one is confirmed when nothing of it is on this node.
+//! They are rejected as by admission, which never sees them. A deleted one is confirmed when nothing of it is on this
+//! node.
 
 use super::backoff::{Backoff, REQUESTS};
 use super::reflector::{Step, begin};

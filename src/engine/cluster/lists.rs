@@ -1,5 +1,5 @@
-//! The services of the namespaces whose pods run here, for the environment of their containers, and the RuntimeClasses, if a
-//! pod names one. Each list is on the disk before a pod uses it.
+//! The services of the namespaces whose pods run here, for the environment of their containers, and the RuntimeClasses,
+//! if a pod names one. Each list is on the disk before a pod uses it.
 //!
 //! *(ours)* A kubelet follows the services of all namespaces.
 

@@ -43,10 +43,11 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Within this time after the end of a connection, a node begins its watches again. Otherwise all nodes would act together (C12).
+/// Within this time after the end of a connection, a node begins its watches again. Otherwise all nodes would act
+/// together (C12).
 const SPREAD: Duration = Duration::from_secs(1);
-/// Within this time after its start, a node that was registered before sends its first request. It is short, because the pods of the
-/// node get no traffic before the node is ready, and because machines do not boot equally fast.
+/// Within this time after its start, a node that was registered before sends its first request. It is short, because
+/// the pods of the node get no traffic before the node is ready, and because machines do not boot equally fast.
 const START_SPREAD: Duration = Duration::from_millis(300);
 
 /// The account of a pod that names none.
@@ -398,7 +399,8 @@ impl Member {
                     true => self.rival.observe(&object, heartbeat, step.now, step.outbox),
                     false => Sight::Nothing,
                 };
-                // The node's status at the server may be another one now. Two machines would answer each other without end.
+                // The node's status at the server may be another one now. Two machines would answer each other without
+                // end.
                 if sight != Sight::Known {
                     self.reported = None;
                 }
@@ -421,8 +423,8 @@ impl Member {
             || self.lists.recorded(op, result, step.outbox);
     }
 
-    /// All that the pod needs from the server, apart from itself, is known. While the server answers, the pod's sandbox does not wait
-    /// for tokens (C4).
+    /// All that the pod needs from the server, apart from itself, is known. While the server answers, the pod's sandbox
+    /// does not wait for tokens (C4).
     pub fn has_all_for(&self, pod: &Pod) -> bool {
         let tokens = || service_token::of_pod(pod);
         let answers = matches!(self.server, Server::Answers);

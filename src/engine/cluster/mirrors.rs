@@ -1,5 +1,5 @@
-//! The mirrors of the pods of manifests. A mirror that is missing is created, and one that does not match a pod, or that somebody
-//! deletes, is removed.
+//! The mirrors of the pods of manifests. A mirror that is missing is created, and one that does not match a pod, or
+//! that somebody deletes, is removed.
 
 use super::backoff::{Backoff, Limits};
 use super::reflector::{Step, begin};
@@ -94,7 +94,8 @@ impl Mirrors {
         self.tasks.retain(|_, task| task.op.is_some());
     }
 
-    /// Begins the requests that are due. `pods`: the pods of manifests that are shown here. `reports`: those of the mirrors.
+    /// Begins the requests that are due. `pods`: the pods of manifests that are shown here. `reports`: those of the
+    /// mirrors.
     pub fn step(&mut self, pods: &[Rc<Pod>], reports: &Reports, node: &str, node_uid: &str, step: &mut Step<'_>) {
         let Some(found) = &self.found else { return };
         let mut open: Vec<FullName> = Vec::new();

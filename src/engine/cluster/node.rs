@@ -1,7 +1,7 @@
 //! The registration of the node, and its status.
 //!
-//! The node's object is read first: it shows the labels and the status that the server has, and whether the node has to be
-//! created. A node that was deleted while Wherry runs is created again at once.
+//! The node's object is read first: it shows the labels and the status that the server has, and whether the node has to
+//! be created. A node that was deleted while Wherry runs is created again at once.
 
 use super::backoff::{Backoff, Limits};
 use super::reflector::{Step, begin};
@@ -48,7 +48,8 @@ struct Registered {
     changes: Changes,
 }
 
-/// Reports that follow each other closely. Another program may answer each of them with a change of its own, without end.
+/// Reports that follow each other closely. Another program may answer each of them with a change of its own, without
+/// end.
 #[derive(Debug, Default, Serialize)]
 struct Changes {
     /// The number of reports without a pause before them.

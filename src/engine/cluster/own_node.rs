@@ -1,10 +1,11 @@
 //! The node's own object at the server: its labels and taints, which admission uses, and changes that others make.
 //!
-//! The labels are on the disk, so that a pod that was accepted because of one is accepted again after a reboot without the server.
-//! The taints are not: they concern only new pods, which come from the server.
+//! The labels are on the disk, so that a pod that was accepted because of one is accepted again after a reboot without
+//! the server. The taints are not: they concern only new pods, which come from the server.
 //!
-//! The names of the extended resources that the node reports are on the disk before they are reported, as in a kubelet's checkpoint:
-//! those that nothing provides any more are reported with 0, and those of an administrator stay as they are.
+//! The names of the extended resources that the node reports are on the disk before they are reported, as in a
+//! kubelet's checkpoint: those that nothing provides any more are reported with 0, and those of an administrator stay
+//! as they are.
 
 use super::backoff::{Backoff, REQUESTS};
 use super::reflector::{Change, Reflector, Step};

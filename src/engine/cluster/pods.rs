@@ -1,7 +1,7 @@
 //! The pods that the API server binds to this node.
 //!
-//! Before the first complete list, the pods of the records are the list: the node continues where it was, also without the
-//! server. More pods than the node can hold are `excess`.
+//! Before the first complete list, the pods of the records are the list: the node continues where it was, also without
+//! the server. More pods than the node can hold are `excess`.
 
 use super::excess::{self, Excess, ExcessPod};
 use super::mirrors::{Mirror, Mirrors};

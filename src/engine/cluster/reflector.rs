@@ -1,8 +1,8 @@
-//! Keeps one collection of objects up to date: a list, then a watch from the version of the list, and again a list when the
-//! server does not have that version any more (410).
+//! Keeps one collection of objects up to date: a list, then a watch from the version of the list, and again a list when
+//! the server does not have that version any more (410).
 //!
-//! A list counts only when it is complete and of the right kind: an empty or foreign answer never means that the objects are
-//! gone.
+//! A list counts only when it is complete and of the right kind: an empty or foreign answer never means that the
+//! objects are gone.
 
 use super::backoff::{Backoff, REQUESTS};
 use super::sealing::Protection;
@@ -111,7 +111,8 @@ struct Size {
     gaps: Gaps,
 }
 
-/// The items of a list that could not be used. What they are at the server is not known, so what is known of them here stays.
+/// The items of a list that could not be used. What they are at the server is not known, so what is known of them here
+/// stays.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gaps {
     known: Vec<Identity>,
@@ -153,8 +154,8 @@ pub enum Change<T> {
     Gone(T),
 }
 
-/// Makes an object from its JSON and the size of the JSON in bytes. None: there is no room for the object, and nothing has to be known
-/// of it. An error means that the object cannot be used.
+/// Makes an object from its JSON and the size of the JSON in bytes. None: there is no room for the object, and nothing
+/// has to be known of it. An error means that the object cannot be used.
 pub type Decode<'a, T> = &'a dyn Fn(Value, usize) -> Result<Option<T>, String>;
 
 /// The time, the settings, the jitter and the effects of a step.
@@ -404,7 +405,8 @@ impl<T> Reflector<T> {
     /// The server answered with an error.
     fn failed(&mut self, refusal: &Refusal, step: &mut Step<'_>) {
         let is_not_older = matches!(&self.state, State::Listing { of: List::NotOlder(_), .. });
-        // The cache of the server is behind, or the versions have begun again, because the cluster was restored from a backup.
+        // The cache of the server is behind, or the versions have begun again, because the cluster was restored from a
+        // backup.
         let is_behind = is_not_older && refusal.code == 504;
         if refusal.is_expired() || is_behind {
             self.state = State::Waiting(Next::List(List::Latest));

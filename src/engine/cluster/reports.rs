@@ -1,7 +1,7 @@
 //! Reports the status of the API server's pods, and confirms their deletion.
 //!
-//! A patch carries the pod's UID, so that it never changes another pod of the same name. The deletion with grace period 0 is sent
-//! after the last status, and only for a pod of which nothing runs and whose volumes are gone.
+//! A patch carries the pod's UID, so that it never changes another pod of the same name. The deletion with grace period
+//! 0 is sent after the last status, and only for a pod of which nothing runs and whose volumes are gone.
 
 use super::backoff::{Backoff, REQUESTS};
 use super::pods::Stored;
@@ -67,7 +67,8 @@ enum State {
 }
 
 impl Reports {
-    /// The server has this status. `rival`: another machine reports statuses of this pod, too. Ours follows only when it changes.
+    /// The server has this status. `rival`: another machine reports statuses of this pod, too. Ours follows only when
+    /// it changes.
     pub fn stored(&mut self, uid: &Uid, name: &FullName, stored: &Stored, rival: bool) {
         let report = self.pods.entry(uid.clone()).or_insert_with(|| Report::new(name.clone()));
         // The watch may still show the past.
@@ -101,7 +102,8 @@ impl Reports {
         report.ours.as_ref().or(report.stored.as_ref())
     }
 
-    /// Nothing of the deleted pod is left on the node. `last`: its last status, if that is known. A pod that has not begun has failed.
+    /// Nothing of the deleted pod is left on the node. `last`: its last status, if that is known. A pod that has not
+    /// begun has failed.
     pub fn ended(&mut self, uid: &Uid, name: &FullName, last: Option<core::PodStatus>) {
         let report = self.pods.entry(uid.clone()).or_insert_with(|| Report::new(name.clone()));
         if let State::Live { patch } = &mut report.state {
@@ -239,8 +241,8 @@ impl Report {
             Err(_) => None,
         };
         match refusal.as_ref().map(|r| r.failure) {
-            // The pod is gone. (From Kubernetes 1.32 on the answer is 403, as for a pod that is not known to be bound yet. It is
-            // repeated until the watch shows the end of the pod.)
+            // The pod is gone. (From Kubernetes 1.32 on the answer is 403, as for a pod that is not known to be bound
+            // yet. It is repeated until the watch shows the end of the pod.)
             Some(Failure::NotFound) => {
                 self.state = State::Deleted;
                 return false;

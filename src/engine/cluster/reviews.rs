@@ -1,8 +1,8 @@
 //! Decides who may use the node's server: authentication and authorization by the API server, as in a kubelet (C6).
 //!
-//! A request (`access`) waits here until the API server has answered. Answers are cached, and equal questions share a review. While
-//! the server cannot be reached, its last yes for the user of a certificate remains valid for a day: the certificate itself proves
-//! the user. A token does not, so its user has to wait for the server.
+//! A request (`access`) waits here until the API server has answered. Answers are cached, and equal questions share a
+//! review. While the server cannot be reached, its last yes for the user of a certificate remains valid for a day: the
+//! certificate itself proves the user. A token does not, so its user has to wait for the server.
 
 use super::access::{Access, AccessError, AccessRequest, Authorization, MOST_REVIEWS, Policy};
 use super::cache::{Cache, Life};
@@ -23,7 +23,8 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const BROKEN_BEFORE: Duration = Duration::from_secs(1);
 const MOST_TOKENS: usize = 256;
 const MOST_DECISIONS: usize = 512;
-/// How long a yes for the user of a certificate counts while the API server is away, from the server's last answer. (Ours.)
+/// How long a yes for the user of a certificate counts while the API server is away, from the server's last answer.
+/// (Ours.)
 pub const OFFLINE: Duration = Duration::from_secs(24 * 3600);
 
 /// The question of a SubjectAccessReview.

@@ -1,5 +1,5 @@
-//! The tokens of service accounts for the pods of the API server. Each is on the disk before a pod uses it, and is replaced
-//! in time. Without the server, a pod keeps the token that it has, also after its end.
+//! The tokens of service accounts for the pods of the API server. Each is on the disk before a pod uses it, and is
+//! replaced in time. Without the server, a pod keeps the token that it has, also after its end.
 
 use super::backoff::{Backoff, REQUESTS};
 use super::reflector::{Step, begin};
@@ -22,8 +22,8 @@ use std::time::Duration;
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Requests in flight for all pods.
 const PARALLEL: usize = 10;
-/// A token is replaced within this part of the time to its latest renewal before that, so that the tokens of pods and of nodes that
-/// started together are not replaced together (C12): after 75 to 80 % of its lifetime.
+/// A token is replaced within this part of the time to its latest renewal before that, so that the tokens of pods and
+/// of nodes that started together are not replaced together (C12): after 75 to 80 % of its lifetime.
 const SPREAD: u32 = 16;
 /// The Node authorizer learns of a pod from its own watch, so that it can refuse the first requests.
 const REFUSALS: u32 = 3;

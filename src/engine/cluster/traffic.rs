@@ -15,8 +15,8 @@ pub enum Traffic {
 }
 
 impl Traffic {
-    /// Between two renewals of the lease, before the jitter of up to 4 %: a quarter of the lease's duration, as in a kubelet, or half of
-    /// it. The control plane (before 1.32) sees a node as unreachable after 40 s.
+    /// Between two renewals of the lease, before the jitter of up to 4 %: a quarter of the lease's duration, as in a
+    /// kubelet, or half of it. The control plane (before 1.32) sees a node as unreachable after 40 s.
     pub fn lease_period(self) -> Duration {
         Duration::from_secs(match self {
             Traffic::Ordinary => 10,
@@ -24,7 +24,8 @@ impl Traffic {
         })
     }
 
-    /// `nodeStatusReportFrequency`: an unchanged status is sent again after this time. The lease is the sign of life, not the status.
+    /// `nodeStatusReportFrequency`: an unchanged status is sent again after this time. The lease is the sign of life,
+    /// not the status.
     pub fn heartbeat(self) -> Duration {
         Duration::from_secs(match self {
             Traffic::Ordinary => 300,
@@ -41,13 +42,14 @@ impl Traffic {
         }
     }
 
-    /// Whether the server sends a bookmark each minute, which makes the next watch possible. To read one object again after an hour is
-    /// cheaper than its bookmarks.
+    /// Whether the server sends a bookmark each minute, which makes the next watch possible. To read one object again
+    /// after an hour is cheaper than its bookmarks.
     pub fn has_bookmarks(self, one_object: bool) -> bool {
         self == Traffic::Ordinary || !one_object
     }
 
-    /// Whether the lease keeps its managed fields, the list of the fields that the node has set. Each answer contains them.
+    /// Whether the lease keeps its managed fields, the list of the fields that the node has set. Each answer contains
+    /// them.
     pub fn has_managed_fields(self) -> bool {
         self == Traffic::Ordinary
     }

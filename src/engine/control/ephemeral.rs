@@ -6,7 +6,8 @@ use crate::api::names::Uid;
 /// The interface that received the request. Its clients have other rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The control socket, whose group is not root in general: no container gets more privileges than its image and its pod give.
+    /// The control socket, whose group is not root in general: no container gets more privileges than its image and its
+    /// pod give.
     ControlSocket,
     /// The API for kubectl, with a role that is equivalent to root.
     Api,

@@ -47,7 +47,8 @@ pub enum RequestError {
     RejectedByShutdown {
         pod: FullName,
     },
-    /// W29: the pod cannot get ephemeral containers, because it has not started or ends. `reason` is that of its status.
+    /// W29: the pod cannot get ephemeral containers, because it has not started or ends. `reason` is that of its
+    /// status.
     NotStarted {
         pod: FullName,
         phase: String,

@@ -1,7 +1,8 @@
-//! What an answer of ExecSync says beyond the exit code: that the command exceeded its time, or that its output may be incomplete.
+//! What an answer of ExecSync says beyond the exit code: that the command exceeded its time, or that its output may be
+//! incomplete.
 //!
-//! Runtimes keep at most 16 MiB of output and drop the rest without an error. CRI-O counts its log of the output, in which each line
-//! has a time stamp, and cuts the end off.
+//! Runtimes keep at most 16 MiB of output and drop the rest without an error. CRI-O counts its log of the output, in
+//! which each line has a time stamp, and cuts the end off.
 
 use crate::api::control::OutputEnd;
 use crate::api::facts::ExecOutput;
@@ -10,7 +11,8 @@ use crate::engine::op::{Code, OpError};
 
 /// The limit of runtimes, in bytes.
 const LIMIT: usize = 16 << 20;
-/// A cut output is shorter than the limit: CRI-O's log has a time stamp for each piece, and its last piece may be missing.
+/// A cut output is shorter than the limit: CRI-O's log has a time stamp for each piece, and its last piece may be
+/// missing.
 const MARGIN: usize = 512 << 10;
 /// What CRI-O adds to a piece of the output: a time stamp, the name of the stream, a tag, and a line end.
 const PER_PIECE: usize = 46;
@@ -20,8 +22,8 @@ const PIECE: usize = 8 << 10;
 /// gRPC's code for a deadline.
 const DEADLINE_EXCEEDED: u32 = 4;
 
-/// An answer that reports a command's time-out as a result becomes the error that it is. CRI-O: exit code -1, which no command has,
-/// and "command timed out".
+/// An answer that reports a command's time-out as a result becomes the error that it is. CRI-O: exit code -1, which no
+/// command has, and "command timed out".
 ///
 /// # Errors
 /// As `result`, and the time-out.

@@ -1,11 +1,11 @@
-//! Requests of users over the control socket and the API for kubectl: drain, undrain, cordon, evictions, retry, ephemeral containers,
-//! exec, streams, resource usage and images.
+//! Requests of users over the control socket and the API for kubectl: drain, undrain, cordon, evictions, retry,
+//! ephemeral containers, exec, streams, resource usage and images.
 //!
 //! A request arrives as `Event::Request` and ends in exactly one `Effect::Answer`, at once or later. If its client
 //! disconnects first (`Event::RequestGone`), it ends without an answer. `node::requests` carries the requests out. This
 //! module has their types and the requests that are open: `durable` the changes whose records are being written, `exec`
-//! the commands, `exec_sync` what their results mean, `stream` the calls for URLs of streams, `usage` the reads of the resource usage, `images` the lists of
-//! images. `error` has the text and the HTTP status of each error.
+//! the commands, `exec_sync` what their results mean, `stream` the calls for URLs of streams, `usage` the reads of the
+//! resource usage, `images` the lists of images. `error` has the text and the HTTP status of each error.
 
 pub mod durable;
 pub mod ephemeral;
@@ -53,8 +53,8 @@ pub enum Request {
     Cordon { on: bool },
     /// A11: evict this pod. `grace` as for `Drain`.
     Evict { uid: Uid, grace: Option<Duration> },
-    /// W4: shorten the grace period of the pods of this name that terminate because they are not desired any more. A longer one has
-    /// no effect.
+    /// W4: shorten the grace period of the pods of this name that terminate because they are not desired any more. A
+    /// longer one has no effect.
     Shorten { pod: FullName, grace: Duration },
     /// A3: repeat the admission of a rejected pod.
     Retry { uid: Uid },
@@ -90,7 +90,8 @@ pub enum Reply {
         pod: FullName,
         outcome: RetryOutcome,
     },
-    /// To `Ephemeral`: the names of the ephemeral containers that the pod has now, in their order. The record is durable.
+    /// To `Ephemeral`: the names of the ephemeral containers that the pod has now, in their order. The record is
+    /// durable.
     Ephemeral(Vec<String>),
     Executed(ExecOutput, OutputEnd),
     /// A URL of the runtime's streaming server. It can be used once, within a minute.

@@ -34,8 +34,8 @@ pub enum StreamKind {
     Exec { container: Option<String>, command: Command, stdin: bool, stdout: bool, stderr: bool, tty: bool },
     /// The streams of the container's own process.
     Attach { container: Option<String>, stdin: bool, stdout: bool, stderr: bool, tty: bool, terminal: Terminal },
-    /// Connections to ports of the pod. The ports count only for a WebSocket client; a SPDY client names the port of each
-    /// connection itself.
+    /// Connections to ports of the pod. The ports count only for a WebSocket client; a SPDY client names the port of
+    /// each connection itself.
     PortForward { ports: Vec<u16> },
 }
 

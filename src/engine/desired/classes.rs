@@ -1,5 +1,5 @@
-//! A5, D2: gives each pod the values of its PriorityClass and its RuntimeClass once, when its version is new. A pod whose class
-//! does not exist is not accepted: its last good version stays in force.
+//! A5, D2: gives each pod the values of its PriorityClass and its RuntimeClass once, when its version is new. A pod
+//! whose class does not exist is not accepted: its last good version stays in force.
 
 use crate::api::objects::{AcceptedPod, Given, Objects, PodDocument};
 use crate::api::pod::Pod;

@@ -1,5 +1,6 @@
-//! D6, A5: of several documents that define one ConfigMap, Secret or class, the one that is in force stays in force, whatever
-//! another file defines. As for pods (D4), the path of the file decides. A record keeps the paths over a restart.
+//! D6, A5: of several documents that define one ConfigMap, Secret or class, the one that is in force stays in force,
+//! whatever another file defines. As for pods (D4), the path of the file decides. A record keeps the paths over a
+//! restart.
 
 use crate::api::data_object::DataObject;
 use crate::api::objects::Objects;
@@ -117,8 +118,8 @@ impl InForce {
         outbox.emit_node_event(Severity::Warning, Reason::BadRecord, message);
     }
 
-    /// Puts the documents that are in force before the others, and reports each object that comes from another file because
-    /// the file before does not define it any more.
+    /// Puts the documents that are in force before the others, and reports each object that comes from another file
+    /// because the file before does not define it any more.
     pub fn choose(&mut self, objects: &mut Objects, outbox: &mut Outbox) {
         let (mut paths, mut others) = (Paths::new(), Vec::new());
         self.put_first(&mut objects.classes, &mut paths, &mut others, outbox);
@@ -158,7 +159,8 @@ impl InForce {
         }
     }
 
-    /// Writes the record if that is due. A failure only matters if a copy exists and Wherry is restarted before the next write.
+    /// Writes the record if that is due. A failure only matters if a copy exists and Wherry is restarted before the
+    /// next write.
     pub fn write(&mut self, now: Boot, outbox: &mut Outbox) {
         let due = match self.writing {
             Writing::Due => true,

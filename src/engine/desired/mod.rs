@@ -1,7 +1,7 @@
-//! The wanted objects: which pods, ConfigMaps and Secrets the manifests define, the pods' priorities (A5), which of two documents with the same name
-//! or UID counts (D4), which pod may use a full name (W8), and what was requested or recorded before the manifests were
-//! known (D1, W25). The node compares the result with its workers.
-//! The pods of the API server are a second source: `engine/node/cluster` passes them to `choose`.
+//! The wanted objects: which pods, ConfigMaps and Secrets the manifests define, the pods' priorities (A5), which of two
+//! documents with the same name or UID counts (D4), which pod may use a full name (W8), and what was requested or
+//! recorded before the manifests were known (D1, W25). The node compares the result with its workers. The pods of the
+//! API server are a second source: `engine/node/cluster` passes them to `choose`.
 
 pub mod classes;
 pub mod conflict;
@@ -188,9 +188,9 @@ impl Desired {
         recorded.into_iter().flat_map(BTreeMap::values)
     }
 
-    /// Returns the pods that are desired now, and reports each new conflict. `of_api`: the pods of the API server. `of_workers`:
-    /// the pods as which the desired workers run or start again, by the worker's UID. `is_listed`: the runtime shows a pod of
-    /// ours with this UID that has no worker.
+    /// Returns the pods that are desired now, and reports each new conflict. `of_api`: the pods of the API server.
+    /// `of_workers`: the pods as which the desired workers run or start again, by the worker's UID. `is_listed`: the
+    /// runtime shows a pod of ours with this UID that has no worker.
     pub fn choose(
         &mut self,
         of_api: &[Rc<Pod>],
@@ -224,8 +224,8 @@ impl Desired {
         chosen
     }
 
-    /// Reports each new conflict, and each pod that comes from another file now because the file before does not define it any
-    /// more.
+    /// Reports each new conflict, and each pod that comes from another file now because the file before does not define
+    /// it any more.
     fn report_conflicts(&self, chosen: &BTreeMap<Uid, Rc<Pod>>, conflicts: &[Conflict], outbox: &mut Outbox) {
         for conflict in conflicts.iter().filter(|c| !self.conflicts.contains(c)) {
             outbox.emit_node_event(Severity::Warning, Reason::Conflict, conflict.to_string());
@@ -240,8 +240,8 @@ impl Desired {
         }
     }
 
-    /// R1: a version of a pod that has run under another UID, or that differs from a running pod only in resources, keeps that
-    /// UID.
+    /// R1: a version of a pod that has run under another UID, or that differs from a running pod only in resources,
+    /// keeps that UID.
     fn continue_resized<'w>(&mut self, resized: impl Fn(&Pod) -> Option<&'w Rc<Pod>>) {
         for pod in self.manifests.iter_mut().filter(|pod| !pod.has_own_uid()) {
             let current = match &self.sources {

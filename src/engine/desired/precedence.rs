@@ -1,7 +1,7 @@
 //! D4: which of two documents with the same full name or UID is in force, and the order of new pods (A1).
 //!
-//! The document of a pod that already runs comes first, also after an edit, so that a second file never replaces a running pod.
-//! Otherwise the first document by path is in force.
+//! The document of a pod that already runs comes first, also after an edit, so that a second file never replaces a
+//! running pod. Otherwise the first document by path is in force.
 
 use super::conflict::{Common, Conflict};
 use crate::api::names::{FullName, Uid};
@@ -55,8 +55,8 @@ pub fn choose<'m, 'a>(manifests: impl Iterator<Item = &'m Rc<Pod>>, known: impl 
     let mut chosen: BTreeMap<Uid, Rc<Pod>> = BTreeMap::new();
     let mut conflicts = Vec::new();
     for pod in order {
-        // Two pods of the API server with one name follow each other (W8): before the first list, the node does not know that the
-        // first one is gone.
+        // Two pods of the API server with one name follow each other (W8): before the first list, the node does not
+        // know that the first one is gone.
         let is_other = |other: &&&Rc<Pod>| !(other.is_from_api_server() && pod.is_from_api_server());
         let (common, other) = match (names.get(&pod.name).filter(is_other), chosen.get(&pod.uid)) {
             (Some(other), _) => (Common::Name(pod.name.clone()), *other),

@@ -1,4 +1,5 @@
-//! E7: limits of the local storage of one pod: the size limits of emptyDirs on disk, and the limits of ephemeral storage.
+//! E7: limits of the local storage of one pod: the size limits of emptyDirs on disk, and the limits of ephemeral
+//! storage.
 
 use super::ranking::Candidate;
 use super::usage::{Disks, Usage};
@@ -42,8 +43,8 @@ fn pod_limit(pod: &Pod) -> u64 {
     limits_of(pod.spec()).get(EPHEMERAL_STORAGE)
 }
 
-/// The kubelet's message if the pod exceeds a limit. As in a kubelet, the limit of a container is one of a main container, and
-/// covers its writable layer only if that is on the node's file system.
+/// The kubelet's message if the pod exceeds a limit. As in a kubelet, the limit of a container is one of a main
+/// container, and covers its writable layer only if that is on the node's file system.
 pub fn exceeded(of: &Candidate, usage: &Usage, two_disks: bool) -> Option<String> {
     let pod = &of.pod;
     for (volume, limit) in volume_limits(pod) {

@@ -1,8 +1,9 @@
-//! Node-pressure eviction (E1 to E7): measures memory, process ids and file systems, and evicts pods one after another while a
-//! threshold is met.
+//! Node-pressure eviction (E1 to E7): measures memory, process ids and file systems, and evicts pods one after another
+//! while a threshold is met.
 //!
-//! `levels` has the thresholds that are met and the node's conditions, `usage` the usage of pods, `ranking` the order of
-//! evictions, and `limits` the limits of the local storage of a pod. `engine/node/eviction` carries out the decisions.
+//! `levels` has the thresholds that are met and the node's conditions, `usage` the usage of pods, `ranking` the order
+//! of evictions, and `limits` the limits of the local storage of a pod. `engine/node/eviction` carries out the
+//! decisions.
 
 pub mod levels;
 pub mod limits;

@@ -23,10 +23,10 @@ pub struct Candidate {
 
 /// The pod to evict first, and the message.
 ///
-/// As in a kubelet, a pod that uses more than it requests comes before the others, then a pod of a lower priority, then the
-/// pod whose usage exceeds its request the most. Process ids are not requested: the priority comes first. *(ours)* The younger
-/// one comes first among equals. `two_disks`: the images have a file system of their own, so only the use of the one that is short
-/// counts.
+/// As in a kubelet, a pod that uses more than it requests comes before the others, then a pod of a lower priority, then
+/// the pod whose usage exceeds its request the most. Process ids are not requested: the priority comes first. *(ours)*
+/// The younger one comes first among equals. `two_disks`: the images have a file system of their own, so only the use
+/// of the one that is short counts.
 pub fn first(met: &Met, candidates: &[Candidate], usage: &Usage, two_disks: bool) -> Option<(Uid, String)> {
     let signal = met.threshold.signal;
     let disks = if two_disks { on_one_disk(signal) } else { Disks::All };

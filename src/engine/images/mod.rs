@@ -1,8 +1,9 @@
-//! Garbage collection of images (I1 to I4): every period it reads how full the file system of the images is. Above the high
-//! threshold it removes unused images, least recently used first, down to the low threshold. With a maximum age it also
-//! removes images that have been unused for longer.
+//! Garbage collection of images (I1 to I4): every period it reads how full the file system of the images is. Above the
+//! high threshold it removes unused images, least recently used first, down to the low threshold. With a maximum age it
+//! also removes images that have been unused for longer.
 //!
-//! `users` decides which images are in use, and `seen` when each was last used. A run that fails is repeated in the next period.
+//! `users` decides which images are in use, and `seen` when each was last used. A run that fails is repeated in the
+//! next period.
 
 pub mod seen;
 pub mod users;
@@ -140,8 +141,8 @@ impl Images {
         self.recorded = Some((unused, Boot::default()));
     }
 
-    /// With a maximum age, the time without a use survives a restart. A write is due when an image was used, and otherwise
-    /// rarely.
+    /// With a maximum age, the time without a use survives a restart. A write is due when an image was used, and
+    /// otherwise rarely.
     fn keep_record(&mut self, inputs: &mut Inputs<'_>) {
         let Some(max_age) = inputs.policy.max_age else { return };
         let unused = self.seen.unused(inputs.now);

@@ -1,5 +1,5 @@
-//! When each image was first seen and last used (I3). Times are on the boot clock. A record keeps for how long each image has been
-//! unused, without the time while Wherry does not run: it depends on no clock that can be set.
+//! When each image was first seen and last used (I3). Times are on the boot clock. A record keeps for how long each
+//! image has been unused, without the time while Wherry does not run: it depends on no clock that can be set.
 
 use crate::api::facts::ImageList;
 use crate::api::time::Boot;
@@ -93,7 +93,8 @@ impl Seen {
         }
     }
 
-    /// A list has arrived. The images of the first one may be as old as this run; others were pulled since the last list.
+    /// A list has arrived. The images of the first one may be as old as this run; others were pulled since the last
+    /// list.
     pub fn listed(&mut self, list: &ImageList, now: Boot) {
         let first = if self.listed { now } else { self.start };
         let old = std::mem::take(&mut self.images);

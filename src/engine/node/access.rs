@@ -1,4 +1,5 @@
-//! The access to the node's server (C6): passes the questions of its clients to `engine::cluster::reviews`, and the answers back.
+//! The access to the node's server (C6): passes the questions of its clients to `engine::cluster::reviews`, and the
+//! answers back.
 
 use super::Engine;
 use crate::engine::cluster::access::{AccessError, AccessRequest};

@@ -1,5 +1,5 @@
-//! Connects the machines of the cluster (`engine/cluster`) with the workers: the API server's pods are desired, their statuses are
-//! reported, and their deletion is confirmed when nothing of them is left.
+//! Connects the machines of the cluster (`engine/cluster`) with the workers: the API server's pods are desired, their
+//! statuses are reported, and their deletion is confirmed when nothing of them is left.
 
 use super::Engine;
 use crate::api::cluster::diary::{Entry, Subject};
@@ -200,7 +200,8 @@ impl Engine {
             let pod = bound.pod.as_ref().ok()?;
             // A worker without a pod only stops the remains of one.
             let exists = bound.recorded || self.workers.get(uid).is_some_and(|w| w.pod.is_some() || !bound.ended);
-            // A pod starts only with all that it needs, and never again after its end. Perhaps it runs without a record.
+            // A pod starts only with all that it needs, and never again after its end. Perhaps it runs without a
+            // record.
             let may_run = || !bound.ended && (member.has_all_for(pod) || self.pleg.without_worker.shows(uid));
             (exists || may_run()).then(|| pod.clone())
         });
@@ -297,7 +298,8 @@ impl Engine {
         }
     }
 
-    /// Pods that have ended at the server, and not here: the record of their end was lost, or another program has ended them.
+    /// Pods that have ended at the server, and not here: the record of their end was lost, or another program has ended
+    /// them.
     pub(super) fn end_as_at_server(&mut self) {
         let Some(member) = self.cluster.member() else { return };
         let here =
@@ -416,8 +418,8 @@ impl Engine {
     }
 }
 
-/// The number of live pods of the API server that are kept, and of those that have ended: twice what the node can run, so that admission
-/// decides about all pods of a node that is only full (C17).
+/// The number of live pods of the API server that are kept, and of those that have ended: twice what the node can run,
+/// so that admission decides about all pods of a node that is only full (C17).
 fn most_pods(node: &NodeFacts) -> usize {
     const USUAL: u64 = 110;
     let most = Some(node.capacity.get(PODS)).filter(|most| *most > 0).unwrap_or(USUAL);

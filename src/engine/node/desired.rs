@@ -228,8 +228,8 @@ impl Engine {
         let (uid, name) = (pod.uid.clone(), pod.name.clone());
         // W29: a pod that starts again has no ephemeral containers.
         let pod = if pod.ephemeral.is_empty() { pod } else { Rc::new(pod.with_ephemeral(Vec::new())) };
-        // For a new pod the runtime has nothing, so that no status read has to precede its start. A UID from a
-        // manifest is an exception: another owner may use it since the last list (W21). An API server uses each UID once.
+        // For a new pod the runtime has nothing, so that no status read has to precede its start. A UID from a manifest
+        // is an exception: another owner may use it since the last list (W21). An API server uses each UID once.
         let may_be_shared = pod.has_own_uid() && !pod.is_from_api_server();
         let nothing = self.pleg.knows_nothing_of(&uid) && !may_be_shared;
         let entry = if nothing { Entry::empty(self.generation) } else { Entry::default() };

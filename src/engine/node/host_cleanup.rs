@@ -1,8 +1,9 @@
 //! Removes what previous runs left on the host, once in a run.
 //!
-//! With the first list: the empty CNI results of our sandboxes. libcni writes the network result of a sandbox without fsync. A
-//! power cut can leave the file empty, and then the runtime can neither stop nor remove the sandbox. The engine handles the list
-//! only after the removal. Pods with a record do not wait for it. If the removal fails, the log names the file.
+//! With the first list: the empty CNI results of our sandboxes. libcni writes the network result of a sandbox without
+//! fsync. A power cut can leave the file empty, and then the runtime can neither stop nor remove the sandbox. The
+//! engine handles the list only after the removal. Pods with a record do not wait for it. If the removal fails, the log
+//! names the file.
 //!
 //! After the first list: the cgroups of pods that neither the runtime nor the engine knows.
 

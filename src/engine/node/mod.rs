@@ -1,13 +1,14 @@
 //! The engine: passes each event to its machine, and steps the workers that the event concerns.
 //!
-//! `Engine::step` is the only function that changes the engine: it takes an event and the time, and returns effects. Each
-//! machine in `engine/` owns its state. The modules here connect the machines with the workers: `desired` compares the
-//! desired pods with the workers, `replace` replaces edited pods, `kills` handles kills by other parts, `requests`
-//! carries out the requests of users, `host_cleanup` removes what earlier runs left on the host, `images`
-//! connects the garbage collection of images with the pods, `eviction` does so for node-pressure eviction, `logs` for
-//! the rotation of logs, `devices` for device plugins, `cordon` for cordons of the node, `cluster` for the pods of an API server, `pleg` adopts the pods
-//! that a list shows, `admission` and `shutdown` carry out the decisions of admission and the orders of the node
-//! shutdown, `readiness` decides whether the node is ready, `view` and `worker_status` provide the data for the API, and `dump` shows the whole state.
+//! `Engine::step` is the only function that changes the engine: it takes an event and the time, and returns effects.
+//! Each machine in `engine/` owns its state. The modules here connect the machines with the workers: `desired` compares
+//! the desired pods with the workers, `replace` replaces edited pods, `kills` handles kills by other parts, `requests`
+//! carries out the requests of users, `host_cleanup` removes what earlier runs left on the host, `images` connects the
+//! garbage collection of images with the pods, `eviction` does so for node-pressure eviction, `logs` for the rotation
+//! of logs, `devices` for device plugins, `cordon` for cordons of the node, `cluster` for the pods of an API server,
+//! `pleg` adopts the pods that a list shows, `admission` and `shutdown` carry out the decisions of admission and the
+//! orders of the node shutdown, `readiness` decides whether the node is ready, `view` and `worker_status` provide the
+//! data for the API, and `dump` shows the whole state.
 
 mod access;
 mod admission;

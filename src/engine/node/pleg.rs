@@ -41,8 +41,8 @@ impl Engine {
         self.container_ends.retain(|uid| self.workers.contains_key(uid) || pods.shows(uid));
     }
 
-    /// C3: the server's pods are known, so that each pod without a worker is an orphan. The records alone do not show that: the
-    /// record of a running pod may be missing because the disk was full.
+    /// C3: the server's pods are known, so that each pod without a worker is an orphan. The records alone do not show
+    /// that: the record of a running pod may be missing because the disk was full.
     pub(super) fn were_listed(&self) -> bool {
         self.cluster.member().is_none_or(|member| member.pods.were_listed())
     }

@@ -131,8 +131,8 @@ impl Engine {
         uids.iter().map(|uid| (uid.clone(), self.pod(uid).map(|view| view.pod.name.clone()))).collect()
     }
 
-    /// Answers with the outcome for each pod when the change survives a kill of Wherry. `before`: the number of effects before
-    /// the change.
+    /// Answers with the outcome for each pod when the change survives a kill of Wherry. `before`: the number of effects
+    /// before the change.
     fn answer_each(
         &mut self,
         id: RequestId,

@@ -1,5 +1,5 @@
-//! The node's side of graceful shutdown (`engine/shutdown`): carries out its orders on the workers (S4, S6), and shows it
-//! to the API.
+//! The node's side of graceful shutdown (`engine/shutdown`): carries out its orders on the workers (S4, S6), and shows
+//! it to the API.
 
 use super::Engine;
 use crate::api::names::Uid;

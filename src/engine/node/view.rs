@@ -24,8 +24,8 @@ pub struct PodView<'a> {
     pub desired: bool,
     /// A3, A4: the state of its admission.
     pub admission: &'a Admission,
-    /// For a pod that terminates because it is not desired or was evicted through the API: the time of the request, and the grace
-    /// period in seconds.
+    /// For a pod that terminates because it is not desired or was evicted through the API: the time of the request, and
+    /// the grace period in seconds.
     pub deletion: Option<(Wall, i64)>,
     pub placement: Placement,
 }

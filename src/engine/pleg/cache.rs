@@ -1,7 +1,7 @@
 //! The last status read of each pod, and whether a worker may act on it (P3 to P5).
 //!
-//! Status reads and the answers to the worker's own calls update an entry. `Generation` counts the engine's steps. It orders
-//! reads and changes, because clock times could be equal.
+//! Status reads and the answers to the worker's own calls update an entry. `Generation` counts the engine's steps. It
+//! orders reads and changes, because clock times could be equal.
 
 use crate::api::facts::{ContainerFact, ContainerState, PodFacts, SandboxFact};
 use crate::api::names::{ContainerId, SandboxId, Uid};
@@ -45,8 +45,8 @@ pub struct Entry {
     changed_facts: bool,
     /// Until then a call with unknown outcome may still take effect.
     doubt: Option<Boot>,
-    /// Containers that the list shows as created or unknown and the cache does not, and for which a read was requested. The
-    /// value is the cached state (None: no such container).
+    /// Containers that the list shows as created or unknown and the cache does not, and for which a read was requested.
+    /// The value is the cached state (None: no such container).
     doubted: BTreeMap<String, Option<ContainerState>>,
     /// P4: the pod's addresses, which outlive the sandbox.
     ips: Vec<String>,
@@ -108,8 +108,8 @@ impl Entry {
         self.doubted.clear();
     }
 
-    /// The list shows these containers as created or unknown, and the cache does not. Returns true if one of them is new or has
-    /// changed its cached state since the last read, so that a read is worthwhile.
+    /// The list shows these containers as created or unknown, and the cache does not. Returns true if one of them is
+    /// new or has changed its cached state since the last read, so that a read is worthwhile.
     pub fn doubts(&mut self, ids: impl Iterator<Item = String>) -> bool {
         let state = |id: &str| self.facts.containers.iter().find(|c| c.id.as_str() == id).map(|c| c.state);
         let doubted: BTreeMap<_, _> = ids
@@ -197,7 +197,8 @@ impl Entry {
         self.strangers_seen
     }
 
-    /// Sorts newest first by the attempt, which only grows. Times are not reliable, because the clock may have been set.
+    /// Sorts newest first by the attempt, which only grows. Times are not reliable, because the clock may have been
+    /// set.
     fn sort(&mut self) {
         self.facts.sandboxes.sort_by_key(|s| std::cmp::Reverse((s.attempt, s.created_at)));
     }
@@ -214,8 +215,9 @@ impl Entry {
         self.queued = false;
     }
 
-    /// P4: a pod that has ended keeps its address in the status. A new sandbox without an address has none, whatever the
-    /// previous one had. The address of a running sandbox does not change, so one that the runtime no longer reports is kept.
+    /// P4: a pod that has ended keeps its address in the status. A new sandbox without an address has none, whatever
+    /// the previous one had. The address of a running sandbox does not change, so one that the runtime no longer
+    /// reports is kept.
     fn keep_ips(&mut self) {
         let facts = &self.facts;
         if let Some(ready) = facts.sandboxes.iter().find(|s| s.ready) {

@@ -264,7 +264,8 @@ impl Pleg {
         }
     }
 
-    /// An event of a pod with a worker. `will_report`: a call of the worker is in flight whose answer will show the same.
+    /// An event of a pod with a worker. `will_report`: a call of the worker is in flight whose answer will show the
+    /// same.
     pub fn event(&mut self, uid: &Uid, event: PlegEvent, will_report: bool) {
         let Some(entry) = self.cache.get(uid) else { return };
         if relist::shows(entry.facts(), &event) {

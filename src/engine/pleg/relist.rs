@@ -81,8 +81,8 @@ impl ListedPod<'_> {
     }
 }
 
-/// The list by pod; our objects are separate from those of other owners (W21). Sorted vectors need few allocations even for a
-/// list of a thousand containers.
+/// The list by pod; our objects are separate from those of other owners (W21). Sorted vectors need few allocations even
+/// for a list of a thousand containers.
 #[derive(Debug)]
 pub struct ByPod<'a> {
     sandboxes: Vec<&'a ListedSandbox>,

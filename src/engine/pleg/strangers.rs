@@ -1,9 +1,9 @@
-//! Sandboxes and containers of other owners under the UID of a pod of ours (W21): a kubelet's pod from the same manifest, or
-//! pods of another root directory.
+//! Sandboxes and containers of other owners under the UID of a pod of ours (W21): a kubelet's pod from the same
+//! manifest, or pods of another root directory.
 //!
-//! Wherry acts only on objects with its own annotation. But the names of sandboxes and containers in the runtime, the log
-//! directory and the cgroup are derived from the UID. So a worker must know about other owners: it starts nothing next to their
-//! running pods, uses other attempt numbers, and leaves shared files and cgroups alone.
+//! Wherry acts only on objects with its own annotation. But the names of sandboxes and containers in the runtime, the
+//! log directory and the cgroup are derived from the UID. So a worker must know about other owners: it starts nothing
+//! next to their running pods, uses other attempt numbers, and leaves shared files and cgroups alone.
 
 use crate::api::facts::{ContainerFact, ContainerState, ListedContainer, ListedSandbox, PodFacts, SandboxFact};
 use crate::api::names::{ContainerId, SandboxId};

@@ -14,8 +14,8 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// The waits in ms between the reads after an end that the runtime does not show yet. The steps are short up to 70 ms, because
-/// containerd 1.6 and 1.7 show it after 15 to 65 ms: they run `runc delete` first. A read takes 2 ms.
+/// The waits in ms between the reads after an end that the runtime does not show yet. The steps are short up to 70 ms,
+/// because containerd 1.6 and 1.7 show it after 15 to 65 ms: they run `runc delete` first. A read takes 2 ms.
 const REREAD: [u64; 25] = [1, 2, 4, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 5, 10, 20, 50, 100, 200, 500, 1000];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

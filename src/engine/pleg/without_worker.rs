@@ -53,8 +53,9 @@ pub struct WithoutWorker {
 }
 
 impl WithoutWorker {
-    /// Finds the pods that the node has to adopt, in the order of their UIDs. `is_orphan`: a pod with this name and without a worker
-    /// is not desired (D1, C3), or another one has its name (W8). Before that is known, it stays unclaimed.
+    /// Finds the pods that the node has to adopt, in the order of their UIDs. `is_orphan`: a pod with this name and
+    /// without a worker is not desired (D1, C3), or another one has its name (W8). Before that is known, it stays
+    /// unclaimed.
     pub fn find(
         &mut self,
         pods: &ByPod<'_>,

@@ -1,7 +1,7 @@
 //! W10: the delay before a container restarts after its end, and before a failed image pull is retried.
 //!
-//! The level of a container is the number of consecutive restarts before it. It is stored in the container's annotations, so it
-//! survives a restart of Wherry.
+//! The level of a container is the number of consecutive restarts before it. It is stored in the container's
+//! annotations, so it survives a restart of Wherry.
 
 use crate::api::duration;
 use crate::api::facts::ContainerFact;

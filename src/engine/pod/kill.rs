@@ -69,7 +69,8 @@ impl TerminationSource {
         }
     }
 
-    /// A pod that has ended and would run again is held back too (W27, A8, A11). The other sources concern only pods that run.
+    /// A pod that has ended and would run again is held back too (W27, A8, A11). The other sources concern only pods
+    /// that run.
     pub fn holds_back_ended(self) -> bool {
         match self {
             TerminationSource::ApiEviction | TerminationSource::Drain | TerminationSource::Preemption => true,

@@ -1,6 +1,6 @@
-//! The record of a pod (W25): the accepted spec and its source, the time when the pod was first seen (A4), the progress of its
-//! termination (W4, W7), and the conditions for its restart (W6). Each pod has one JSON object. The status of a terminal pod is
-//! in the usual place inside the pod object.
+//! The record of a pod (W25): the accepted spec and its source, the time when the pod was first seen (A4), the progress
+//! of its termination (W4, W7), and the conditions for its restart (W6). Each pod has one JSON object. The status of a
+//! terminal pod is in the usual place inside the pod object.
 
 use crate::api::devices::PodDevices;
 use crate::api::names::{ContainerId, FullName, Uid};
@@ -211,7 +211,8 @@ pub fn write(record: &Record) -> String {
 /// Parses the record stored under `record_key`.
 ///
 /// # Errors
-/// If the text is not JSON, a required field is missing, the version is not supported, or the UID does not match the key.
+/// If the text is not JSON, a required field is missing, the version is not supported, or the UID does not match the
+/// key.
 pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
     use RecordError::{Invalid, Missing};
     let mut value = record_error::parse(text, VERSION)?;

@@ -1,7 +1,7 @@
 //! The needs of a pod that the runtime has to satisfy: a handler for its RuntimeClass, and optional features.
 //!
-//! *Ours:* a pod waits for a feature that the runtime does not have, and starts after an upgrade of the runtime. A kubelet
-//! rejects some of these pods, and a controller creates new ones.
+//! *Ours:* a pod waits for a feature that the runtime does not have, and starts after an upgrade of the runtime. A
+//! kubelet rejects some of these pods, and a controller creates new ones.
 
 use crate::api::pod::Pod;
 use crate::api::runtime_class::RuntimeClasses;

@@ -1,5 +1,5 @@
-//! Computes the PodStatus from the spec, the observed state and the worker's state: phase, conditions and container states,
-//! with the kubelet's reasons and messages.
+//! Computes the PodStatus from the spec, the observed state and the worker's state: phase, conditions and container
+//! states, with the kubelet's reasons and messages.
 
 mod ephemeral;
 
@@ -47,7 +47,8 @@ pub struct View<'a> {
     pub ips: &'a [String],
     pub start_time: Wall,
     pub qos_class: &'static str,
-    /// Waiting reason and message of a running container that is not shown as running yet because of its postStart hook.
+    /// Waiting reason and message of a running container that is not shown as running yet because of its postStart
+    /// hook.
     pub starting: &'a dyn Fn(&ContainerId) -> Option<(Reason, String)>,
     /// Whether a running container has started and is ready according to its probes.
     pub started: &'a dyn Fn(&core::Container, &ContainerFact) -> bool,
@@ -266,7 +267,8 @@ fn container(view: &View<'_>, spec: &core::Container, main: bool) -> core::Conta
             status.last_state = Some(last.unwrap_or_default());
         }
         ContainerState::Exited => {
-            // An API server refuses that a container runs again after its end was reported, if the policy does not restart it.
+            // An API server refuses that a container runs again after its end was reported, if the policy does not
+            // restart it.
             let restarting = view.restarting.contains(&newest.id);
             let waiting = || (view.waiting)(&spec.name).or_else(|| restarting.then(creating));
             let waits = (!view.over).then(waiting).flatten();
@@ -295,7 +297,8 @@ fn container(view: &View<'_>, spec: &core::Container, main: bool) -> core::Conta
     status
 }
 
-/// The end of a container that the previous status shows and that is gone from the runtime; None if the container never ran.
+/// The end of a container that the previous status shows and that is gone from the runtime; None if the container never
+/// ran.
 fn end_before(previous: &core::PodStatus, name: &str) -> Option<core::ContainerState> {
     let all = [&previous.init_container_statuses, &previous.container_statuses, &previous.ephemeral_container_statuses];
     last_end(all.into_iter().flatten().flatten().find(|c| c.name == name)?)
@@ -360,7 +363,8 @@ fn phase(view: &View<'_>, init: &[core::ContainerStatus], containers: &[core::Co
     }
     // A killed pod shows its phase so far until it has ended.
     let ended_by_itself = waiting + running + restarts == 0 && !sidecar_runs && view.cause.is_none();
-    // W3 also covers a container that the spec does not name, for example of an older version of the pod after a restart.
+    // W3 also covers a container that the spec does not name, for example of an older version of the pod after a
+    // restart.
     let runs = |c: &ContainerFact| matches!(c.state, ContainerState::Running | ContainerState::Unknown);
     if (view.over || ended_by_itself) && !view.facts.containers.iter().any(runs) {
         let all_succeeded = succeeded == containers.len();

@@ -1,7 +1,7 @@
 //! Container probes: when each is due, and the meaning of its results. This corresponds to the kubelet's prober worker.
 //!
-//! A startup probe gates the other two. Results belong to one container: they start from the beginning for a new container, and
-//! for one that a restarted Wherry finds running. The worker acts on a verdict (`ready`, a kill).
+//! A startup probe gates the other two. Results belong to one container: they start from the beginning for a new
+//! container, and for one that a restarted Wherry finds running. The worker acts on a verdict (`ready`, a kill).
 
 mod machine;
 
@@ -68,8 +68,8 @@ impl Probes {
         self.started_here.retain(|id| containers.iter().any(|c| c.id == *id));
     }
 
-    /// Drops containers that no longer run and adds those that do. After a restart of Wherry, many containers are found running
-    /// at once; as in a kubelet, their first probes are spread over a random part of the period.
+    /// Drops containers that no longer run and adds those that do. After a restart of Wherry, many containers are found
+    /// running at once; as in a kubelet, their first probes are spread over a random part of the period.
     pub fn follow<'f>(
         &mut self,
         pod: &Pod,
@@ -129,7 +129,8 @@ impl Probes {
         all.find(|(_, m)| m.in_flight == Some(op)).map(|(index, m)| (index, m.kind))
     }
 
-    /// Handles the answer to `op`: passed, failed, or None if unknown. Returns None if the container is no longer current.
+    /// Handles the answer to `op`: passed, failed, or None if unknown. Returns None if the container is no longer
+    /// current.
     pub fn judge(&mut self, op: OpId, passed: Option<bool>) -> Option<Judged> {
         for (id, of) in &mut self.of {
             if let Some(m) = of.machines.iter_mut().find(|m| m.in_flight == Some(op)) {

@@ -1,7 +1,8 @@
-//! Graceful node shutdown (S1 to S10): `transitions` handles logind's signals and answers and stops one group of pods after
-//! another, `pods` knows which pods belong to a group and which have ended, `lock` decides the calls to logind, `round`
-//! contains its states, `problem` the problems, `store` systemd's copy of the lock, `record` the durable record, `views`
-//! the data for the API. This file keeps the progress of a shutdown in time. `node/shutdown` kills the pods.
+//! Graceful node shutdown (S1 to S10): `transitions` handles logind's signals and answers and stops one group of pods
+//! after another, `pods` knows which pods belong to a group and which have ended, `lock` decides the calls to logind,
+//! `round` contains its states, `problem` the problems, `store` systemd's copy of the lock, `record` the durable
+//! record, `views` the data for the API. This file keeps the progress of a shutdown in time. `node/shutdown` kills the
+//! pods.
 
 pub mod lock;
 pub mod pods;

@@ -1,5 +1,6 @@
-//! The transitions of graceful shutdown: logind's signals and answers, the timers, and the groups one after another (S4).
-//! The machine calls logind and writes its record through the outbox. What concerns the workers it returns as an `Order`.
+//! The transitions of graceful shutdown: logind's signals and answers, the timers, and the groups one after another
+//! (S4). The machine calls logind and writes its record through the outbox. What concerns the workers it returns as an
+//! `Order`.
 
 #[cfg(test)]
 mod tests;

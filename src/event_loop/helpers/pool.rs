@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// The time for which a thread waits for another job before it ends. Pods that start together cause jobs at short intervals, and
-/// a new thread costs about twenty system calls.
+/// The time for which a thread waits for another job before it ends. Pods that start together cause jobs at short
+/// intervals, and a new thread costs about twenty system calls.
 const REST: Duration = Duration::from_millis(200);
 
 /// A waiting or running job.
@@ -43,7 +43,8 @@ struct Thread<A> {
     rest: Arc<Rest>,
 }
 
-/// Whether a thread can be given another job. Both sides change it, so that no job is sent to a thread that has just ended.
+/// Whether a thread can be given another job. Both sides change it, so that no job is sent to a thread that has just
+/// ended.
 #[derive(Default)]
 struct Rest(AtomicU8);
 

@@ -1,9 +1,11 @@
-//! The alternative transport, a build feature: gRPC's C-core. The C-core has its own sockets and threads, so this is a bridge:
-//! the main thread starts a call, one of grpcio's threads polls its future, and the result reaches the event loop through a
-//! channel and an eventfd. A poll can have only one `mio::Waker`, which the helper threads use; a waker is an eventfd, too.
+//! The alternative transport, a build feature: gRPC's C-core. The C-core has its own sockets and threads, so this is a
+//! bridge: the main thread starts a call, one of grpcio's threads polls its future, and the result reaches the event
+//! loop through a channel and an eventfd. A poll can have only one `mio::Waker`, which the helper threads use; a waker
+//! is an eventfd, too.
 //!
-//! There are no generated stubs: a method is its path and two functions that copy bytes. Deadlines are enforced here, as in the
-//! other transport. A call whose deadline has passed is cancelled in the C-core, and a late answer is ignored.
+//! There are no generated stubs: a method is its path and two functions that copy bytes. Deadlines are enforced here,
+//! as in the other transport. A call whose deadline has passed is cancelled in the C-core, and a late answer is
+//! ignored.
 
 use super::wire;
 use super::{Call, CallError, CallId, Completion, Transport};
@@ -31,7 +33,8 @@ use std::time::Duration;
 /// Maximum number of completions that one drive takes from the channel.
 const BUDGET: usize = 256;
 
-/// The C-core's deadline is this much later than ours. It matters only while this process is stopped or the machine is suspended.
+/// The C-core's deadline is this much later than ours. It matters only while this process is stopped or the machine is
+/// suspended.
 const PEER_GRACE: Duration = Duration::from_secs(2);
 
 /// Timeout of one wait for a change of the connection's state; the wait is then repeated.
@@ -339,8 +342,8 @@ async fn watch_state(channel: Channel, bell: Arc<Bell>, handle: Arc<Handle>) {
     }
 }
 
-/// Declares every method as a server stream, which is the same on the wire for unary calls. grpcio's own unary call panics in a
-/// thread of the C-core if an answer has no message.
+/// Declares every method as a server stream, which is the same on the wire for unary calls. grpcio's own unary call
+/// panics in a thread of the C-core if an answer has no message.
 fn method(path: &'static str) -> Method<Bytes, Bytes> {
     let marshaller = || Marshaller { ser: to_slice, de: from_reader };
     Method { ty: MethodType::ServerStreaming, name: path, req_mar: marshaller(), resp_mar: marshaller() }
@@ -357,8 +360,8 @@ fn from_reader(mut reader: MessageReader) -> ::grpcio::Result<Bytes> {
     Ok(bytes.into())
 }
 
-/// Message prefixes of the C-core (1.56) for failures of the connection. It reports every failure as a status, so only the
-/// message distinguishes them.
+/// Message prefixes of the C-core (1.56) for failures of the connection. It reports every failure as a status, so only
+/// the message distinguishes them.
 const BEFORE_SENDING: [&str; 2] = ["failed to connect", "connections to all backends failing"];
 const REFUSED: &str = "Received RST_STREAM with error code 7";
 const OF_THE_CONNECTION: [&str; 9] = [

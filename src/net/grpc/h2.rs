@@ -3,10 +3,11 @@
 //! - this file: the link (connecting, back-off, GOAWAY), deadlines, the queue of calls that wait for a stream;
 //! - `connection`: one connection and its calls; `call`: one call.
 //!
-//! The link counts as up when the peer's SETTINGS have arrived: connect(2) succeeds before the peer accepts. After a GOAWAY the
-//! connection gets no new calls; a new connection takes them, and the old one is closed when its calls have ended. This is
-//! reported as Down only if the new connection fails. There are no keepalive pings, because containerd's server answers frequent
-//! pings with GOAWAY: a deadline detects a hung peer, EOF a dead one, and an idle connection does nothing.
+//! The link counts as up when the peer's SETTINGS have arrived: connect(2) succeeds before the peer accepts. After a
+//! GOAWAY the connection gets no new calls; a new connection takes them, and the old one is closed when its calls have
+//! ended. This is reported as Down only if the new connection fails. There are no keepalive pings, because containerd's
+//! server answers frequent pings with GOAWAY: a deadline detects a hung peer, EOF a dead one, and an idle connection
+//! does nothing.
 
 mod call;
 pub(crate) mod connection;
@@ -59,8 +60,8 @@ enum Link {
 }
 
 impl H2Transport {
-    /// Creates a transport for the unix socket at `path`. The first `drive` connects. The transport registers its descriptors
-    /// under `token`, which must have no other user.
+    /// Creates a transport for the unix socket at `path`. The first `drive` connects. The transport registers its
+    /// descriptors under `token`, which must have no other user.
     ///
     /// # Errors
     /// The registry cannot be cloned.

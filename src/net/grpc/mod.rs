@@ -26,7 +26,8 @@ pub struct Call {
     pub path: &'static str,
     /// The request message, without gRPC's five-byte prefix.
     pub body: Bytes,
-    /// At the deadline the transport resets the stream, and the call ends as `CallError::Unknown`. None for an endless stream.
+    /// At the deadline the transport resets the stream, and the call ends as `CallError::Unknown`. None for an endless
+    /// stream.
     pub deadline: Option<Boot>,
     /// The answer is a stream: one `Completion::Message` for each message, then `Done` with empty bytes.
     pub server_stream: bool,
@@ -40,8 +41,8 @@ pub struct Call {
 pub enum CallError {
     /// The call was certainly not sent, because there is no connection.
     NotSent(String),
-    /// The call was certainly not processed although there is a connection: the message is too large or cannot be encoded, or the
-    /// peer refused the stream.
+    /// The call was certainly not processed although there is a connection: the message is too large or cannot be
+    /// encoded, or the peer refused the stream.
     Refused(String),
     /// The call may have reached the peer: deadline exceeded, cancelled, connection lost or stream reset.
     Unknown(String),
@@ -53,7 +54,8 @@ pub enum CallError {
 pub enum Completion {
     /// The connection was established, for the first time or again.
     Up,
-    /// The connection was lost, or the first attempt failed. Further failed attempts are not reported until the next `Up`.
+    /// The connection was lost, or the first attempt failed. Further failed attempts are not reported until the next
+    /// `Up`.
     Down { why: String },
     /// One message of a server stream.
     Message { id: CallId, message: Bytes },
@@ -68,12 +70,13 @@ pub trait Transport {
     /// Resets the stream of a call. The call ends as `Unknown("cancelled")` unless it has already ended.
     fn cancel(&mut self, id: CallId);
 
-    /// Reads and writes without blocking, within a budget, and appends the completions. Call it when the descriptor (or waker) is
-    /// ready, a deadline is due, or calls were started. Returns true if the budget was used up: call it again without waiting.
+    /// Reads and writes without blocking, within a budget, and appends the completions. Call it when the descriptor (or
+    /// waker) is ready, a deadline is due, or calls were started. Returns true if the budget was used up: call it again
+    /// without waiting.
     fn drive(&mut self, now: Boot, out: &mut Vec<Completion>) -> bool;
 
-    /// Like `drive`, if the descriptor is not reported ready: calls were started, or a deadline is due. It saves a read(2) from a
-    /// socket that was empty at the last read, because the edge-triggered poll would report new data.
+    /// Like `drive`, if the descriptor is not reported ready: calls were started, or a deadline is due. It saves a
+    /// read(2) from a socket that was empty at the last read, because the edge-triggered poll would report new data.
     fn flush(&mut self, now: Boot, out: &mut Vec<Completion>) -> bool {
         self.drive(now, out)
     }

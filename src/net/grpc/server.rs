@@ -1,5 +1,5 @@
-//! The server side of gRPC: calls with one request and one answer, on one connection. As for the client, the futures of `h2` are
-//! polled by hand.
+//! The server side of gRPC: calls with one request and one answer, on one connection. As for the client, the futures of
+//! `h2` are polled by hand.
 
 use super::wire::{self, Deframer};
 use crate::net::http2::socket::{Gauge, Socket};
@@ -22,7 +22,8 @@ const MAX_CALLS: u32 = 8;
 const MAX_HEADERS: u32 = 16 << 10;
 /// Maximum size of a request, in bytes.
 const MAX_REQUEST: usize = 16 << 10;
-/// The bytes that one drive reads. A client that has sent more is disconnected: the requests of this interface are small.
+/// The bytes that one drive reads. A client that has sent more is disconnected: the requests of this interface are
+/// small.
 const BUDGET: usize = 64 << 10;
 
 /// A complete request. The client waits for the answer.

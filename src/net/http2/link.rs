@@ -1,8 +1,8 @@
-//! One connection of a client. Its owner keeps the calls, each under a key of type `K`. A drive polls the connection's future,
-//! then the calls that it woke, and repeats this until nothing is woken or the budget is used up.
+//! One connection of a client. Its owner keeps the calls, each under a key of type `K`. A drive polls the connection's
+//! future, then the calls that it woke, and repeats this until nothing is woken or the budget is used up.
 //!
-//! The budget is split into slices, and the calls consume the data after each slice: `h2` keeps unconsumed frames in a table
-//! that never shrinks, and small slices keep it small.
+//! The budget is split into slices, and the calls consume the data after each slice: `h2` keeps unconsumed frames in a
+//! table that never shrinks, and small slices keep it small.
 
 use super::socket::{Gauge, Socket};
 use super::wake::{CallWaker, Woken};
@@ -19,8 +19,8 @@ const SLICE: usize = 16 << 10;
 /// Maximum number of slices in one drive, unless its owner sets another limit.
 const SLICES: usize = 8;
 
-/// Flow-control windows of one answer and of all answers together, in bytes. No memory is reserved for them. The peer sends the
-/// rest of a larger answer as the received data is consumed.
+/// Flow-control windows of one answer and of all answers together, in bytes. No memory is reserved for them. The peer
+/// sends the rest of a larger answer as the received data is consumed.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
 
@@ -64,8 +64,8 @@ impl<K: Copy + Send + Sync + 'static> Link<K> {
             .initial_max_send_streams(INITIAL_STREAMS)
             .max_header_list_size(MAX_HEADERS)
             .enable_push(false)
-            // These limits protect against a hostile peer, but over years a friendly peer would reach them, too: they count late
-            // frames of cancelled calls, and small frames, which the budget bounds anyway.
+            // These limits protect against a hostile peer, but over years a friendly peer would reach them, too: they
+            // count late frames of cancelled calls, and small frames, which the budget bounds anyway.
             .max_local_error_reset_streams(None)
             .data_frame_budget(usize::MAX)
             .handshake::<Socket, Bytes>(socket);
@@ -121,8 +121,8 @@ impl<K: Copy + Send + Sync + 'static> Link<K> {
         self.h2.ping_pong()
     }
 
-    /// Reads, writes, and calls `poll` for each woken call. `look` means that the socket may have become readable since the last
-    /// read. At `Over`, the calls that are left have to be ended by the caller.
+    /// Reads, writes, and calls `poll` for each woken call. `look` means that the socket may have become readable since
+    /// the last read. At `Over`, the calls that are left have to be ended by the caller.
     pub fn drive(&mut self, look: bool, mut poll: impl FnMut(K)) -> Health {
         if look {
             self.gauge.begin();

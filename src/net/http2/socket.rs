@@ -1,8 +1,8 @@
-//! The socket of a connection: implements tokio's two traits, which `h2` requires, for a non-blocking socket. Wakers are
-//! not stored: the caller that drives the connection knows when to poll it again.
+//! The socket of a connection: implements tokio's two traits, which `h2` requires, for a non-blocking socket. Wakers
+//! are not stored: the caller that drives the connection knows when to poll it again.
 //!
-//! Reading and writing stop at a budget, so that a flood cannot block the event loop. Write readiness is polled only while a
-//! write is blocked; otherwise each read of the peer would wake the agent for nothing.
+//! Reading and writing stop at a budget, so that a flood cannot block the event loop. Write readiness is polled only
+//! while a write is blocked; otherwise each read of the peer would wake the agent for nothing.
 
 use crate::net::stream::Stream;
 use mio::net::UnixStream;

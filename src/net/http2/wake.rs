@@ -1,11 +1,13 @@
-//! Records the futures to poll. `h2` wakes the waker of a call when data for it has arrived, and that of the connection when it
-//! has data to write. Only woken futures are polled, so the cost of a drive does not depend on the number of calls in flight.
+//! Records the futures to poll. `h2` wakes the waker of a call when data for it has arrived, and that of the connection
+//! when it has data to write. Only woken futures are polled, so the cost of a drive does not depend on the number of
+//! calls in flight.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Wake, Waker};
 
-/// The woken futures of one connection; a call has the key `K`. Only one thread ever takes the lock; `Waker` requires a type that is `Sync`.
+/// The woken futures of one connection; a call has the key `K`. Only one thread ever takes the lock; `Waker` requires a
+/// type that is `Sync`.
 pub struct Woken<K> {
     calls: Mutex<Vec<K>>,
     connection: AtomicBool,

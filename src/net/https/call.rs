@@ -23,7 +23,8 @@ pub(super) struct Active {
     request: SendStream<Bytes>,
     answer: Answer,
     waker: Arc<CallWaker<CallId>>,
-    /// Bytes that the connection had written before this call. If the number does not grow, no byte of the call was sent.
+    /// Bytes that the connection had written before this call. If the number does not grow, no byte of the call was
+    /// sent.
     written_before: u64,
 }
 
@@ -118,7 +119,8 @@ impl Active {
         }
     }
 
-    /// Converts the error of a stream. A refused stream, and a stream above the last id of a GOAWAY, was certainly not processed.
+    /// Converts the error of a stream. A refused stream, and a stream above the last id of a GOAWAY, was certainly not
+    /// processed.
     fn failed(&self, fault: &Fault) -> CallError {
         let error = match fault {
             Fault::Stream(error) => error,

@@ -1,5 +1,5 @@
-//! An open connection and its calls. While a call with a deadline is in flight and nothing arrives, a PING asks whether the
-//! server is there. Without an answer the connection is given up: the kernel alone would take minutes.
+//! An open connection and its calls. While a call with a deadline is in flight and nothing arrives, a PING asks whether
+//! the server is there. Without an answer the connection is given up: the kernel alone would take minutes.
 
 use super::call::{self, Active};
 use super::peer::Peer;
@@ -11,8 +11,8 @@ use mio::Token;
 use std::collections::BTreeMap;
 use std::task::{Context, Poll, Waker};
 
-/// Maximum number of concurrent calls of a connection. A kube-apiserver permits 100; the difference covers calls that were
-/// cancelled and that the server still counts.
+/// Maximum number of concurrent calls of a connection. A kube-apiserver permits 100; the difference covers calls that
+/// were cancelled and that the server still counts.
 const MAX_CALLS: usize = 80;
 
 pub(super) struct Connection {

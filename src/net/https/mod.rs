@@ -4,9 +4,9 @@
 //! - `peer`: the server and its addresses; `opening`: opens a connection to one of the addresses, in turn;
 //! - `connection`: an open connection and its calls, and the PING that detects a silent peer; `call`: one call.
 //!
-//! The client connects when there is a call. A connection counts as open when the server's SETTINGS have arrived, and no call
-//! is sent before. If no address can be reached, all waiting calls end as `NotSent`. Nothing is repeated: the caller decides
-//! when to try again.
+//! The client connects when there is a call. A connection counts as open when the server's SETTINGS have arrived, and
+//! no call is sent before. If no address can be reached, all waiting calls end as `NotSent`. Nothing is repeated: the
+//! caller decides when to try again.
 
 mod call;
 mod connection;
@@ -59,8 +59,8 @@ pub enum CallError {
 pub enum Event {
     /// A connection was opened while there was none, or to another address than before.
     Up { address: SocketAddr },
-    /// The last connection was lost, or an attempt to connect failed. Further failed attempts are not reported until the next
-    /// `Up`, except by the ends of the calls.
+    /// The last connection was lost, or an attempt to connect failed. Further failed attempts are not reported until
+    /// the next `Up`, except by the ends of the calls.
     Down { why: String },
     /// The addresses of the host are needed: `Client::set_addresses` or `Client::not_resolved` has to be called.
     Resolve { host: String, port: u16 },
@@ -100,7 +100,8 @@ pub struct Times {
 }
 
 impl Default for Times {
-    /// Go's HTTP/2 client detects a dead connection only after 45 s (kubernetes#121793), when a node's lease of 40 s has ended.
+    /// Go's HTTP/2 client detects a dead connection only after 45 s (kubernetes#121793), when a node's lease of 40 s
+    /// has ended.
     fn default() -> Times {
         Times {
             connect: Duration::from_secs(4),

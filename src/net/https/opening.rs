@@ -1,5 +1,5 @@
-//! Opens a connection: TCP, TLS, and HTTP/2 up to the server's SETTINGS, to one address after the other until one of them
-//! succeeds. Each address has its own time limits.
+//! Opens a connection: TCP, TLS, and HTTP/2 up to the server's SETTINGS, to one address after the other until one of
+//! them succeeds. Each address has its own time limits.
 
 use super::peer::Peer;
 use super::{CallId, Times};

@@ -68,7 +68,8 @@ impl Addresses {
         }
     }
 
-    /// The result of a look-up. If it has no address, those of the last one remain. Returns false if there are none at all.
+    /// The result of a look-up. If it has no address, those of the last one remain. Returns false if there are none at
+    /// all.
     pub(super) fn resolved(&mut self, found: Vec<SocketAddr>) -> bool {
         let old = match std::mem::replace(self, Addresses::Known(Vec::new())) {
             Addresses::Known(old) | Addresses::Wanted { old } | Addresses::Requested { old } => old,

@@ -1,8 +1,9 @@
-//! The connections of a client. New calls go to the first connection that has room; if none has, a second one is opened, and
-//! beyond that the calls wait.
+//! The connections of a client. New calls go to the first connection that has room; if none has, a second one is
+//! opened, and beyond that the calls wait.
 //!
-//! After a GOAWAY the connection gets no new calls: the next call opens a new one, and the old one is closed when its calls have
-//! ended. This is reported as Down only if the new connection fails. The same happens when the server is replaced.
+//! After a GOAWAY the connection gets no new calls: the next call opens a new one, and the old one is closed when its
+//! calls have ended. This is reported as Down only if the new connection fails. The same happens when the server is
+//! replaced.
 
 use super::connection::Connection;
 use super::opening::{Opening, Progress};
@@ -81,8 +82,8 @@ impl Client {
         id
     }
 
-    /// Resets the stream of a call. The call ends as `Unknown("...: cancelled")`, or as `NotSent` if it was waiting, unless it has
-    /// already ended.
+    /// Resets the stream of a call. The call ends as `Unknown("...: cancelled")`, or as `NotSent` if it was waiting,
+    /// unless it has already ended.
     pub fn cancel(&mut self, id: CallId) {
         self.end(id, "cancelled");
     }
@@ -101,8 +102,8 @@ impl Client {
         self.requested = true;
     }
 
-    /// The addresses of the server's name. Without any, those of the last look-up remain. No effect if `host` is not the server
-    /// (any more).
+    /// The addresses of the server's name. Without any, those of the last look-up remain. No effect if `host` is not
+    /// the server (any more).
     pub fn set_addresses(&mut self, host: &str, addresses: Vec<SocketAddr>) {
         if !self.is_named(host) {
             return;
@@ -144,8 +145,8 @@ impl Client {
         self.leaving.iter_mut().filter(|c| c.token == token).for_each(Connection::ready);
     }
 
-    /// Reads and writes without blocking, within a budget, and appends the events. Call it when a socket is ready, a deadline is
-    /// due, or calls were started. Returns true if the budget was used up: call it again without waiting.
+    /// Reads and writes without blocking, within a budget, and appends the events. Call it when a socket is ready, a
+    /// deadline is due, or calls were started. Returns true if the budget was used up: call it again without waiting.
     pub fn drive(&mut self, registry: &Registry, now: Boot, out: &mut Vec<Event>) -> bool {
         self.requested = false;
         self.expire(now);

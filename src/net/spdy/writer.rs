@@ -13,8 +13,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Opens a stream with these headers. Names are in lower case. Returns None if the connection has no stream id left (after
-    /// 2^30 streams).
+    /// Opens a stream with these headers. Names are in lower case. Returns None if the connection has no stream id left
+    /// (after 2^30 streams).
     pub fn open(&mut self, headers: &[(&str, &str)], out: &mut Vec<u8>) -> Option<StreamId> {
         let stream = self.opened.checked_mul(2)?.checked_add(1).filter(|id| *id <= MAX_STREAM)?;
         let first = self.opened == 0;
@@ -59,8 +59,9 @@ fn block(headers: &[(&str, &str)]) -> Vec<u8> {
     block
 }
 
-/// All header blocks of a direction are one zlib stream (RFC 1950). It need not be compressed: a stored block of DEFLATE holds
-/// up to 65,535 bytes as they are. An empty stored block follows: Go's inflater passes the block on only when the next one begins.
+/// All header blocks of a direction are one zlib stream (RFC 1950). It need not be compressed: a stored block of
+/// DEFLATE holds up to 65,535 bytes as they are. An empty stored block follows: Go's inflater passes the block on only
+/// when the next one begins.
 fn compress(block: &[u8], first: bool, out: &mut Vec<u8>) {
     if first {
         // The header of zlib: DEFLATE with a window of 32 kB, no dictionary.

@@ -1,5 +1,5 @@
-//! The client for probes and hooks with `scheme: HTTPS`. As in a kubelet it accepts every certificate: expired, for another
-//! name, or signed by nobody. The connection proves nothing about the server.
+//! The client for probes and hooks with `scheme: HTTPS`. As in a kubelet it accepts every certificate: expired, for
+//! another name, or signed by nobody. The connection proves nothing about the server.
 
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -15,7 +15,8 @@ pub type Client<S> = StreamOwned<ClientConnection, Socket<S>>;
 /// The length of the header of a TLS record.
 const HEADER: usize = 5;
 
-/// A socket that passes on the first header of a TLS record only as a whole, and remembers it. (rustls judges its first byte.)
+/// A socket that passes on the first header of a TLS record only as a whole, and remembers it. (rustls judges its first
+/// byte.)
 pub struct Socket<S> {
     pub stream: S,
     header: [u8; HEADER],
@@ -63,8 +64,8 @@ impl<S: Write> Write for Socket<S> {
     }
 }
 
-/// Creates the connection. The handshake takes place in the first reads and writes, which fail with `WouldBlock` like those of
-/// the socket.
+/// Creates the connection. The handshake takes place in the first reads and writes, which fail with `WouldBlock` like
+/// those of the socket.
 ///
 /// # Errors
 /// The host is neither an IP address nor a name.

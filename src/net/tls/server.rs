@@ -1,5 +1,5 @@
-//! The server's side of TLS. A client presents a certificate that one of the given CAs has signed. A server can require that;
-//! without a certificate, a client then gets nothing beyond the handshake.
+//! The server's side of TLS. A client presents a certificate that one of the given CAs has signed. A server can require
+//! that; without a certificate, a client then gets nothing beyond the handshake.
 
 use super::session::Session;
 use mio::net::TcpStream;
@@ -10,7 +10,8 @@ use rustls::{RootCertStore, ServerConfig, ServerConnection};
 use std::io;
 use std::sync::Arc;
 
-/// Accepts connections with one server certificate and one CA for clients. A connection keeps the certificate with which it began.
+/// Accepts connections with one server certificate and one CA for clients. A connection keeps the certificate with
+/// which it began.
 #[derive(Clone)]
 pub struct Acceptor(Arc<ServerConfig>);
 
@@ -57,7 +58,8 @@ impl Acceptor {
         let builder = builder.with_client_cert_verifier(verifier);
         let mut config = builder.with_single_cert(chain, key).map_err(|e| format!("the server's certificate: {e}"))?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        // A command of kubectl is a process of its own and never resumes a session. Without them the server keeps nothing.
+        // A command of kubectl is a process of its own and never resumes a session. Without them the server keeps
+        // nothing.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(Acceptor(Arc::new(config)))

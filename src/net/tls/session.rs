@@ -1,5 +1,5 @@
-//! A TLS connection over a TCP socket, of a client or of a server. Reads and writes fail with `WouldBlock` like those of the
-//! socket. A read fails with `Interrupted` after much input without content, so that a peer cannot keep it busy.
+//! A TLS connection over a TCP socket, of a client or of a server. Reads and writes fail with `WouldBlock` like those
+//! of the socket. A read fails with `Interrupted` after much input without content, so that a peer cannot keep it busy.
 
 use mio::net::TcpStream;
 use rustls::Connection;
@@ -47,7 +47,8 @@ struct Received {
 }
 
 impl Received {
-    /// Passes on the next portion, after a read from `socket` if nothing is left. Returns false at the end of the input.
+    /// Passes on the next portion, after a read from `socket` if nothing is left. Returns false at the end of the
+    /// input.
     fn pass(
         &mut self,
         connection: &mut Connection,

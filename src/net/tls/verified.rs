@@ -61,8 +61,8 @@ impl Connector {
         Ok(Connector { config: Arc::new(config), name })
     }
 
-    /// Accepts every server. Only for the first step of a join, whose answer has its own signature and is read again from the
-    /// verified server.
+    /// Accepts every server. Only for the first step of a join, whose answer has its own signature and is read again
+    /// from the verified server.
     ///
     /// # Errors
     /// The name is not valid.

@@ -3,8 +3,8 @@ use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PublicKeyData
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
-/// `openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj "/C=DE/O=First/O=Sec ond/CN=openssl.example"
-/// -addext "subjectAltName=DNS:a.example,IP:10.0.0.5,IP:fd00::5,email:x@a.example" -set_serial
+/// `openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj "/C=DE/O=First/O=Sec
+/// ond/CN=openssl.example" -addext "subjectAltName=DNS:a.example,IP:10.0.0.5,IP:fd00::5,email:x@a.example" -set_serial
 /// 0x00c0ffee00112233445566778899aabbcc -days 30000`, OpenSSL 3.0.19.
 const OPENSSL: &str = "-----BEGIN CERTIFICATE-----
 MIICJDCCAcmgAwIBAgIRAMD/7gARIjNEVWZ3iJmqu8wwCgYIKoZIzj0EAwIwSTEL
@@ -95,8 +95,8 @@ fn every_truncation_is_an_error() {
     assert_eq!(read(&vec![0; MAX_BYTES + 1]).unwrap_err().reason, Reason::Length);
 }
 
-/// Each byte is changed to each other value: no change causes a panic, and one of the structure before the key is an error or
-/// shows as a different value.
+/// Each byte is changed to each other value: no change causes a panic, and one of the structure before the key is an
+/// error or shows as a different value.
 #[test]
 fn no_changed_byte_causes_a_panic_or_passes_unnoticed() {
     for der in [openssl(), generated(2026, &[5; 16], &["localhost", "::1"]).0] {

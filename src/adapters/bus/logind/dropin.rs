@@ -1,5 +1,5 @@
-//! The drop-in for logind (S2) that sets the maximum delay of inhibitor locks. Only this one file is ever changed. The functions
-//! call fsync and therefore run on a helper thread.
+//! The drop-in for logind (S2) that sets the maximum delay of inhibitor locks. Only this one file is ever changed. The
+//! functions call fsync and therefore run on a helper thread.
 
 use crate::adapters::durable;
 use crate::foreign::{self, Links};
@@ -51,7 +51,8 @@ pub fn lower(directory: &Path, delay: Duration) -> Result<bool, String> {
     }
 }
 
-/// Removes the drop-in. Returns false if there is none. The old delay applies until logind reads its configuration again.
+/// Removes the drop-in. Returns false if there is none. The old delay applies until logind reads its configuration
+/// again.
 ///
 /// # Errors
 /// Names the path and the cause.

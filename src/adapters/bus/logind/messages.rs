@@ -43,7 +43,8 @@ pub(super) fn start_logind() -> Made {
     Ok(to_bus("StartServiceByName")?.append2(LOGIND, 0u32))
 }
 
-/// Builds the message of a call. `logind` is the unique name of the current logind, so that no other process can answer.
+/// Builds the message of a call. `logind` is the unique name of the current logind, so that no other process can
+/// answer.
 pub(super) fn request(call: &LogindCall, logind: &str) -> Made {
     let manager = |interface: &'static str, member: &'static str| {
         let destination = BusName::new(logind)?;

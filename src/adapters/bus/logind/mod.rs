@@ -1,8 +1,8 @@
-//! The client of systemd-logind: the calls of graceful shutdown (S2, S3) and the signals of logind (S4, S7). Nothing here blocks
-//! or makes decisions.
+//! The client of systemd-logind: the calls of graceful shutdown (S2, S3) and the signals of logind (S4, S7). Nothing
+//! here blocks or makes decisions.
 //!
-//! While the connection is open, only its socket causes work; there is no timer and no polling. `bus::connection` finds a lost bus
-//! again.
+//! While the connection is open, only its socket causes work; there is no timer and no polling. `bus::connection` finds
+//! a lost bus again.
 //!
 //! - `messages`: building and parsing messages;
 //! - `dropin`: the drop-in file of logind's configuration.
@@ -108,7 +108,8 @@ impl Logind {
         }
     }
 
-    /// Enables or disables the client. Disabling closes the connection, which is reported as `Down`. Call `drive` after a change.
+    /// Enables or disables the client. Disabling closes the connection, which is reported as `Down`. Call `drive` after
+    /// a change.
     pub fn set_enabled(&mut self, enabled: bool) {
         if enabled {
             self.connection.open();

@@ -1,4 +1,5 @@
-//! Handles the answers of calls: collects their facts for the answer of the operation, and starts the calls that follow.
+//! Handles the answers of calls: collects their facts for the answer of the operation, and starts the calls that
+//! follow.
 
 use super::method::Method;
 use super::wire::{op_error, parse, parse_each};

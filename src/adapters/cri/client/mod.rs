@@ -1,13 +1,13 @@
-//! Executes the engine's runtime calls over a transport. An operation starts, makes one or more gRPC calls, and ends with
-//! exactly one `ClientEvent::Done`.
+//! Executes the engine's runtime calls over a transport. An operation starts, makes one or more gRPC calls, and ends
+//! with exactly one `ClientEvent::Done`.
 //!
-//! Some operations consist of several calls: in parallel if they are independent (the two lists, all statuses of a pod),
-//! otherwise in sequence (run, then read). One deadline covers all of them. Once the changing call of an operation has succeeded,
-//! every later failure is `OpError::Unknown`, because the runtime's state has changed.
+//! Some operations consist of several calls: in parallel if they are independent (the two lists, all statuses of a
+//! pod), otherwise in sequence (run, then read). One deadline covers all of them. Once the changing call of an
+//! operation has succeeded, every later failure is `OpError::Unknown`, because the runtime's state has changed.
 //!
 //! The client makes no decisions about pods. After an operation it keeps only the PIDs of running containers and
-//! sandboxes: the PID of an init process never changes, and the verbose status that contains it costs the runtime more than all
-//! other calls together, so it is requested once.
+//! sandboxes: the PID of an init process never changes, and the verbose status that contains it costs the runtime more
+//! than all other calls together, so it is requested once.
 
 mod answered;
 mod begin;
@@ -43,10 +43,11 @@ pub enum ClientEvent {
     Down { why: String },
     /// An operation has ended. Each operation has exactly one `Done`.
     Done { op: OpId, result: Result<Answer, OpError> },
-    /// The runtime's cgroup driver, sent before the first `Done` that depends on it. None if the runtime does not report it.
+    /// The runtime's cgroup driver, sent before the first `Done` that depends on it. None if the runtime does not
+    /// report it.
     Driver(Option<CgroupDriver>),
-    /// One gRPC call has ended. `operation_type` is the kubelet's label. `handler`: the runtime handler of a RunPodSandbox call. For
-    /// the metrics.
+    /// One gRPC call has ended. `operation_type` is the kubelet's label. `handler`: the runtime handler of a
+    /// RunPodSandbox call. For the metrics.
     Called { operation_type: &'static str, handler: Option<Box<str>>, duration: Duration, error: bool },
     /// An answer is invalid, completely or in part. The valid part is used.
     Nonsense { why: String },
@@ -176,8 +177,8 @@ impl Client {
         &mut self.config
     }
 
-    /// Starts an operation. Call `drive` afterwards. For a pod that cannot be represented in the CRI, the operation ends as
-    /// `InvalidArgument` without a call.
+    /// Starts an operation. Call `drive` afterwards. For a pod that cannot be represented in the CRI, the operation
+    /// ends as `InvalidArgument` without a call.
     pub fn start(&mut self, op: OpId, call: RuntimeCall, timeout: Duration, now: Boot) {
         let work = match &call {
             RuntimeCall::Status => Work::Status(Box::default()),
@@ -196,8 +197,8 @@ impl Client {
         }
     }
 
-    /// Cancels an operation: its calls are reset, and it ends as `Unknown` at the next `drive` unless its answer has already
-    /// arrived. No effect on an operation that has ended.
+    /// Cancels an operation: its calls are reset, and it ends as `Unknown` at the next `drive` unless its answer has
+    /// already arrived. No effect on an operation that has ended.
     pub fn cancel(&mut self, op: OpId) {
         let Some(operation) = self.operations.get_mut(&op) else { return };
         operation.cancelled = true;
@@ -206,8 +207,8 @@ impl Client {
         }
     }
 
-    /// Reads and writes without blocking, and appends the events. Returns true if the budget was used up: call it again without
-    /// waiting.
+    /// Reads and writes without blocking, and appends the events. Returns true if the budget was used up: call it again
+    /// without waiting.
     pub fn drive(&mut self, now: Boot, out: &mut Vec<ClientEvent>) -> bool {
         self.drive_all(now, true, out)
     }

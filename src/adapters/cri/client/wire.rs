@@ -21,8 +21,8 @@ pub fn lists_of(uid: &Uid) -> (proto::ListPodSandboxRequest, proto::ListContaine
     )
 }
 
-/// The maximum size of a request in bytes. containerd accepts messages up to `max_recv_message_size` (16 MiB by default), CRI-O
-/// up to 80 MiB. The request for an ordinary pod is far smaller.
+/// The maximum size of a request in bytes. containerd accepts messages up to `max_recv_message_size` (16 MiB by
+/// default), CRI-O up to 80 MiB. The request for an ordinary pod is far smaller.
 const MAX_REQUEST: u64 = 16 << 20;
 
 /// Encodes a request. A request that is too large is rejected before memory is allocated for it.
@@ -46,8 +46,8 @@ pub fn parse<M: Message>(method: Method, body: &Bytes) -> Result<M, OpError> {
     M::parse_from_bytes(body).map_err(|e| unreadable(method, &e))
 }
 
-/// Decodes the items of a list one after the other, so that a list of 100,000 containers is never in memory as messages. The
-/// items are field 1 in all list answers.
+/// Decodes the items of a list one after the other, so that a list of 100,000 containers is never in memory as
+/// messages. The items are field 1 in all list answers.
 pub fn parse_each<M: Message>(method: Method, body: &Bytes, mut item: impl FnMut(M)) -> Result<(), OpError> {
     let mut input = CodedInputStream::from_bytes(body);
     let mut each = || -> protobuf::Result<()> {
@@ -72,8 +72,8 @@ pub fn invalid(message: String) -> OpError {
     OpError::Answered { code: Code::InvalidArgument, message }
 }
 
-/// Converts the error of a call. CANCELLED, DEADLINE_EXCEEDED and UNAVAILABLE become `Unknown`: the runtime may have completed
-/// the call or a part of it.
+/// Converts the error of a call. CANCELLED, DEADLINE_EXCEEDED and UNAVAILABLE become `Unknown`: the runtime may have
+/// completed the call or a part of it.
 pub fn op_error(error: CallError) -> OpError {
     match error {
         CallError::NotSent(why) => OpError::NotSent(why),

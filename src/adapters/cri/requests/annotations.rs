@@ -19,7 +19,8 @@ pub fn sandbox_labels(pod: &Pod) -> Map {
     labels
 }
 
-/// The pod's own annotations (including the three about its source), the owner, the grace period and the user namespace.
+/// The pod's own annotations (including the three about its source), the owner, the grace period and the user
+/// namespace.
 pub fn sandbox_annotations(pod: &Pod, user_namespace: Option<IdRange>, cfg: &RequestConfig) -> Map {
     let mut a = pod.object.metadata.annotations.clone().unwrap_or_default();
     a.insert(annotation::OWNER.into(), cfg.owner.clone());

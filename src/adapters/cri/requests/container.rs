@@ -91,7 +91,8 @@ fn cdi_device(name: &str) -> proto::CDIDevice {
     proto::CDIDevice { name: name.to_owned(), ..Default::default() }
 }
 
-/// In a user namespace, the owners of the files stay those on the disk: each mount translates them (an id-mapped mount).
+/// In a user namespace, the owners of the files stay those on the disk: each mount translates them (an id-mapped
+/// mount).
 pub(super) fn mount(mount: &Mount, user_namespace: Option<IdRange>, cfg: &RequestConfig) -> proto::Mount {
     let (host_path, image, image_sub_path) = match &mount.source {
         MountSource::Host(path) => (path.clone(), MessageField::none(), String::new()),

@@ -24,8 +24,8 @@ pub struct HostDns {
 }
 
 impl HostDns {
-    /// Parses a resolv.conf: every `nameserver`, the last `search`, all `options`. Unknown lines and comments are skipped, as in
-    /// resolvers.
+    /// Parses a resolv.conf: every `nameserver`, the last `search`, all `options`. Unknown lines and comments are
+    /// skipped, as in resolvers.
     pub fn parse(text: &str) -> HostDns {
         let mut dns = HostDns::default();
         for line in text.lines() {
@@ -104,7 +104,8 @@ fn form(pod: &Pod, cfg: &RequestConfig) -> (HostDns, Vec<DnsNotice>) {
     (dns, notices)
 }
 
-/// The cluster's servers, and the cluster's search domains before those of the host. Without a cluster DNS, the host's settings.
+/// The cluster's servers, and the cluster's search domains before those of the host. Without a cluster DNS, the host's
+/// settings.
 fn cluster(pod: &Pod, cfg: &RequestConfig) -> HostDns {
     if cfg.cluster_dns.is_empty() {
         return cfg.host_dns.clone();

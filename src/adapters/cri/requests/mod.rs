@@ -1,9 +1,9 @@
-//! Builds the CRI messages for a pod from its spec and the node's settings. Pure functions. Every field has the value that a
-//! kubelet sends (compared with recordings); only the `io.wherry.*` annotations are added.
+//! Builds the CRI messages for a pod from its spec and the node's settings. Pure functions. Every field has the value
+//! that a kubelet sends (compared with recordings); only the `io.wherry.*` annotations are added.
 //!
-//! `sandbox` and `container` build the two configs from `resources` (cpu, memory, OOM score), `security` (users, capabilities,
-//! profiles, namespaces), `dns` and `annotations`. A value that the CRI cannot represent is an error that names the field;
-//! nothing is dropped silently.
+//! `sandbox` and `container` build the two configs from `resources` (cpu, memory, OOM score), `security` (users,
+//! capabilities, profiles, namespaces), `dns` and `annotations`. A value that the CRI cannot represent is an error that
+//! names the field; nothing is dropped silently.
 
 mod annotations;
 mod container;

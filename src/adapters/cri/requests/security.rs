@@ -1,5 +1,5 @@
-//! Users, groups, capabilities, profiles and namespaces. The container's security context overrides the pod's, as in a kubelet.
-//! The engine checks runAsNonRoot before.
+//! Users, groups, capabilities, profiles and namespaces. The container's security context overrides the pod's, as in a
+//! kubelet. The engine checks runAsNonRoot before.
 
 use super::RequestConfig;
 use crate::adapters::cri::proto::{self, NamespaceMode, security_profile::ProfileType};
@@ -31,8 +31,8 @@ const READONLY_PATHS: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/
 
 pub fn sandbox(pod: &Pod, user_namespace: Option<IdRange>) -> proto::LinuxSandboxSecurityContext {
     let spec = pod.spec();
-    // The sandbox's configuration is repeated in each CreateContainer, and containerd compares that with the container. Therefore a
-    // privileged ephemeral container is possible although the sandbox was created without it.
+    // The sandbox's configuration is repeated in each CreateContainer, and containerd compares that with the container.
+    // Therefore a privileged ephemeral container is possible although the sandbox was created without it.
     let privileged =
         pod.every_container().any(|c| c.security_context.as_ref().is_some_and(|s| s.privileged == Some(true)));
     let mut sc = proto::LinuxSandboxSecurityContext {

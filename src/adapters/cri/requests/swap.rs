@@ -17,8 +17,8 @@ pub enum Swap {
     Unlimited,
     /// cgroup v1: the limit covers memory and swap together. A container with a memory limit gets no swap beyond it.
     WithMemory,
-    /// cgroup v2: swap has a limit of its own. `for_pods` is the swap in bytes that burstable pods share: that of the machine with
-    /// `LimitedSwap`, otherwise 0.
+    /// cgroup v2: swap has a limit of its own. `for_pods` is the swap in bytes that burstable pods share: that of the
+    /// machine with `LimitedSwap`, otherwise 0.
     Unified { for_pods: u64 },
 }
 
@@ -33,8 +33,8 @@ pub fn limit(pod: &Pod, c: &Container, swap: Swap, capacity: u64, r: &mut proto:
     }
 }
 
-/// A container of a burstable pod has the share of the swap that its request has of the memory. A critical pod gets none, and neither
-/// does a container without a request, or with one that equals the limit.
+/// A container of a burstable pod has the share of the swap that its request has of the memory. A critical pod gets
+/// none, and neither does a container without a request, or with one that equals the limit.
 fn share(pod: &Pod, c: &Container, for_pods: u64, capacity: u64) -> u64 {
     let positive = |amount: Option<i64>| amount.and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0);
     let (request, limit) = (positive(memory(requests(c))), positive(memory(limits(c))));

@@ -1,4 +1,5 @@
-//! Compares the built requests field by field with recorded requests of a kubelet for the same pods (tests/fixtures/kubelet).
+//! Compares the built requests field by field with recorded requests of a kubelet for the same pods
+//! (tests/fixtures/kubelet).
 
 use super::*;
 use crate::adapters::cri::proto;

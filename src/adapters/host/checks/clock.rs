@@ -1,11 +1,12 @@
-//! Checks whether the clock is plausible and synchronised. The kernel reports its synchronisation only through adjtimex(2); the
-//! files of the time services are sufficient here.
+//! Checks whether the clock is plausible and synchronised. The kernel reports its synchronisation only through
+//! adjtimex(2); the files of the time services are sufficient here.
 
 use super::Roots;
 use crate::api::finding::Finding;
 use crate::api::time::Wall;
 
-/// 2024-01-01T00:00:00Z in nanoseconds. An earlier time is wrong, because it is before the first version of this program.
+/// 2024-01-01T00:00:00Z in nanoseconds. An earlier time is wrong, because it is before the first version of this
+/// program.
 const OLDEST: i64 = 1_704_067_200 * 1_000_000_000;
 
 /// systemd-timesyncd creates its file at the first synchronisation. The others have a pid file while they run.

@@ -5,7 +5,8 @@ use crate::foreign::{self, Links};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// The default directories, for a runtime that reports none. Distributions install the plugins in different directories.
+/// The default directories, for a runtime that reports none. Distributions install the plugins in different
+/// directories.
 pub const CONFIGURATIONS: &str = "/etc/cni/net.d";
 pub const PROGRAMS: [&str; 4] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni", "/usr/local/libexec/cni"];
 /// The maximum size of a configuration file in bytes.

@@ -6,8 +6,8 @@ use rustix::fs::inotify;
 use rustix::process::{Resource, getrlimit};
 use std::path::Path;
 
-/// Limits below these cause a warning; the kernel's defaults are higher. The agent needs three instances. The limits are per
-/// user, so the pods of root share the rest.
+/// Limits below these cause a warning; the kernel's defaults are higher. The agent needs three instances. The limits
+/// are per user, so the pods of root share the rest.
 const INOTIFY_INSTANCES: u64 = 64;
 const INOTIFY_WATCHES: u64 = 4096;
 /// A limit below this causes a warning. The agent opens a pidfd for each container and sandbox, and other descriptors.

@@ -1,6 +1,7 @@
-//! Checks of the machine before pods start: kernel settings, mounts, permissions, free space, clock. The checks read small files
-//! and make system calls. They change nothing and never wait for another process; the agent itself checks the runtime and the
-//! bus. For a directory on a hung file system they wait for a limited time. Each check has a remedy that an administrator can apply.
+//! Checks of the machine before pods start: kernel settings, mounts, permissions, free space, clock. The checks read
+//! small files and make system calls. They change nothing and never wait for another process; the agent itself checks
+//! the runtime and the bus. For a directory on a hung file system they wait for a limited time. Each check has a remedy
+//! that an administrator can apply.
 //!
 //! - `kernel`: modules, limits, privileges of this process, AppArmor;
 //! - `cgroups`: mounted hierarchies and their controllers;
@@ -48,8 +49,8 @@ pub struct Wanted {
     pub patience: Duration,
 }
 
-/// Runs all checks and returns the findings in the order for display. This takes about a millisecond and a few dozen system
-/// calls, unless a file system hangs.
+/// Runs all checks and returns the findings in the order for display. This takes about a millisecond and a few dozen
+/// system calls, unless a file system hangs.
 pub fn machine(roots: &Roots, wanted: &Wanted) -> Vec<Finding> {
     let mut found = kernel::inspect(roots, wanted.seccomp_default);
     found.extend(cgroups::inspect(roots, &wanted.cgroups));
@@ -58,7 +59,8 @@ pub fn machine(roots: &Roots, wanted: &Wanted) -> Vec<Finding> {
     found
 }
 
-/// Checks whether an inotify instance can be created. Not part of `machine`, because closing an instance takes up to 20 ms.
+/// Checks whether an inotify instance can be created. Not part of `machine`, because closing an instance takes up to 20
+/// ms.
 pub fn inotify() -> Option<Finding> {
     kernel::try_inotify()
 }

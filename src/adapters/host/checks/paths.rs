@@ -1,6 +1,7 @@
-//! Checks directories: whether they exist or can be created, whether this process can write them and other users cannot, and
-//! whether there is free space. Nothing is written: access(2) detects a read-only file system, statvfs(2) a full one. A path can
-//! be on a file system that hangs, so each check runs on its own thread, and a missing answer is a finding, too.
+//! Checks directories: whether they exist or can be created, whether this process can write them and other users
+//! cannot, and whether there is free space. Nothing is written: access(2) detects a read-only file system, statvfs(2) a
+//! full one. A path can be on a file system that hangs, so each check runs on its own thread, and a missing answer is a
+//! finding, too.
 
 use crate::api::finding::Finding;
 use crate::foreign::{self, NoAnswer};

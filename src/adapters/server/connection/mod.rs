@@ -1,9 +1,9 @@
-//! The state machine of one connection: read a head, answer it, and repeat; or stream a watch; or pass the connection to another
-//! server (`pipe`); or drain and close.
+//! The state machine of one connection: read a head, answer it, and repeat; or stream a watch; or pass the connection
+//! to another server (`pipe`); or drain and close.
 //!
-//! No client can block the server: every state has a deadline, except an idle watch and a request with a deferred answer. The
-//! connection reads no request while it writes an answer. A body is produced only as fast as the client reads it, and the work
-//! of one `drive` is limited.
+//! No client can block the server: every state has a deadline, except an idle watch and a request with a deferred
+//! answer. The connection reads no request while it writes an answer. A body is produced only as fast as the client
+//! reads it, and the work of one `drive` is limited.
 
 mod pipe;
 
@@ -30,12 +30,14 @@ use std::time::Duration;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum time between two requests.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// The maximum time from the start of an answer to its end. For a watch of pods, the maximum time without a successful write.
+/// The maximum time from the start of an answer to its end. For a watch of pods, the maximum time without a successful
+/// write.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// The maximum time without a successful write of an answer. For root it is ANSWER_TIMEOUT, because a pager may need that long.
+/// The maximum time without a successful write of an answer. For root it is ANSWER_TIMEOUT, because a pager may need
+/// that long.
 const STALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long to read and discard the rest of a refused request. A close with unread data sends a reset, and the client would
-/// lose the answer.
+/// How long to read and discard the rest of a refused request. A close with unread data sends a reset, and the client
+/// would lose the answer.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// The same for the Kubernetes API, which refuses a large body before it arrives.
 const API_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -52,12 +54,13 @@ const WRITE_BUDGET: usize = 256 * 1024;
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// The maximum time of a list or log, which a client may read slowly.
 const LONG_TIMEOUT: Duration = Duration::from_secs(3600);
-/// The maximum time without a byte in a session. Longer than the runtime's own limit (containerd: 4 h), which tells the client.
+/// The maximum time without a byte in a session. Longer than the runtime's own limit (containerd: 4 h), which tells the
+/// client.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(5 * 3600);
 /// The maximum number of pieces of a body that are combined.
 const MAX_PIECES: usize = 8;
-/// The maximum time without a successful write of a list, watch or log of the Kubernetes API, for a pager. The client costs no
-/// memory meanwhile.
+/// The maximum time without a successful write of a list, watch or log of the Kubernetes API, for a pager. The client
+/// costs no memory meanwhile.
 const API_STALL_TIMEOUT: Duration = Duration::from_secs(600);
 /// The maximum number of requests answered in one `drive`.
 const REQUEST_BUDGET: usize = 16;
@@ -279,8 +282,8 @@ impl Connection {
         self.peer
     }
 
-    /// Queues a line for a watch. If the backlog is full, a watch of pods is closed at the next `drive`, and a watch of events
-    /// loses the line and later receives the number of lost lines.
+    /// Queues a line for a watch. If the backlog is full, a watch of pods is closed at the next `drive`, and a watch of
+    /// events loses the line and later receives the number of lost lines.
     pub fn publish(&mut self, route: Route, line: &Bytes, now: Boot) {
         let chunked = match &self.state {
             State::Watching { chunked, route: r } if *r == route => *chunked,
@@ -777,8 +780,8 @@ impl Connection {
             let watch = rest.watch();
             let then = if part == Part::More && out.is_empty() { Then::Yield } else { Then::GoOn };
             self.stream.push(out);
-            // A write of its own, and so a TLS record: a client in Go that reads the end of the body together with data can lose
-            // the data. (The copier of an API server's WebSockets does.)
+            // A write of its own, and so a TLS record: a client in Go that reads the end of the body together with data
+            // can lose the data. (The copier of an API server's WebSockets does.)
             if part == Part::End && chunked && watch.is_none() {
                 self.stream.push(http1::LAST_CHUNK);
             }

@@ -1,5 +1,5 @@
-//! A connection that was passed to another server after an upgrade: bytes in both directions, unchanged, with bounded queues.
-//! Each direction can end before the other.
+//! A connection that was passed to another server after an upgrade: bytes in both directions, unchanged, with bounded
+//! queues. Each direction can end before the other.
 
 use super::Outcome;
 use crate::adapters::server::api::Upstream;

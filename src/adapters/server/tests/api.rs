@@ -24,9 +24,9 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// `/small` is `{}`, `/long` is 300 kB in pieces, `/once` a log that ends after
-/// a wait, `/watch` is the newest state after each change, `/pods` a watch of objects that never
-/// change, `/exec` goes to `upstream`. Other paths return the length of the request's body, and `/refused` is refused at its head.
+/// `/small` is `{}`, `/long` is 300 kB in pieces, `/once` a log that ends after a wait, `/watch` is the newest state
+/// after each change, `/pods` a watch of objects that never change, `/exec` goes to `upstream`. Other paths return the
+/// length of the request's body, and `/refused` is refused at its head.
 #[derive(Default)]
 pub(super) struct Api {
     pub(super) acceptor: Option<Acceptor>,

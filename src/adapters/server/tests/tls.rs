@@ -82,8 +82,8 @@ impl Node {
         self.handshake(config, socket).unwrap()
     }
 
-    /// The handshake on this socket. The client's certificate is part of it, but TLS 1.3 tells the client only later whether
-    /// the server accepts it.
+    /// The handshake on this socket. The client's certificate is part of it, but TLS 1.3 tells the client only later
+    /// whether the server accepts it.
     fn handshake(&mut self, config: &Arc<ClientConfig>, socket: TcpStream) -> std::io::Result<Tls> {
         let name = ServerName::try_from("localhost").unwrap();
         let mut stream = StreamOwned::new(ClientConnection::new(config.clone(), name).unwrap(), socket);
@@ -210,7 +210,8 @@ fn ten_thousand_connections_leave_nothing_and_a_watch_survives_them() {
 fn the_end_of_an_answer_is_announced_and_a_client_may_leave_without() {
     let (mut node, ca) = Node::secure();
     let config = ca.client(Some(ca.identity("ann")));
-    // An answer that ends with the connection is complete only with the announcement: rustls reports its absence as an error.
+    // An answer that ends with the connection is complete only with the announcement: rustls reports its absence as an
+    // error.
     let mut client = node.tls(&config);
     client.write_all(b"GET /long HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
     let (all, error) = node.rest(&mut client);

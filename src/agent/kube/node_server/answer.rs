@@ -50,8 +50,8 @@ impl NodeServer {
         Response::later()
     }
 
-    /// The engine has answered. Returns the response, unless the request goes on. The answer comes back if the request is not one of
-    /// this server.
+    /// The engine has answered. Returns the response, unless the request goes on. The answer comes back if the request
+    /// is not one of this server.
     pub(in crate::agent) fn answered(
         &mut self,
         view: &View<'_>,

@@ -1,5 +1,5 @@
-//! The server of a cluster's node (C6), which a kubelet has on port 10250: through it, the API server gets logs and sessions for its
-//! users, and collectors get metrics.
+//! The server of a cluster's node (C6), which a kubelet has on port 10250: through it, the API server gets logs and
+//! sessions for its users, and collectors get metrics.
 //!
 //! `prepare` reads or creates the certificates on a helper. `answer` lets the engine decide about each request
 //! (`engine::cluster::reviews`), and then answers it with the parts of the API for kubectl.
@@ -208,8 +208,8 @@ impl Agent {
         self.events.push_back(Event::Api(ApiEvent::Certificate(Signer::Serving, in_use)));
     }
 
-    /// The serving certificate was replaced, or the node has other addresses. New connections get the new certificate as soon as a
-    /// helper has read or issued it.
+    /// The serving certificate was replaced, or the node has other addresses. New connections get the new certificate
+    /// as soon as a helper has read or issued it.
     pub(in crate::agent) fn check_node_server(&mut self, now: Now) {
         let Some(server) = self.node_server.get() else { return };
         server.check = match server.check {

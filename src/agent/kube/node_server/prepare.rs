@@ -34,7 +34,8 @@ pub(super) struct Inputs {
     own: Option<Arc<Own>>,
 }
 
-/// The certificate that Wherry has issued itself. It is kept in memory: the directory has a lock file, which each use would write.
+/// The certificate that Wherry has issued itself. It is kept in memory: the directory has a lock file, which each use
+/// would write.
 pub(super) struct Own {
     names: Names,
     /// It is replaced from this time on.
@@ -86,8 +87,8 @@ impl Inputs {
 }
 
 /// # Errors
-/// A file cannot be read or written, or has the wrong content. The text names the field of the configuration and the file, and
-/// contains nothing of a key.
+/// A file cannot be read or written, or has the wrong content. The text names the field of the configuration and the
+/// file, and contains nothing of a key.
 pub(super) fn prepare(inputs: &Inputs) -> Result<Prepared, String> {
     let clients = match &inputs.client_ca {
         Some(path) => certificates("authentication.x509.clientCAFile", path)?,

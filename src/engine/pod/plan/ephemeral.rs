@@ -1,5 +1,5 @@
-//! W29: ephemeral containers. They start when no other container of the pod has a step to make, also while init containers run, and each
-//! at most once.
+//! W29: ephemeral containers. They start when no other container of the pod has a step to make, also while init
+//! containers run, and each at most once.
 
 use super::{Next, PlanInput, newest};
 use crate::api::ephemeral::Ephemeral;

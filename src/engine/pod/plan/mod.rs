@@ -1,5 +1,6 @@
-//! Computes the next step for a pod in Sync from its spec and the observed state. Only this module decides whether a container
-//! is started, restarted or left alone. It is a pure function; the worker keeps the back-offs and passes them as `held`.
+//! Computes the next step for a pod in Sync from its spec and the observed state. Only this module decides whether a
+//! container is started, restarted or left alone. It is a pure function; the worker keeps the back-offs and passes them
+//! as `held`.
 
 pub mod ephemeral;
 mod init;
@@ -46,8 +47,8 @@ pub fn ready_sandbox(facts: &PodFacts) -> Option<&SandboxFact> {
     facts.sandboxes.first().filter(|s| s.ready)
 }
 
-/// The current container of that name: the running one, otherwise the newest. A call that was cancelled long ago may have
-/// created a container with a higher attempt number.
+/// The current container of that name: the running one, otherwise the newest. A call that was cancelled long ago may
+/// have created a container with a higher attempt number.
 pub fn newest<'a>(facts: &'a PodFacts, name: &str) -> Option<&'a ContainerFact> {
     let of_name = facts.containers.iter().filter(|c| c.name == name);
     of_name.max_by_key(|c| (c.state == ContainerState::Running, c.attempt, c.created_at))
@@ -210,8 +211,8 @@ fn sandbox(input: &PlanInput<'_>) -> Next {
     Next::RunSandbox { attempt: attempt.max(input.strangers.next_sandbox()) }
 }
 
-/// W26: a dead container that is no longer needed. The `kept` newest of each name stay: the one that runs or ended last, and
-/// usually the one before it (`lastState`, `logs -p`).
+/// W26: a dead container that is no longer needed. The `kept` newest of each name stay: the one that runs or ended
+/// last, and usually the one before it (`lastState`, `logs -p`).
 pub fn superfluous(facts: &PodFacts, kept: usize) -> Option<&ContainerFact> {
     facts.containers.iter().find(|c| {
         let newer = |o: &&ContainerFact| o.name == c.name && (o.attempt, o.created_at) > (c.attempt, c.created_at);

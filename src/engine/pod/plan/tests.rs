@@ -257,7 +257,8 @@ fn w11_a_container_created_in_this_sandbox_shows_that_all_before_it_are_done() {
         let next = plan_init_of(&with_init("Always"), &found, true, in_doubt);
         assert_eq!(next, Next::Start { index: 2, id: "a0".into() });
     }
-    // With a fixed UID the created container may belong to another version of the pod: it proves nothing, but it may start.
+    // With a fixed UID the created container may belong to another version of the pod: it proves nothing, but it may
+    // start.
     let mut own = with_init("Always");
     own.uid = "own".into();
     assert_eq!(plan_init_of(&own, &found, true, true), Next::Nothing);

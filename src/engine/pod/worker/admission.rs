@@ -1,5 +1,5 @@
-//! The node's decision about a pod (A3, A4). Nothing of a pod starts before it is admitted. A pod that started in a previous
-//! run must be admitted again once nothing of it runs any more, for example after a reboot.
+//! The node's decision about a pod (A3, A4). Nothing of a pod starts before it is admitted. A pod that started in a
+//! previous run must be admitted again once nothing of it runs any more, for example after a reboot.
 
 use super::{State, Worker};
 use crate::engine::admission::{self, Admission};

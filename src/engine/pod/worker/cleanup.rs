@@ -1,5 +1,5 @@
-//! Removal of leftovers: dead containers beyond those kept for their logs, and everything of a pod that has ended and is not
-//! desired (W23, W26). Also reads the termination messages while their files exist.
+//! Removal of leftovers: dead containers beyond those kept for their logs, and everything of a pod that has ended and
+//! is not desired (W23, W26). Also reads the termination messages while their files exist.
 //!
 //! Removals are changing operations like others: one at a time, and only when there is nothing else to do.
 
@@ -92,8 +92,8 @@ impl Worker {
             let message = format!("failed to remove {what}: {e}");
             ctx.emit_warning(self.pod.as_ref(), None, Reason::FailedCleanup, message);
         }
-        // If Wherry is killed during a start, a task (with `runc init` in it) may remain. containerd shows it as exited, and
-        // no CRI call removes it.
+        // If Wherry is killed during a start, a task (with `runc init` in it) may remain. containerd shows it as
+        // exited, and no CRI call removes it.
         if matches!(e, OpError::Answered { code: Code::FailedPrecondition, .. }) {
             for id in ended {
                 let op = ctx.runtime(&self.uid, RuntimeCall::DeleteTask { id });
@@ -146,9 +146,9 @@ impl Worker {
             return;
         }
         let facts = entry.facts();
-        // A pod that stays loses its logs with the containers. For other pods the sandbox's removal removes everything. If
-        // another owner shares the log directory, the directory stays, and the logs go with their containers (W21). Remove the
-        // oldest first, so that restart counts do not decrease if Wherry is killed in between (W25).
+        // A pod that stays loses its logs with the containers. For other pods the sandbox's removal removes everything.
+        // If another owner shares the log directory, the directory stays, and the logs go with their containers (W21).
+        // Remove the oldest first, so that restart counts do not decrease if Wherry is killed in between (W25).
         let alone = self.demand.stays() || entry.strangers().share_the_uid() || facts.sandboxes.is_empty();
         let container = facts.containers.last().filter(|_| alone);
         if let Some(c) = container {
@@ -162,7 +162,8 @@ impl Worker {
         }
     }
 
-    /// The runtime has nothing of the pod any more: removes its directories, then its record, unless the pod starts again.
+    /// The runtime has nothing of the pod any more: removes its directories, then its record, unless the pod starts
+    /// again.
     fn remove_the_rest(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
         let State::Finished(finished) = &self.state else { return };
         let (directory, only_files) = (finished.directory, finished.only_files);
@@ -247,8 +248,8 @@ impl Worker {
         }
     }
 
-    /// W23: stops a ready sandbox of a finished pod, because it holds an IP address. A cancelled call created it late, or it
-    /// could not be stopped before (W2). Returns true while there is one.
+    /// W23: stops a ready sandbox of a finished pod, because it holds an IP address. A cancelled call created it late,
+    /// or it could not be stopped before (W2). Returns true while there is one.
     fn stop_late_sandbox(&mut self, entry: &Entry, ctx: &mut Context<'_>) -> bool {
         let Some(sandbox) = entry.facts().sandboxes.iter().find(|s| s.ready) else { return false };
         // The runtime created the pod's cgroup together with the sandbox.
@@ -262,7 +263,8 @@ impl Worker {
         true
     }
 
-    /// Removes the cgroup of a finished pod that stays, if the first removal failed or the cgroup may have appeared late.
+    /// Removes the cgroup of a finished pod that stays, if the first removal failed or the cgroup may have appeared
+    /// late.
     fn try_cgroup_again(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
         let CgroupRemoval::Again { at, retry } = self.cgroup() else { return };
         if at > ctx.now.boot {
@@ -357,8 +359,8 @@ impl Worker {
     }
 }
 
-/// How long to wait for the last log lines of a container, if its message comes from the log. containerd 1.6 to 1.7 reports the
-/// end as soon as it has passed these lines to the log writer.
+/// How long to wait for the last log lines of a container, if its message comes from the log. containerd 1.6 to 1.7
+/// reports the end as soon as it has passed these lines to the log writer.
 fn log_settles(c: &ContainerFact, now: Wall) -> Option<Duration> {
     let wanted = c.fallback_to_logs && c.exit_code != 0;
     // If the end is in the future, the clock was set back and the time since the end is unknown. Do not wait then.

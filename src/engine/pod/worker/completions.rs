@@ -375,8 +375,8 @@ fn is_ours(owner: &Option<String>, ctx: &Context<'_>) -> bool {
     owner.as_ref() == Some(&ctx.config.owner)
 }
 
-/// The call was not sent because the connection was lost. The node reports that and steps every worker when the connection
-/// is back. Any other error gets an event and a back-off, also if nothing was sent.
+/// The call was not sent because the connection was lost. The node reports that and steps every worker when the
+/// connection is back. Any other error gets an event and a back-off, also if nothing was sent.
 fn runtime_is_gone(e: &OpError, ctx: &Context<'_>) -> bool {
     matches!(e, OpError::NotSent(_)) && !ctx.up
 }

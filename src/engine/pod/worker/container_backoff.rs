@@ -1,4 +1,5 @@
-//! The back-offs of a pod's containers: after their end (W10) or after an error (W9), and the waiting reasons shown meanwhile.
+//! The back-offs of a pod's containers: after their end (W10) or after an error (W9), and the waiting reasons shown
+//! meanwhile.
 
 use crate::api::facts::ContainerFact;
 use crate::api::names::ContainerId;
@@ -13,8 +14,8 @@ use std::time::Duration;
 /// A waiting reason and its message.
 pub type Shown = (Reason, String);
 
-/// How long the error (or the terminated state) is shown before the reason of the back-off, as in a kubelet from its next
-/// sync on.
+/// How long the error (or the terminated state) is shown before the reason of the back-off, as in a kubelet from its
+/// next sync on.
 const FLIP: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Serialize)]
@@ -97,8 +98,8 @@ impl ContainerBackoffs {
         self.by_name.remove(name);
     }
 
-    /// The newest container of this name has ended and restarts: its back-off counts from its end (W10). Returns the message
-    /// of the BackOff event if a back-off begins now.
+    /// The newest container of this name has ended and restarts: its back-off counts from its end (W10). Returns the
+    /// message of the BackOff event if a back-off begins now.
     pub fn ended(&mut self, pod: &Pod, name: &str, dead: &ContainerFact, max: Duration, now: Now) -> Option<String> {
         // The back-off after another error (for example a missing image) stays. An error of the start itself ended the
         // container.
@@ -125,8 +126,8 @@ impl ContainerBackoffs {
         Some(format!("Back-off restarting failed container {name} in pod {id}"))
     }
 
-    /// Drops the back-offs and errors of running containers, except the errors that a container `keeps` because it is being
-    /// stopped for them.
+    /// Drops the back-offs and errors of running containers, except the errors that a container `keeps` because it is
+    /// being stopped for them.
     pub fn forget_running(
         &mut self,
         name_runs: impl Fn(&str) -> bool,

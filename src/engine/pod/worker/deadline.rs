@@ -1,9 +1,9 @@
 //! `activeDeadlineSeconds` (W1): how long the pod has been active, across restarts of Wherry and boots of the node.
 //!
-//! The time counts on the boot clock. The record contains the active time so far and the time of the write. The wall clock
-//! plays no part: on a node whose clock has no battery it starts in 1970 and jumps by decades when it is synchronized. So a pod
-//! never ends too early. Time that was not measured does not count: the time while the node was off and, after a power failure,
-//! the time since the last write of the record.
+//! The time counts on the boot clock. The record contains the active time so far and the time of the write. The wall
+//! clock plays no part: on a node whose clock has no battery it starts in 1970 and jumps by decades when it is
+//! synchronized. So a pod never ends too early. Time that was not measured does not count: the time while the node was
+//! off and, after a power failure, the time since the last write of the record.
 
 use super::Worker;
 use crate::api::time::Boot;

@@ -1,5 +1,5 @@
-//! What the manifests and the node want of a pod: whether it is desired, and under which conditions it runs again after its end
-//! (W6).
+//! What the manifests and the node want of a pod: whether it is desired, and under which conditions it runs again after
+//! its end (W6).
 
 use crate::api::pod::Pod;
 use crate::engine::pod::kill::{KillId, TerminationSource};
@@ -37,7 +37,8 @@ impl Demand {
         self.successor.as_deref().filter(|_| self.desired && self.waits_for.is_empty())
     }
 
-    /// The pod ends for good: it does not run again, whatever it waited for. Returns false if it would not have run again anyway.
+    /// The pod ends for good: it does not run again, whatever it waited for. Returns false if it would not have run
+    /// again anyway.
     pub fn end(&mut self) -> bool {
         let before = (self.replaced, self.successor.take().is_some(), std::mem::take(&mut self.waits_for).is_empty());
         self.replaced = false;
@@ -48,8 +49,8 @@ impl Demand {
         self.waits_for.len() == 1 && self.waits_for.contains(&source)
     }
 
-    /// The cause is over. A pod that waits for no other cause starts again, as `current` if there is no other version. Returns
-    /// false if the pod did not wait for the cause.
+    /// The cause is over. A pod that waits for no other cause starts again, as `current` if there is no other version.
+    /// Returns false if the pod did not wait for the cause.
     pub fn release(&mut self, source: TerminationSource, current: Option<&Rc<Pod>>) -> bool {
         if !self.waits_for.remove(&source) {
             return false;

@@ -1,4 +1,5 @@
-//! The devices of a pod's containers (G3). A container keeps its devices until the pod has ended; the record contains them.
+//! The devices of a pod's containers (G3). A container keeps its devices until the pod has ended; the record contains
+//! them.
 
 use super::container_start::Instance;
 use super::ops::ActiveOp;
@@ -58,8 +59,8 @@ impl Worker {
         }
     }
 
-    /// The devices of init containers that have ended before this container starts, and that no other container has. As in
-    /// Kubernetes, later containers get them: a pod requests only the larger amount.
+    /// The devices of init containers that have ended before this container starts, and that no other container has. As
+    /// in Kubernetes, later containers get them: a pod requests only the larger amount.
     fn of_init_containers(&self, pod: &Pod, index: usize, resource: &str) -> Vec<String> {
         let ids = |i: usize| {
             let granted = self.devices.get(&pod.at(i).name).and_then(|devices| devices.get(resource));

@@ -1,5 +1,5 @@
-//! Ephemeral containers of a running pod (W29). They belong to the instance of the pod: a new version of its labels or resources
-//! keeps them, and a pod that starts again after its end has none.
+//! Ephemeral containers of a running pod (W29). They belong to the instance of the pod: a new version of its labels or
+//! resources keeps them, and a pod that starts again after its end has none.
 
 use super::{State, Worker};
 use crate::api::facts::ContainerState;
@@ -30,8 +30,8 @@ impl Worker {
         self.pod = Some(if list.is_empty() { pod } else { Rc::new(pod.with_ephemeral(list.to_vec())) });
     }
 
-    /// Notes the ephemeral containers that were started. The record contains them, so that none of them starts again when its dead
-    /// container is gone.
+    /// Notes the ephemeral containers that were started. The record contains them, so that none of them starts again
+    /// when its dead container is gone.
     pub(super) fn note_ephemeral(&mut self, pod: &Pod, entry: &Entry, ctx: &mut Context<'_>) {
         for e in &pod.ephemeral {
             let newest = plan::newest(entry.facts(), &e.container.name);

@@ -167,7 +167,8 @@ impl Worker {
     pub(super) fn pre_stop_done(&mut self, container: &str, result: Result<Answer, OpError>, ctx: &mut Context<'_>) {
         self.note_fallback(container, &result, ctx);
         let result = handler::hooked(Some(&[]), result);
-        // A hook that was cut by a shorter grace period, or that ended with its container, is not reported as a failure.
+        // A hook that was cut by a shorter grace period, or that ended with its container, is not reported as a
+        // failure.
         let reported = matches!(self.state, State::Sync(_) | State::Terminating(_));
         if let (true, Err(OpError::Answered { .. })) = (reported, &result) {
             let message = "PreStopHook failed".to_string();

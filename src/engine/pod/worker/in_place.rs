@@ -1,7 +1,7 @@
 //! C2: a pod of the API server follows the changes of its object.
 //!
-//! A running pod gets new images between two operations (`replacing`), and new amounts of resources when they fit (`resize`). One
-//! that does not run has them at once.
+//! A running pod gets new images between two operations (`replacing`), and new amounts of resources when they fit
+//! (`resize`). One that does not run has them at once.
 
 use super::deadline::ActiveDeadline;
 use super::{State, Worker};

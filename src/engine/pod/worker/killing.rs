@@ -56,8 +56,8 @@ impl Worker {
         }
     }
 
-    /// A pod of a manifest runs again when the cause is over. A pod of the API server has ended: its controller creates another one.
-    /// An exception is a shutdown, because without the server nothing would run after it.
+    /// A pod of a manifest runs again when the cause is over. A pod of the API server has ended: its controller creates
+    /// another one. An exception is a shutdown, because without the server nothing would run after it.
     fn runs_again_after(&self, by: TerminationSource) -> bool {
         by == TerminationSource::Shutdown || !self.is_from_api_server()
     }
@@ -100,7 +100,8 @@ impl Worker {
         self.demand.waits_for.insert(TerminationSource::ApiEviction);
     }
 
-    /// C2: the pod has ended at the API server, and a controller has perhaps created another one: it does not run here any more.
+    /// C2: the pod has ended at the API server, and a controller has perhaps created another one: it does not run here
+    /// any more.
     pub fn end_as_at_server(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
         if self.demand.end() {
             self.put_marks(ctx);
@@ -159,8 +160,8 @@ impl Worker {
         }
     }
 
-    /// Terminates the pod within `grace` (W4, W5). A termination in progress continues and can only become shorter. Returns
-    /// true if the record is being written for this kill.
+    /// Terminates the pod within `grace` (W4, W5). A termination in progress continues and can only become shorter.
+    /// Returns true if the record is being written for this kill.
     pub fn kill(&mut self, grace: Duration, cause: Option<Cause>, entry: &mut Entry, ctx: &mut Context<'_>) -> bool {
         let before = (self.termination(ctx), self.record.says_again());
         self.end_resize();
@@ -208,8 +209,8 @@ impl Worker {
         self.kill(grace, None, entry, ctx);
     }
 
-    /// W8: the pod's manifest changed. Returns true if the old version has to continue for now: it runs, and only a record
-    /// that was written after the change shows that the new version can start.
+    /// W8: the pod's manifest changed. Returns true if the old version has to continue for now: it runs, and only a
+    /// record that was written after the change shows that the new version can start.
     pub fn outdate(&mut self, entry: &Entry, ctx: &mut Context<'_>) -> bool {
         let runs = !entry.known() || entry.running().next().is_some();
         let State::Sync(sync) = &mut self.state else { return false };

@@ -1,8 +1,8 @@
-//! The duration metrics of a worker (M): the time until its first sync, the time of each piece of work, and how long a new
-//! status waited for publication.
+//! The duration metrics of a worker (M): the time until its first sync, the time of each piece of work, and how long a
+//! new status waited for publication.
 //!
-//! In a kubelet, one piece of work is one procedure call. Here it lasts from the request until none of the resulting operations
-//! is in flight or waits for a slot.
+//! In a kubelet, one piece of work is one procedure call. Here it lasts from the request until none of the resulting
+//! operations is in flight or waits for a slot.
 
 use super::ops::ActiveOp;
 use super::{State, Worker};
@@ -73,7 +73,8 @@ impl Worker {
         }
     }
 
-    /// Runs after each step of a sync without an operation in flight before or after it: starts or ends the measured work.
+    /// Runs after each step of a sync without an operation in flight before or after it: starts or ends the measured
+    /// work.
     pub(super) fn measure_sync(&mut self, ctx: &mut Context<'_>) {
         let doing = self.ops.active().is_some_and(ActiveOp::is_sync_work);
         let busy = doing || self.ops.is_stopping() || ctx.slots.waits(&self.uid);

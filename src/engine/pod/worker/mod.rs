@@ -4,14 +4,15 @@
 //! Waiting -> Sync -> Terminating -> Terminated -> Finished -> Forgotten
 //! ```
 //!
-//! `step` compares the desired with the observed state and emits the next effects. It runs after every event of the pod and
-//! is idempotent.
+//! `step` compares the desired with the observed state and emits the next effects. It runs after every event of the pod
+//! and is idempotent.
 //!
-//! Each state in `state` carries its own data. Each concern that outlives a state is a small machine with its own tests: `ops`
-//! (operations in flight), `sandbox`, `container_start`, `pull`, `container_backoff`, `stops`, `replacing`, `restarting`, `volumes`, `resize`, `demand`, `pod_record`, `deadline`,
-//! `sharing`, `retry`, `timer`, and `engine::probe`. The worker composes them: `admission` keeps the node's decision, `sync`
-//! plans, `starts` carries out the steps that start something and `pulling` those of a pull, `killing` and `terminate` end the pod, `cleanup` removes the
-//! rest, `completions` records the results of operations.
+//! Each state in `state` carries its own data. Each concern that outlives a state is a small machine with its own
+//! tests: `ops` (operations in flight), `sandbox`, `container_start`, `pull`, `container_backoff`, `stops`,
+//! `replacing`, `restarting`, `volumes`, `resize`, `demand`, `pod_record`, `deadline`, `sharing`, `retry`, `timer`, and
+//! `engine::probe`. The worker composes them: `admission` keeps the node's decision, `sync` plans, `starts` carries out
+//! the steps that start something and `pulling` those of a pull, `killing` and `terminate` end the pod, `cleanup`
+//! removes the rest, `completions` records the results of operations.
 
 mod admission;
 mod cleanup;

@@ -1,7 +1,7 @@
 //! The operations of a worker that are in flight, and their classification.
 //!
-//! At most one *active* operation is in flight: the plan waits for its result. Any number of *background* operations may run
-//! next to it. They change nothing that a plan depends on, or count as one together (stops).
+//! At most one *active* operation is in flight: the plan waits for its result. Any number of *background* operations
+//! may run next to it. They change nothing that a plan depends on, or count as one together (stops).
 
 use super::needed_image::NeededImage;
 use crate::api::names::{ContainerId, SandboxId};
@@ -152,7 +152,8 @@ impl ActiveOp {
         }
     }
 
-    /// The call changes sandboxes or containers of the pod in the runtime. If it fails, it may have done so nevertheless.
+    /// The call changes sandboxes or containers of the pod in the runtime. If it fails, it may have done so
+    /// nevertheless.
     pub fn changes_runtime(&self) -> bool {
         matches!(self.nature(), Nature::Start | Nature::Stop | Nature::Removal)
     }
@@ -165,8 +166,8 @@ impl ActiveOp {
         }
     }
 
-    /// The operation may take long and concerns one container or the volumes, so the stop of another container does not wait
-    /// for it.
+    /// The operation may take long and concerns one container or the volumes, so the stop of another container does not
+    /// wait for it.
     pub fn lets_others_stop(&self) -> bool {
         matches!(self, ActiveOp::MountVolumes | ActiveOp::MountInContainer { .. })
             || matches!(self.nature(), Nature::Pull | Nature::Devices | Nature::Hook | Nature::Resize)
@@ -287,7 +288,8 @@ impl Operations {
         self.active.as_ref().filter(|(_, active)| active.is_pull()).map(|(op, _)| *op)
     }
 
-    /// Returns the postStart hook in flight, to be cancelled, if `ended` is true of its container. Returns it only once.
+    /// Returns the postStart hook in flight, to be cancelled, if `ended` is true of its container. Returns it only
+    /// once.
     pub fn take_post_start(&mut self, ended: impl Fn(&ContainerId) -> bool) -> Option<OpId> {
         match &mut self.active {
             Some((op, ActiveOp::PostStart { id, cancelled, .. })) if !*cancelled && ended(id) => {

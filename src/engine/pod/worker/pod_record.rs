@@ -1,7 +1,8 @@
 //! Whether the pod's record on disk is up to date (W25), and when a failed write is retried.
 //!
-//! A failed write must not stop the pod, because the disk may be full or worn out. After a failure the record therefore counts
-//! as durable until the retry. Devices are the exception: without a record, another pod could get them after a kill (G3).
+//! A failed write must not stop the pod, because the disk may be full or worn out. After a failure the record therefore
+//! counts as durable until the retry. Devices are the exception: without a record, another pod could get them after a
+//! kill (G3).
 
 use crate::api::time::Boot;
 use serde::Serialize;

@@ -1,5 +1,5 @@
-//! The pull of one image: the credentials are collected, then tried in order until one succeeds. Without any, the pull is
-//! anonymous. Only the attempts need a slot: a provider that hangs delays no other pull.
+//! The pull of one image: the credentials are collected, then tried in order until one succeeds. Without any, the pull
+//! is anonymous. Only the attempts need a slot: a provider that hangs delays no other pull.
 //!
 //! The order is a kubelet's: the pod's Secrets, the node's docker configuration, the credential providers.
 

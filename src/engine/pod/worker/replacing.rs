@@ -1,7 +1,7 @@
 //! C2: the images of a pod of the API server can change. A running container with an old image is replaced.
 //!
-//! The record contains the new images and the containers that are replaced before the first of them is stopped. So a replaced
-//! container starts again whatever the restart policy is, also after a kill of Wherry.
+//! The record contains the new images and the containers that are replaced before the first of them is stopped. So a
+//! replaced container starts again whatever the restart policy is, also after a kill of Wherry.
 
 use super::container_start::Starting;
 use super::ops::ActiveOp;

@@ -1,7 +1,9 @@
-//! The in-place resize of a running pod (R): the new resources that wait for room, and the containers that do not have theirs yet.
+//! The in-place resize of a running pod (R): the new resources that wait for room, and the containers that do not have
+//! theirs yet.
 //!
 //! The pod's cgroup gets the larger of the old and the new limits first, then one container after another is updated or
-//! restarted, and then the cgroup gets the new limits. Each step can be repeated, so a kill of Wherry in between does no harm.
+//! restarted, and then the cgroup gets the new limits. Each step can be repeated, so a kill of Wherry in between does
+//! no harm.
 
 use super::ops::ActiveOp;
 use super::restarting::Restart;
@@ -135,8 +137,8 @@ impl Worker {
             && demand.successor.is_none()
     }
 
-    /// R1: the manifest is `pod`. If that is a resize of the running pod, it waits for the node's decision now. Any other resize
-    /// that waited is dropped.
+    /// R1: the manifest is `pod`. If that is a resize of the running pod, it waits for the node's decision now. Any
+    /// other resize that waited is dropped.
     pub fn want_resize(&mut self, pod: &Rc<Pod>) {
         // All versions of a pod of the API server have one digest, because other changes need no decision of the node.
         let of_api = pod.is_from_api_server();
@@ -164,7 +166,8 @@ impl Worker {
         self.resize.wanted.is_some() && self.can_be_resized()
     }
 
-    /// The new resources that wait for room. A container that is being created gets the old ones, so its creation ends first.
+    /// The new resources that wait for room. A container that is being created gets the old ones, so its creation ends
+    /// first.
     pub fn wanted_resize(&self) -> Option<&Wanted> {
         let creating = matches!(self.ops.active(), Some(ActiveOp::Create { .. }));
         self.resize.wanted.as_ref().filter(|_| self.can_be_resized() && self.is_admitted() && !creating)

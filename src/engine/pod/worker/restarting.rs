@@ -1,8 +1,8 @@
-//! W10: the containers that Wherry itself stops to start them again: after a failed probe or postStart hook, with a dead sandbox, for
-//! a resize or a new image.
+//! W10: the containers that Wherry itself stops to start them again: after a failed probe or postStart hook, with a
+//! dead sandbox, for a resize or a new image.
 //!
-//! The exit code of such a container says nothing about its work: many programs end with 0 at SIGTERM. So the decision belongs to the
-//! moment of the stop, and the record contains it before the stop.
+//! The exit code of such a container says nothing about its work: many programs end with 0 at SIGTERM. So the decision
+//! belongs to the moment of the stop, and the record contains it before the stop.
 
 use super::Worker;
 use super::stops::Doomed;
@@ -93,8 +93,8 @@ impl Worker {
         }
     }
 
-    /// Returns true once the record contains the containers that are stopped to start again. While the disk cannot be written, the
-    /// stops do not wait.
+    /// Returns true once the record contains the containers that are stopped to start again. While the disk cannot be
+    /// written, the stops do not wait.
     pub(super) fn restarts_are_recorded(&mut self, ctx: &mut Context<'_>) -> bool {
         let (mut any, mut new) = (false, false);
         for (id, why) in self.stops.restarts() {

@@ -1,7 +1,8 @@
-//! The pod's sandbox (W13): the steps before its creation, the delay after a failure, and the calls whose outcome is unknown.
+//! The pod's sandbox (W13): the steps before its creation, the delay after a failure, and the calls whose outcome is
+//! unknown.
 //!
-//! The plan decides that a sandbox is created, replaced or stopped. This machine keeps the facts that the runtime does not
-//! show, and says which step comes next.
+//! The plan decides that a sandbox is created, replaced or stopped. This machine keeps the facts that the runtime does
+//! not show, and says which step comes next.
 
 use crate::api::facts::{PodFacts, SandboxFact};
 use crate::api::names::SandboxId;
@@ -13,8 +14,9 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// How long a cancelled sandbox call may still take effect. The runtime completes its current step and then removes everything
-/// that it created, except the pod's cgroup, which its OCI runtime created. Delays of 2 s were observed on a busy machine.
+/// How long a cancelled sandbox call may still take effect. The runtime completes its current step and then removes
+/// everything that it created, except the pod's cgroup, which its OCI runtime created. Delays of 2 s were observed on a
+/// busy machine.
 pub const LATE: Duration = Duration::from_secs(30);
 
 /// Minimum time between the starts of two sandboxes of a pod.
@@ -107,8 +109,9 @@ impl Sandbox {
         self.stopped.insert(id);
     }
 
-    /// A pod of a manifest with a fixed UID replaces an empty sandbox that this worker did not create. A cancelled call may have created
-    /// it late for another version of the pod. (An API server gives each UID once, and the sandbox of a pod never changes.)
+    /// A pod of a manifest with a fixed UID replaces an empty sandbox that this worker did not create. A cancelled call
+    /// may have created it late for another version of the pod. (An API server gives each UID once, and the sandbox of
+    /// a pod never changes.)
     pub fn replace_foreign(&mut self, pod: &Pod, facts: &PodFacts) {
         let Some(ready) = plan::ready_sandbox(facts) else { return };
         let own = self.own.as_ref().is_some_and(|(id, _)| *id == ready.id);
@@ -127,7 +130,8 @@ impl Sandbox {
         true
     }
 
-    /// The call that began at `began` created this sandbox. The hold ends, but the minimum time between two sandboxes counts.
+    /// The call that began at `began` created this sandbox. The hold ends, but the minimum time between two sandboxes
+    /// counts.
     pub fn created(&mut self, fact: &SandboxFact, began: Boot) {
         self.hold = None;
         self.own = Some((fact.id.clone(), began));
@@ -137,7 +141,8 @@ impl Sandbox {
     pub fn failed(&mut self, attempt: u32, e: &OpError, now: Boot) {
         match e {
             OpError::Unknown(_) => self.lost = Some(attempt),
-            // A cancelled call holds the name and may still create a sandbox. Do not wait for it: take the next attempt number.
+            // A cancelled call holds the name and may still create a sandbox. Do not wait for it: take the next attempt
+            // number.
             e if e.is_name_taken() => self.first_attempt = attempt.saturating_add(1),
             _ => return,
         }

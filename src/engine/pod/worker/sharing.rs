@@ -1,8 +1,9 @@
 //! A pod whose UID another owner uses too (W21): a kubelet with the same manifest, or another root directory.
 //!
-//! While another owner's pod runs under the UID, the worker creates no sandbox. The log directory, its links and the cgroup are
-//! named after the UID; they stay until the runtime has nothing of the other owner. The worker removes only the containers and
-//! sandboxes with Wherry's own annotation, each by its id, together with the logs of these containers.
+//! While another owner's pod runs under the UID, the worker creates no sandbox. The log directory, its links and the
+//! cgroup are named after the UID; they stay until the runtime has nothing of the other owner. The worker removes only
+//! the containers and sandboxes with Wherry's own annotation, each by its id, together with the logs of these
+//! containers.
 
 use super::Worker;
 use crate::api::reason::Reason;

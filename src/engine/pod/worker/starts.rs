@@ -1,7 +1,7 @@
 //! The steps that start something: the sandbox with its preparation, and each container from its image to its start.
 //!
-//! Each call of `start` carries out one step. The plan runs again after each result, so that a kill, a shutdown or another owner
-//! of the UID takes effect between two steps.
+//! Each call of `start` carries out one step. The plan runs again after each result, so that a kill, a shutdown or
+//! another owner of the UID takes effect between two steps.
 
 use super::State;
 use super::Worker;
@@ -342,8 +342,8 @@ impl Worker {
         self.ops.start(op, ActiveOp::Create { index, attempt, level });
     }
 
-    /// D6: the containers that wait for one of these objects are tried again now, and volumes get the new files. True if the
-    /// worker has to be stepped.
+    /// D6: the containers that wait for one of these objects are tried again now, and volumes get the new files. True
+    /// if the worker has to be stepped.
     pub fn data_changed(&mut self, changed: &[DataKey], now: Boot) -> bool {
         let Some(pod) = &self.pod else { return false };
         let in_pulls = pod.image_pull_secrets().any(|key| changed.contains(&key));

@@ -1,9 +1,9 @@
 //! Rounds of stops. Each running container is stopped once per round. A status read after the last answer shows which
-//! ones still run, and these are stopped again after a back-off (W2). A shorter grace period sends a second stop next to
-//! the one in flight (W4).
+//! ones still run, and these are stopped again after a back-off (W2). A shorter grace period sends a second stop next
+//! to the one in flight (W4).
 //!
-//! Before its stop, a container's preStop hook runs, and a sidecar waits for its turn. Both count against the grace period
-//! and are cut at its end.
+//! Before its stop, a container's preStop hook runs, and a sidecar waits for its turn. Both count against the grace
+//! period and are cut at its end.
 
 use super::Worker;
 use super::ops::BackgroundOp;
@@ -125,8 +125,8 @@ impl Worker {
         }
     }
 
-    /// Stops the containers in `running` by `grace_deadline`. It is called repeatedly until they have stopped. With `turns`,
-    /// the sidecars stop after all others, in reverse order.
+    /// Stops the containers in `running` by `grace_deadline`. It is called repeatedly until they have stopped. With
+    /// `turns`, the sidecars stop after all others, in reverse order.
     pub(super) fn stop_all(
         &mut self,
         running: &[ContainerId],

@@ -1,5 +1,5 @@
-//! Sync: compares the pod with its plan and carries out the next step, until the pod is killed or ends by itself (W1, W9 to
-//! W13). `starts` carries out the steps that start something.
+//! Sync: compares the pod with its plan and carries out the next step, until the pod is killed or ends by itself (W1,
+//! W9 to W13). `starts` carries out the steps that start something.
 
 use super::restarting::after_failure;
 use super::stops::Doomed;

@@ -1,5 +1,5 @@
-//! A pod's volumes: all are mounted before its sandbox and its first container, and removed before its cgroup (W2). Volumes with
-//! a token that is still to be issued are mounted after the sandbox (C4).
+//! A pod's volumes: all are mounted before its sandbox and its first container, and removed before its cgroup (W2).
+//! Volumes with a token that is still to be issued are mounted after the sandbox (C4).
 //!
 //! After a restart Wherry does not know whether they are mounted. It requests them again before it starts something.
 
@@ -103,7 +103,8 @@ impl Worker {
         }
     }
 
-    /// C4: the sandbox does not wait for a token that the API server has not issued yet. The volumes are mounted after it.
+    /// C4: the sandbox does not wait for a token that the API server has not issued yet. The volumes are mounted after
+    /// it.
     pub(super) fn volumes_follow(&self, pod: &Pod, next: &Next, ctx: &Context<'_>) -> bool {
         let is_awaited = |values: ClusterValues<'_>| {
             let mut keys = service_token::of_pod(pod);
@@ -134,8 +135,8 @@ impl Worker {
         false
     }
 
-    /// D6: brings the files of the volumes up to date while containers run. `runs`: a container of the pod runs, so its volumes
-    /// are mounted, also by a previous run of Wherry.
+    /// D6: brings the files of the volumes up to date while containers run. `runs`: a container of the pod runs, so its
+    /// volumes are mounted, also by a previous run of Wherry.
     pub(super) fn update_volumes(&mut self, pod: &Rc<Pod>, runs: bool, ctx: &mut Context<'_>) {
         let mounted = matches!(self.volumes.mounts, Mounts::Mounted) || runs;
         let waits = match self.volumes.update {

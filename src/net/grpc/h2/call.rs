@@ -19,8 +19,8 @@ use std::time::Duration;
 /// The authority of every request. containerd's server refuses the path of the socket as an authority.
 const AUTHORITY: &str = "http://localhost";
 
-/// The deadline that is sent to the peer is this much later than ours, so that ours always ends the call. The peer's deadline
-/// matters only while this process is stopped or the machine is suspended.
+/// The deadline that is sent to the peer is this much later than ours, so that ours always ends the call. The peer's
+/// deadline matters only while this process is stopped or the machine is suspended.
 const PEER_GRACE: Duration = Duration::from_secs(2);
 
 pub struct Active {
@@ -33,7 +33,8 @@ pub struct Active {
     request: SendStream<Bytes>,
     answer: Answer,
     waker: Arc<CallWaker<CallId>>,
-    /// Bytes that the connection had written before this call. If the number does not grow, no byte of the call was sent.
+    /// Bytes that the connection had written before this call. If the number does not grow, no byte of the call was
+    /// sent.
     written_before: u64,
 }
 
@@ -202,7 +203,8 @@ impl Active {
     }
 }
 
-/// Converts the error of a stream. A refused stream, and a stream above the last id of a GOAWAY, was certainly not processed.
+/// Converts the error of a stream. A refused stream, and a stream above the last id of a GOAWAY, was certainly not
+/// processed.
 fn failed(path: &str, error: &::h2::Error) -> CallError {
     let refused = error.is_reset() && error.is_remote() && error.reason() == Some(Reason::REFUSED_STREAM);
     let above_last_id = error.is_go_away() && error.is_remote();

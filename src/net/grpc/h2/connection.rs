@@ -70,8 +70,8 @@ impl Connection {
         Some(call.path())
     }
 
-    /// Reads, writes and polls the calls. `look` means that the socket may have become readable since the last read. Ended calls
-    /// are removed; their completions are appended to `out`. At `Health::Over`, all calls have ended.
+    /// Reads, writes and polls the calls. `look` means that the socket may have become readable since the last read.
+    /// Ended calls are removed; their completions are appended to `out`. At `Health::Over`, all calls have ended.
     pub fn drive(&mut self, look: bool, out: &mut Vec<Completion>) -> Health {
         let calls = &mut self.calls;
         let health = self.link.drive(look, |id| {
