@@ -82,7 +82,7 @@ pub(super) fn merge(
         if directive(&item, "delete") { deletions.push(id) } else { changes.push((id, item)) }
     }
     let mut list = Merged::new(keys, items, order)?;
-    // What is deleted and there again begins anew. If some items of the key stay, the changes say which.
+    // An item that the patch both deletes and contains starts empty. If some items of the key stay, the changes say which.
     deletions.retain(|id| list.wanted(id) > 0 && keys.second.is_some() || !list.delete_all(id));
     for (id, item) in changes {
         let at = list.target(&id, &item);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_that_is_deleted_and_there_again_begins_anew() {
+    fn an_item_that_a_patch_deletes_and_contains_starts_empty() {
         let env = json!([{ "name": "a", "value": "1" }, { "name": "b", "value": "2" }, { "no": "key" }]);
         let patch = json!({ "env": [{ "name": "a", "$patch": "delete" }, { "name": "a", "valueFrom": {} }] });
         let merged = strategic::merge(json!({ "env": env }), patch).unwrap();

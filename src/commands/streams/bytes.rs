@@ -25,7 +25,7 @@ pub struct Bytes {
     /// The number of bytes of `stdout` that were read.
     at: usize,
     stderr: Vec<u8>,
-    /// Bytes of output that nobody has read.
+    /// The number of bytes of output that were dropped (see `MAX_DROPPED`).
     dropped: usize,
 }
 

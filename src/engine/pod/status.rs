@@ -5,7 +5,7 @@ mod ephemeral;
 
 use crate::api::facts::{ContainerFact, ContainerState, PodFacts};
 use crate::api::names::ContainerId;
-use crate::api::pod::{Pod, RestartPolicy, is_sidecar};
+use crate::api::pod::{Pod, is_sidecar};
 use crate::api::reason::Reason;
 use crate::api::runtime_features::StopSignals;
 use crate::api::time::Wall;
@@ -447,13 +447,4 @@ fn conditions(
         conditions.push(condition(view, kind, true, reason, message));
     }
     conditions
-}
-
-/// Whether the pod would have succeeded if it ended now.
-pub fn succeeded(pod: &Pod, facts: &PodFacts) -> bool {
-    let policy = pod.restart_policy();
-    pod.containers().iter().all(|c| {
-        plan::newest(facts, &c.name)
-            .is_some_and(|f| f.state == ContainerState::Exited && f.exit_code == 0 && policy != RestartPolicy::Always)
-    })
 }

@@ -119,6 +119,18 @@ fn w10_a_kill_of_wherry_between_stop_and_restart_completes_nothing() {
 }
 
 #[test]
+fn w10_a_stop_that_was_recorded_and_not_begun_continues_after_a_kill_of_wherry() {
+    let mut w = failing("OnFailure", polite(20));
+    w.hang("StopContainer");
+    w.until("the stop", 10, |w| !w.times("StopContainer", 0).is_empty());
+    w.kill_engine();
+    w.faults.hangs.clear();
+    w.start();
+    w.run(20);
+    is_second(&w);
+}
+
+#[test]
 fn w10_a_pod_that_is_deleted_between_stop_and_restart_has_not_succeeded() {
     let mut w = failing("OnFailure", polite(20));
     w.fault("CreateContainer web/main", Fault::Slow(Duration::from_secs(5)));

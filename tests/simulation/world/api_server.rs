@@ -79,8 +79,6 @@ pub enum OfNode {
     Stored,
     /// The condition PIDPressure is not stored.
     Dropped,
-    /// Another program answers each report with another condition.
-    Disputed,
 }
 
 /// The treatment of requests for certificates.
@@ -272,12 +270,7 @@ impl ApiServer {
         {
             conditions.retain(|condition| condition["type"] != "PIDPressure");
         }
-        let stored = self.change("MODIFIED", collection, node.clone());
-        if self.of_node == OfNode::Disputed {
-            node["status"]["conditions"][0]["status"] = json!("Unknown");
-            self.change("MODIFIED", collection, node);
-        }
-        stored
+        self.change("MODIFIED", collection, node)
     }
 
     /// The pod with this UID has to run.
