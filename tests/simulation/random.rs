@@ -162,7 +162,10 @@ pub fn life(chaos: &mut Chaos, of: &str) -> Life {
         (Duration::from_millis(below(&mut dice, 30_000)), code)
     });
     let on_term = match chaos.mishap("deaf to SIGTERM:", of, 500) {
-        None => Some((Duration::from_millis(20), 143)),
+        None => {
+            let ends_well = chaos.mishap("a good end at SIGTERM:", of, 500).is_some();
+            Some((Duration::from_millis(20), if ends_well { 0 } else { 143 }))
+        }
         Some(mut dice) => {
             let late = (Duration::from_millis(below(&mut dice, 8000)), 0);
             (below(&mut dice, 2) == 0).then_some(late)

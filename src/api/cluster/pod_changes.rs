@@ -97,6 +97,7 @@ impl Fields {
         }
         let is_terminal = self.is_terminal();
         for name in CONTAINERS {
+            keep_restarts(self.plain.get_mut(name), server.plain.get(name));
             keep_ends(self.plain.get_mut(name), server.plain.get(name), |ours, theirs| {
                 // A container that is gone from the runtime, and of which a restarted Wherry knows nothing.
                 final_ends.has(theirs) || is_terminal && ours["containerID"].is_null()
@@ -163,6 +164,18 @@ pub(super) fn differences(server: &Fields, mut ours: Fields, final_ends: &FinalE
         }
     }
     all
+}
+
+/// A restart count never decreases. CRI-O removes a container that cannot start, so an earlier one is the newest again.
+fn keep_restarts(ours: Option<&mut Value>, server: Option<&Value>) {
+    let count = |container: &Value| container["restartCount"].as_i64().unwrap_or_default();
+    let server = server.and_then(Value::as_array);
+    for container in ours.and_then(Value::as_array_mut).into_iter().flatten() {
+        let theirs = server.into_iter().flatten().find(|theirs| theirs["name"] == container["name"]);
+        if let Some(restarts) = theirs.map(count).filter(|theirs| *theirs > count(container)) {
+            container["restartCount"] = restarts.into();
+        }
+    }
 }
 
 /// A container that has ended at the server, and not here, is shown as it is there. `stays`: of ours and theirs,

@@ -107,7 +107,7 @@ fn shows(view: &PodView<'_>, pod: &Value) -> Judged {
     }
     for field in ["phase", "reason", "message", "podIP", "containerStatuses", "initContainerStatuses"] {
         // A pod without containers of its own keeps those of the server: it is perhaps not complete yet.
-        let well = with_final_ends(&ours[field], pod, field) == theirs[field]
+        let well = as_at_server(&ours[field], pod, field) == theirs[field]
             || field == "podIP" && view.pod.host_network()
             || field.ends_with("Statuses") && ours[field].is_null();
         unless(well, "C2: the server has the status", || {
@@ -126,13 +126,23 @@ fn shows(view: &PodView<'_>, pod: &Value) -> Judged {
     })
 }
 
-/// C2: a container that does not restart has ended at the server, although it runs again.
-fn with_final_ends(ours: &Value, pod: &Value, field: &str) -> Value {
+/// C2: a container that does not restart has ended at the server, although it runs again, and no restart count
+/// decreases.
+fn as_at_server(ours: &Value, pod: &Value, field: &str) -> Value {
     let mut ours = ours.clone();
     if !field.ends_with("Statuses") {
         return ours;
     }
     let has_ended = |container: &Value| container["state"]["terminated"].is_object();
+    for container in ours.as_array_mut().into_iter().flatten() {
+        let mut theirs = pod["status"][field].as_array().into_iter().flatten();
+        let theirs = theirs.find(|theirs| theirs["name"] == container["name"]);
+        if let Some(theirs) =
+            theirs.filter(|theirs| theirs["restartCount"].as_i64() > container["restartCount"].as_i64())
+        {
+            container["restartCount"] = theirs["restartCount"].clone();
+        }
+    }
     for container in ours.as_array_mut().into_iter().flatten().filter(|container| !has_ended(container)) {
         let mut theirs = pod["status"][field].as_array().into_iter().flatten();
         let theirs = theirs.find(|theirs| theirs["name"] == container["name"] && has_ended(theirs));

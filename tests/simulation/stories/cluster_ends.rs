@@ -27,6 +27,23 @@ impl World {
 }
 
 #[test]
+fn c2_a_container_that_cannot_start_takes_no_restart_back() {
+    let mut w = member();
+    w.life("web/main", &[Life::exits(1, Duration::from_secs(5)), Life::cannot_start()]);
+    w.api_pod("web", "uid-1", ONE);
+    let restarts = |w: &World| {
+        let pod = w.api.pod("web").cloned().expect("a pod");
+        pod["status"]["containerStatuses"][0]["restartCount"].clone()
+    };
+    w.until("the second start is reported", 20, |w| restarts(w) == 1);
+    w.run(5);
+    assert_eq!(restarts(&w), 1, "{}", w.trace());
+    w.restart_engine();
+    w.run(5);
+    assert_eq!(restarts(&w), 1, "{}", w.trace());
+}
+
+#[test]
 fn c2_an_end_that_a_killed_run_did_not_report_is_reported() {
     let mut w = member();
     w.life("job/main", &[Life::exits(0, Duration::from_secs(10))]);
