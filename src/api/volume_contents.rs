@@ -28,17 +28,14 @@ impl std::fmt::Display for Unresolved {
     }
 }
 
-/// All volumes of the pod, in the order of the spec.
-///
-/// # Errors
-/// An object or a key that is not optional does not exist.
-pub fn resolve(facts: Facts<'_>) -> Result<Vec<Volume>, Unresolved> {
+/// All volumes of the pod, in the order of the spec, each by itself. One is unresolved if an object or a key that is not
+/// optional does not exist.
+pub fn resolve(facts: Facts<'_>) -> impl Iterator<Item = Result<Volume, Unresolved>> {
     let volumes = facts.pod.spec().volumes.iter().flatten();
-    let one = |volume: &core::Volume| {
+    volumes.map(move |volume| {
         let kind = kind(volume, facts).map_err(|why| Unresolved { volume: volume.name.clone(), why })?;
         Ok(Volume { name: volume.name.clone(), kind, fs_group: fs_group(facts.pod) })
-    };
-    volumes.map(one).collect()
+    })
 }
 
 /// The volumes without the contents of files: enough to mount them in a container. `images`: the ids of the images of
@@ -313,7 +310,7 @@ mod tests {
         let (pod, allocatable) = (pod(volumes), Resources::from([(MEMORY, 1 << 30)]));
         let facts =
             Facts { pod: &pod, ips: &[], host_ips: &[], allocatable: &allocatable, objects: &objects, cluster: None };
-        resolve(facts).map_err(|e| e.to_string())
+        resolve(facts).collect::<Result<_, _>>().map_err(|e| e.to_string())
     }
 
     /// The files as `path mode content`.

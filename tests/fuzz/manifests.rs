@@ -55,7 +55,7 @@ fuzz_target!(|text: &[u8]| {
 fn compute(pod: &Pod, objects: &DataObjects) {
     let allocatable = Resources::default();
     let facts = Facts { pod, ips: &[], host_ips: &[], allocatable: &allocatable, objects, cluster: None };
-    let _ = volume_contents::resolve(facts);
+    volume_contents::resolve(facts).for_each(drop);
     for container in pod.all_containers() {
         let _ = environment::variables(container, facts);
     }

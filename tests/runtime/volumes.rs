@@ -1,6 +1,7 @@
 //! Volumes on real containers: their contents, changes that arrive in running containers, and what remains of them.
 
 use crate::support::agent::{Agent, condition, patience, uid};
+use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -186,4 +187,35 @@ fn the_volumes_of_a_pod_are_removed_although_wherry_was_killed_meanwhile() {
         let left = fs::read_dir(&pods).into_iter().flatten().flatten().filter(|pod| !is_empty(pod)).count();
         mounts_below(&pods).is_empty() && left == 0
     });
+}
+
+#[test]
+fn d6_a_container_with_a_sub_path_starts_while_its_config_map_changes() {
+    const PODS: usize = 16;
+    let agent = Agent::start("sub-path-update");
+    let namespace = agent.namespace.clone();
+    agent.write("page.yaml", &config_map(&namespace, "index.html: '0'"));
+    for n in 0..PODS {
+        agent.apply(
+            &format!("p{n}"),
+            "
+            restartPolicy: Never
+            containers:
+            - {name: main, image: 'localhost/busybox:1.35', command: [cat, /page],
+               volumeMounts: [{name: page, mountPath: /page, subPath: index.html}]}
+            volumes: [{name: page, configMap: {name: page}}]
+            ",
+        );
+    }
+    let version = Cell::new(0);
+    agent.wait("all pods have ended", |a| {
+        version.set(version.get() + 1);
+        a.write("page.yaml", &config_map(&namespace, &format!("index.html: '{}'", version.get())));
+        let phase = |pod: &serde_json::Value| pod["status"]["phase"].as_str().unwrap_or_default().to_owned();
+        let phases: Vec<String> = a.pods().iter().map(phase).collect();
+        phases.len() == PODS && phases.iter().all(|phase| phase == "Succeeded" || phase == "Failed")
+    });
+    let failed: Vec<_> = agent.pods().into_iter().filter(|pod| pod["status"]["phase"] != "Succeeded").collect();
+    assert!(failed.is_empty(), "{} of {PODS} have failed: {:#}", failed.len(), failed[0]["status"]);
+    assert!(version.get() > 3, "{version:?}");
 }

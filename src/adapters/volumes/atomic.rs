@@ -8,9 +8,14 @@
 //!
 //! A reader that resolves `..data` once sees either all old files or all new ones. After a kill at any step, the next
 //! write removes what was left.
+//!
+//! A sub-path is a mount of a file of one version. The kernel does not mount a removed file again, so the runtime could
+//! not start the container. A version therefore stays as long as such a mount exists, and the first write after that
+//! removes it.
 
 use super::beneath;
 use super::error::{Cause, Failure};
+use super::mounts;
 use super::ownership::{self, Access};
 use crate::adapters::pod_files::remove_tree;
 use crate::api::volume::VolumeFile;
@@ -20,6 +25,7 @@ use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{Read as _, Write as _};
+use std::path::PathBuf;
 
 const DATA: &str = "..data";
 const NEW_DATA: &str = "..data_tmp";
@@ -227,15 +233,20 @@ impl Volume<'_> {
         }
     }
 
-    /// Creates the missing links of the current version, and removes links to missing files and all other versions.
+    /// Creates the missing links of the current version, and removes links to missing files and all other versions that
+    /// no mount shows.
     fn tidy(&self, version: &str, wanted: &Wanted<'_>) -> Result<(), Cause> {
         let failed = Failure::of("write links to", self.path);
+        let mut sub_paths = SubPaths::default();
         let mut missing: BTreeSet<&str> = wanted.keys().map(|path| path.split('/').next().unwrap_or(path)).collect();
         for name in names(self.fd.as_fd()).map_err(&failed)? {
             if name == DATA || name == version {
                 continue;
             }
             if name.starts_with("..") {
+                if sub_paths.show(&name).map_err(&failed)? {
+                    continue;
+                }
                 remove_tree(self.path, &name).map_err(|_| Cause::Taken(format!("{}/{name}", self.path)))?;
                 continue;
             }
@@ -256,6 +267,27 @@ impl Volume<'_> {
             self.link(&format!("{DATA}/{name}"), name).map_err(&failed)?;
         }
         Ok(())
+    }
+}
+
+/// The mounts, read when they are needed.
+#[derive(Default)]
+struct SubPaths(Option<Vec<PathBuf>>);
+
+impl SubPaths {
+    /// Whether a mount shows files of this version. (Its name is a time in nanoseconds.)
+    fn show(&mut self, version: &str) -> Result<bool, Errno> {
+        if version == NEW_DATA {
+            return Ok(false);
+        }
+        let sources = match self.0.take() {
+            Some(sources) => sources,
+            None => mounts::sources().map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?,
+        };
+        let is_in = |source: &PathBuf| source.components().any(|part| part.as_os_str() == version);
+        let shows = sources.iter().any(is_in);
+        self.0 = Some(sources);
+        Ok(shows)
     }
 }
 

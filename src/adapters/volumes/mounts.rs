@@ -173,14 +173,23 @@ pub(super) fn unmount(directory: &str, place: Where) -> Result<(), Failure> {
     Err(Failure::of("unmount everything below", directory)(Errno::BUSY))
 }
 
-/// The mount points at or below a directory, the deepest ones first, each once.
-fn points(top: &Path, place: Where) -> std::io::Result<Vec<PathBuf>> {
+/// The paths in a column of the mount table.
+fn table(column: usize) -> std::io::Result<Vec<PathBuf>> {
     let mut text = Vec::new();
     std::fs::File::open(TABLE)?.take(MOST).read_to_end(&mut text)?;
-    let point = |line: &[u8]| line.split(|byte| *byte == b' ').nth(4).map(|field| PathBuf::from(unescaped(field)));
-    let mut points: Vec<PathBuf> = text
-        .split(|byte| *byte == b'\n')
-        .filter_map(point)
+    let field = |line: &[u8]| line.split(|byte| *byte == b' ').nth(column).map(|field| PathBuf::from(unescaped(field)));
+    Ok(text.split(|byte| *byte == b'\n').filter_map(field).collect())
+}
+
+/// What the mounts show of their file systems: paths from the root of each file system.
+pub(super) fn sources() -> std::io::Result<Vec<PathBuf>> {
+    table(3)
+}
+
+/// The mount points at or below a directory, the deepest ones first, each once.
+fn points(top: &Path, place: Where) -> std::io::Result<Vec<PathBuf>> {
+    let mut points: Vec<PathBuf> = table(4)?
+        .into_iter()
         .filter(|point| point.starts_with(top) && (place == Where::AtAndBelow || point != top))
         .collect();
     points.sort();

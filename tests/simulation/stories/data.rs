@@ -1,7 +1,9 @@
 //! ConfigMaps and Secrets (D6).
 
+use crate::runtime::Life;
 use crate::story::*;
 use crate::world::World;
+use std::time::Duration;
 
 const SPEC: &str = "containers: [{name: main, image: 'busybox:1.35', \
                     env: [{name: A, valueFrom: {secretKeyRef: {name: login, key: password}}}]}, \
@@ -85,6 +87,62 @@ fn d6_a_changed_secret_reaches_a_mounted_volume_also_after_a_restart() {
     w.run(3);
     assert!(mounts(&mut w) >= 1);
     assert_eq!(w.shown("web"), "Running main#0:running");
+    w.assert_well();
+}
+
+#[test]
+fn d6_a_volume_whose_object_disappears_keeps_its_files_and_the_others_follow_theirs() {
+    const TWO_VOLUMES: &str = "containers: [{name: main, image: 'busybox:1.35'}], volumes: [\
+                               {name: v, secret: {secretName: login}}, {name: w, secret: {secretName: other}}]";
+    let mut w = node();
+    w.define_secret("login", "a", "1");
+    w.define_secret("other", "b", "1");
+    w.file("web", TWO_VOLUMES);
+    w.run(3);
+    let files = |w: &World| {
+        let mut files = w.volumes.files.values().next().cloned().unwrap_or_default();
+        files.sort();
+        files
+    };
+    w.remove_secret("login");
+    w.define_secret("other", "b", "2");
+    w.run(1);
+    assert_eq!(files(&w), ["v/a 644 1", "w/b 644 2"], "{}", w.trace());
+    w.define_secret("other", "b", "3");
+    w.run(60);
+    assert_eq!(files(&w), ["v/a 644 1", "w/b 644 3"]);
+    let why = "MountVolume.SetUp failed for volume \"v\" : secret \"login\" not found; the volume keeps its files";
+    assert_eq!(w.notices("FailedMount"), [why], "once");
+    w.define_secret("login", "a", "4");
+    w.run(1);
+    assert_eq!(files(&w), ["v/a 644 4", "w/b 644 3"]);
+    // It disappears again.
+    w.remove_secret("login");
+    w.run(1);
+    assert_eq!(w.notices("FailedMount"), [why, why]);
+    w.define_secret("login", "a", "5");
+    w.run(1);
+    w.assert_well();
+}
+
+#[test]
+fn d6_a_container_is_given_no_volume_while_its_files_change() {
+    const SUB_PATH: &str = "containers: [{name: main, image: 'busybox:1.35', \
+                            volumeMounts: [{name: v, mountPath: /v, subPath: a}]}], \
+                            volumes: [{name: v, secret: {secretName: login}}]";
+    let mut w = node();
+    w.define_secret("login", "a", "0");
+    w.life("web/main", &[Life::exits(1, Duration::from_millis(30)); 40]);
+    w.file("web", SUB_PATH);
+    // `D6` of the model: each update takes 3 ms.
+    for n in 1..400 {
+        w.define_secret("login", "a", &n.to_string());
+        w.run_ms(n % 7);
+        w.define_secret("login", "a", "0");
+        w.run_ms(n % 5);
+    }
+    w.run(300);
+    assert!(w.times("StartContainer", 0).len() > 3);
     w.assert_well();
 }
 

@@ -22,6 +22,8 @@ pub struct Volumes {
     /// The error of a mount in a container.
     pub container_error: Option<String>,
     pub unmount_error: Option<String>,
+    /// The last mount or update of each pod: the life of the process, and the time of the answer.
+    pub set_up: BTreeMap<Uid, (u32, u64)>,
 }
 
 fn files(volume: &Volume) -> Vec<String> {
@@ -76,7 +78,11 @@ impl World {
     fn change_volumes(&mut self, call: &VolumesCall) {
         match call {
             VolumesCall::Mount { uid, volumes } => {
-                self.volumes.files.insert(uid.clone(), volumes.iter().flat_map(files).collect());
+                let in_force = self.volumes.files.entry(uid.clone()).or_default();
+                let is_new = |line: &String| volumes.iter().any(|v| line.starts_with(&format!("{}/", v.name)));
+                in_force.retain(|line| !is_new(line));
+                in_force.extend(volumes.iter().flat_map(files));
+                self.volumes.set_up.insert(uid.clone(), (self.process.life, self.clock.now + 3 * MS));
                 let Some(name) = self.engine.pod(uid).map(|view| view.pod.name.clone()) else { return };
                 self.log(format!("Mount {}", name.name));
                 self.volumes.mounted.insert(uid.clone());
@@ -86,6 +92,11 @@ impl World {
             VolumesCall::InContainer(of) => {
                 if !self.volumes.mounted.contains(&of.uid) {
                     self.checks.fail("W2", format!("a container of {} uses volumes that are not mounted", of.uid));
+                }
+                // The old files of a sub-path that is being mounted would be removed.
+                let set_up = self.volumes.set_up.get(&of.uid);
+                if set_up.is_some_and(|(life, until)| *life == self.process.life && *until > self.clock.now) {
+                    self.checks.fail("D6", format!("volumes of {} are mounted and updated at the same time", of.uid));
                 }
             }
             VolumesCall::Unmount { uid } => {

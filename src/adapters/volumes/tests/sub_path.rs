@@ -133,6 +133,37 @@ fn the_runtime_mounts_the_image_of_an_image_volume() {
 }
 
 #[test]
+fn a_version_stays_while_a_sub_path_shows_it() {
+    with_mounts(|| {
+        let place = place();
+        for (name, plugin) in [("c", FilesPlugin::ConfigMap), ("s", FilesPlugin::Secret)] {
+            let volumes = [files(name, plugin, &[("key", 0o644, "one")])];
+            set_up(&place.layout, "u1", &volumes).unwrap();
+            let list = json!([{"name": name, "mountPath": "/key", "subPath": "key"}]);
+            let source = source_path(&mounts(&place, &volumes, list).unwrap()[0]);
+            let of_plugin = if name == "c" { "configmap/c" } else { "secret/s" };
+            let versions = || {
+                let names = fs::read_dir(place.volume(of_plugin)).unwrap().flatten().map(|entry| entry.file_name());
+                names.filter(|name| name.to_str().is_some_and(|name| name.starts_with("..2"))).count()
+            };
+            for text in ["two", "three", "four"] {
+                assert!(update_files(&place.layout, "u1", &files(name, plugin, &[("key", 0o644, text)])).unwrap());
+                assert_eq!(versions(), 2, "the current version and that of the sub-path");
+            }
+            // The runtime mounts the sub-path when it starts the container.
+            fs::write(place.at(name), "").unwrap();
+            rustix::mount::mount_bind(&source, place.at(name)).unwrap();
+            assert_eq!(read(&place.at(name)), "one");
+            rustix::mount::unmount(place.at(name), rustix::mount::UnmountFlags::empty()).unwrap();
+            tear_down_container(&place.layout, "u1", "main").unwrap();
+            assert!(!update_files(&place.layout, "u1", &files(name, plugin, &[("key", 0o644, "four")])).unwrap());
+            assert_eq!(versions(), 1);
+        }
+        tear_down(&place.layout, "u1").unwrap();
+    });
+}
+
+#[test]
 fn a_sub_path_is_mounted_in_the_pods_directory() {
     with_mounts(|| {
         let place = place();

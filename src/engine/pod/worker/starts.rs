@@ -272,6 +272,10 @@ impl Worker {
         entry: &Entry,
         ctx: &mut Context<'_>,
     ) {
+        // An update removes the old files, perhaps those of a sub-path that is being mounted.
+        if self.ops.is_updating_volumes() {
+            return;
+        }
         let container = pod.at(of.index);
         let env = match process::of(container, facts(pod, entry, &prepared.host_ips, ctx)) {
             Ok(process) => process.env,

@@ -18,6 +18,7 @@ use crate::engine::effect::VolumesCall;
 use crate::engine::op::OpError;
 use crate::engine::pod::plan::Next;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 #[derive(Debug, Default, Serialize)]
@@ -26,6 +27,8 @@ pub struct Volumes {
     found: bool,
     mounts: Mounts,
     update: Update,
+    /// Why volumes keep the files of an object that does not exist any more; reported once.
+    unresolved: BTreeSet<String>,
 }
 
 /// Whether the files of mounted volumes are those of their objects (D6).
@@ -66,11 +69,18 @@ impl Default for Mounts {
     }
 }
 
-/// The contents of all volumes.
-fn resolved(pod: &Pod, ctx: &Context<'_>) -> Result<Vec<Volume>, String> {
+/// The volumes with their contents, and why others have none.
+fn resolved(pod: &Pod, ctx: &Context<'_>) -> (Vec<Volume>, BTreeSet<String>) {
     let allocatable = &ctx.config.node.allocatable;
     let facts = Facts { pod, ips: &[], host_ips: &[], allocatable, objects: ctx.data, cluster: ctx.cluster };
-    volume_contents::resolve(facts).map_err(|unresolved| unresolved.to_string())
+    let (mut volumes, mut unresolved) = (Vec::new(), BTreeSet::new());
+    for one in volume_contents::resolve(facts) {
+        match one {
+            Ok(volume) => volumes.push(volume),
+            Err(why) => drop(unresolved.insert(why.to_string())),
+        }
+    }
+    (volumes, unresolved)
 }
 
 impl Worker {
@@ -124,14 +134,15 @@ impl Worker {
         if !self.record.is_durable() || self.ops.is_updating_volumes() {
             return false;
         }
-        match resolved(pod, ctx) {
-            Ok(volumes) => {
-                self.volumes.update = Update::NotNeeded;
-                let op = ctx.volumes(&self.uid, VolumesCall::Mount { uid: self.uid.clone(), volumes });
-                self.ops.start(op, ActiveOp::MountVolumes);
-            }
-            Err(why) => self.mount_failed(why, ctx),
+        let (volumes, unresolved) = resolved(pod, ctx);
+        if let Some(why) = unresolved.into_iter().next() {
+            self.mount_failed(why, ctx);
+            return false;
         }
+        self.volumes.update = Update::NotNeeded;
+        self.volumes.unresolved.clear();
+        let op = ctx.volumes(&self.uid, VolumesCall::Mount { uid: self.uid.clone(), volumes });
+        self.ops.start(op, ActiveOp::MountVolumes);
         false
     }
 
@@ -152,8 +163,13 @@ impl Worker {
             return;
         }
         self.volumes.update = Update::NotNeeded;
-        // If an object was removed, the volumes keep their files, as in a kubelet.
-        if let Ok(volumes) = resolved(pod, ctx) {
+        // If an object was removed, its volume keeps its files, as in a kubelet. The others follow their objects.
+        let (volumes, unresolved) = resolved(pod, ctx);
+        for why in unresolved.difference(&self.volumes.unresolved) {
+            ctx.emit_warning(Some(pod), None, Reason::FailedMount, format!("{why}; the volume keeps its files"));
+        }
+        self.volumes.unresolved = unresolved;
+        if !volumes.is_empty() {
             let op = ctx.volumes(&self.uid, VolumesCall::Mount { uid: self.uid.clone(), volumes });
             self.ops.start_background(op, BackgroundOp::UpdateVolumes);
         }
