@@ -149,9 +149,10 @@ impl Bounds {
                 return Some(format!("{} has a new image and level {}", call.container, call.backoff_level));
             }
         }
-        // R3: nor has one that was stopped for other resources.
+        // R3: nor has one that was stopped for other resources, also if it ended by itself just before.
+        let stopped = dead.terminating || self.stop_requested.contains(&dead.id);
         let can_resize = |pod: &Pod| pod.container(&call.container).is_some_and(|spec| spec.resize_policy.is_some());
-        if dead.terminating && can_resize(&call.pod) && call.backoff_level == 0 {
+        if stopped && can_resize(&call.pod) && call.backoff_level == 0 {
             return None;
         }
         if call.backoff_level != level + 1 {

@@ -63,7 +63,9 @@ impl Engine {
         }
         let of_api = self.cluster_pods();
         let workers = &self.workers;
-        let desired = workers.iter().filter(|(_, w)| w.demand.desired);
+        // An outdated pod still runs, but the document of its successor is in force, perhaps under another UID.
+        let is_current = |w: &Worker| w.demand.desired && (!w.is_outdated() || w.demand.successor.is_some());
+        let desired = workers.iter().filter(|(_, w)| is_current(w));
         let as_pods = desired.filter_map(|(uid, w)| Some((uid, w.demand.successor.as_ref().or(w.pod.as_ref())?)));
         let of_workers = as_pods.collect();
         let is_listed = |uid: &Uid| self.pleg.without_worker.shows(uid);

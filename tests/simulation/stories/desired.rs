@@ -85,6 +85,21 @@ fn d4_a_copy_of_a_manifest_never_takes_over() {
 }
 
 #[test]
+fn d4_a_file_that_returns_while_its_pod_ends_does_not_take_over() {
+    let mut w = node();
+    w.document("/m/a.yaml", pod("/m/a.yaml", "web", "", ONE));
+    w.run(2);
+    w.document("/m/b.yaml", pod("/m/b.yaml", "web", "", TWO));
+    w.remove("a");
+    // The pod of the first file still runs.
+    w.document("/m/a.yaml", pod("/m/a.yaml", "web", "", ONE));
+    w.run(35);
+    assert_eq!(w.shown("web"), "Running one#0:running two#0:running", "{}", w.trace());
+    assert_eq!(w.engine.conflicts()[0].source.path, "/m/a.yaml");
+    w.assert_well();
+}
+
+#[test]
 fn d4_one_uid_in_two_documents_is_a_conflict() {
     let mut w = node();
     w.document("/m/b.yaml", pod("/m/b.yaml", "web", "u", ONE));
