@@ -5,11 +5,14 @@ use crate::adapters::logs::files::{self, PodLogs};
 use crate::adapters::logs::print::{Printer, Stop};
 use crate::adapters::logs::reader::{Progress, Reader};
 use crate::adapters::logs::watch::Watch;
+use crate::api::kube::log_choice;
 use crate::api::kube::pod_row::{is_object, list, text};
 use crate::commands::output::{Failure, print_message};
 use crate::commands::select::Target;
 use crate::commands::{client, containers};
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PodStatus;
+use serde::Deserialize as _;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::fd::AsFd;
@@ -241,11 +244,11 @@ fn of_pod(pod: &Value, query: &Query) -> Result<Found, Failure> {
     }
     let annotated = text(pod, "/metadata/annotations/kubectl.kubernetes.io~1default-container");
     let wanted = wanted(&names, Some(annotated).filter(|a| names.contains(a)), query, text(pod, "/metadata/name"))?;
+    let status = PodStatus::deserialize(&pod["status"]).unwrap_or_default();
     let mut logs = Vec::new();
     for name in wanted {
         let directory = Path::new(text(pod, "/wherry/logDirectory")).join(&name);
-        let instance = instance(containers::status(pod, &name), query.previous);
-        match instance {
+        match log_choice::run(&status, &name, query.previous, |_| None) {
             Ok(newest) => {
                 // A container that was just created may have no file yet.
                 let there = files::instances(&directory).into_iter().filter(|i| *i <= newest).max();
@@ -253,10 +256,10 @@ fn of_pod(pod: &Value, query: &Query) -> Result<Found, Failure> {
                 logs.push(Log { container: name, directory, instance });
             }
             // With several containers, those that have logs are shown.
-            Err(why) if query.all => print_message(&format!("container {name:?}: {why}")),
+            Err(why) if query.all => print_message(&format!("container {name:?}: {}", why.explain())),
             Err(why) => {
                 let pod = text(pod, "/metadata/name");
-                return Err(Failure::message(format!("container {name:?} in pod {pod:?}: {why}")));
+                return Err(Failure::message(format!("container {name:?} in pod {pod:?}: {}", why.explain())));
             }
         }
     }
@@ -264,28 +267,6 @@ fn of_pod(pod: &Value, query: &Query) -> Result<Found, Failure> {
         return Err(Failure::message("no container of the pod has a log yet"));
     }
     Ok(Found { logs, uid: Some(text(pod, "/metadata/uid").to_owned()) })
-}
-
-/// The instance whose log is requested, or an error that says why it does not exist.
-fn instance(status: &Value, previous: bool) -> Result<u32, String> {
-    let count = status["restartCount"].as_u64().and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
-    let waiting = is_object(status, "/state/waiting");
-    if previous {
-        return match (is_object(status, "/lastState/terminated"), waiting) {
-            (false, _) => Err("there is no previous terminated container".into()),
-            // The newest instance is the one that ended; the next one has not started yet.
-            (true, true) => Ok(count),
-            (true, false) => count.checked_sub(1).ok_or_else(|| "there is no previous container".into()),
-        };
-    }
-    let begun = !text(status, "/containerID").is_empty();
-    if begun && !(waiting && count == 0 && !is_object(status, "/lastState/terminated")) {
-        return Ok(count);
-    }
-    let of = |name: &str| text(status, &format!("/state/waiting/{name}"));
-    let reason = if of("reason").is_empty() { "ContainerCreating" } else { of("reason") };
-    let message = if of("message").is_empty() { String::new() } else { format!(": {}", of("message")) };
-    Err(format!("it is waiting to start: {reason}{message}"))
 }
 
 /// The names of the requested containers.

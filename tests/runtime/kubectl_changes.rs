@@ -228,3 +228,41 @@ fn a_kill_while_objects_are_created_leaves_whole_files() {
     }
     assert_eq!(manifests(&agent).iter().filter(|name| !name.starts_with('.')).count(), 6);
 }
+
+#[test]
+fn l4_the_previous_log_of_a_crashing_container_is_that_of_its_last_crash() {
+    let agent = serving("kubecrash");
+    let spec = "
+        containers:
+        - name: main
+          image: localhost/busybox:1.35
+          command: [sh, -c, 'echo >> /v/runs; echo run $(wc -l < /v/runs); exit 1']
+          volumeMounts: [{name: v, mountPath: /v}]
+        volumes: [{name: v, emptyDir: {}}]
+        ";
+    agent.apply("crash", spec);
+    agent.apply("large", "containers: [{name: main, image: 'localhost/trap:1', resources: {requests: {cpu: 5000}}}]");
+    for (minor, program) in programs() {
+        let k = Kubectl::new(&agent, minor, &program, &format!("crash-{minor}"), "");
+        let waits = |a: &Agent| {
+            let status = a.pod("crash")?["status"]["containerStatuses"][0].clone();
+            let is_waiting = status["state"]["waiting"]["reason"] == "CrashLoopBackOff";
+            is_waiting.then(|| status["restartCount"].as_u64().unwrap_or_default())
+        };
+        // Each back-off is twice as long as the one before.
+        agent.wait("all logs in one back-off", |a| {
+            let Some(restarts) = waits(a) else { return false };
+            let last = format!("run {}\n", restarts + 1);
+            let shown = [k.run_words(&["logs", "crash"], b""), k.run_words(&["logs", "crash", "-p"], b"")];
+            let own = a.wherry(&["logs", "-p", &format!("{}/crash", a.namespace)]).stdout;
+            if waits(a) != Some(restarts) {
+                return false;
+            }
+            assert!(shown.iter().all(|p| p.out == last), "1.{minor} {last:?}: {} {}", shown[0].out, shown[1].out);
+            assert_eq!(String::from_utf8_lossy(&own), last);
+            true
+        });
+        let why = k.fails(&["logs", "large"]);
+        assert!(why.contains("container \"main\" in pod \"large\" has never run: OutOfcpu: "), "{why}");
+    }
+}

@@ -9,11 +9,13 @@ use crate::adapters::server::api::{ApiCursor, Log, Part};
 use crate::adapters::server::http::{Body, Response, TEXT};
 use crate::agent::content::View;
 use crate::api::facts::ContainerState;
+use crate::api::kube::log_choice;
 use crate::api::kube::query::Query;
 use crate::api::kube::status::Failure;
 use crate::api::names::Uid;
 use crate::api::pod::Pod;
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::PodStatus;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
@@ -114,17 +116,12 @@ pub(super) fn request(view: &View<'_>, pod: &Pod, container: &str, query: &Query
     let uid: Uid = pod.uid.clone();
     let directory = PathBuf::from(view.layout.pod_logs(&pod.name, &uid)).join(container);
     let facts = view.engine.containers(&uid);
-    let newest = facts.iter().filter(|c| c.name == container).map(|c| c.attempt).max();
-    let Some(newest) = newest.or_else(|| crate::adapters::logs::files::instances(&directory).last().copied()) else {
-        let why = format!("container {container:?} in pod {name:?} is waiting to start: ContainerCreating");
-        return Err(Failure::bad_request(why));
-    };
-    let instance = match query.flag("previous") {
-        false => newest,
-        true => newest.checked_sub(1).ok_or_else(|| {
-            Failure::bad_request(format!("previous terminated container {container:?} in pod {name:?} not found"))
-        })?,
-    };
+    let attempt = |id: &str| facts.iter().find(|c| c.id.as_str() == id).map(|c| c.attempt);
+    let shown = view.engine.pod(&uid);
+    let none = PodStatus::default();
+    let status = shown.as_ref().map_or(&none, |shown| shown.status);
+    let instance = log_choice::run(status, container, query.flag("previous"), attempt)
+        .map_err(|why| Failure::bad_request(why.describe(container, name)))?;
     let number = |name: &str| query.number(name).map_err(Failure::bad_request);
     let since = match (number("sinceSeconds")?, query.get("sinceTime")) {
         (Some(_), Some(_)) => {

@@ -9,6 +9,7 @@
 //! - `selection`: which objects a list or watch contains; `versions`: resource versions, and the changes since one of
 //!   them; `pod_notes`: the pods that may have changed; `bookmarks`: when a watch gets one;
 //! - `table`: objects as rows of a table; `pod_row`: the row of a pod;
+//! - `log_choice`: which run of a container a request for its log means;
 //! - `eviction`: evictions, and pods that are not on the node; `node_change`: cordons;
 //! - `write`: from a manifest and a request to the new manifest; `strategic` (lists: `merged_list`), `json_patch`: the
 //!   formats of patches; `value_size`: the limits of what a body or a patch becomes;
@@ -23,6 +24,7 @@ pub mod eviction;
 pub mod json_patch;
 pub mod kubelet;
 pub mod kubelet_request;
+pub mod log_choice;
 mod merged_list;
 pub mod node_change;
 pub mod openapi;
