@@ -266,3 +266,44 @@ fn l4_the_previous_log_of_a_crashing_container_is_that_of_its_last_crash() {
         assert!(why.contains("container \"main\" in pod \"large\" has never run: OutOfcpu: "), "{why}");
     }
 }
+
+#[test]
+fn w4_a_second_deletion_waits_and_shortens_the_grace_period() {
+    let mut agent = serving("kubeagain");
+    // It ignores SIGTERM.
+    let deaf = "
+        terminationGracePeriodSeconds: 600
+        containers:
+        - {name: main, image: 'localhost/busybox:1.35', command: [sh, -c, 'trap : TERM; while :; do sleep 1; done']}
+        ";
+    for (minor, program) in programs() {
+        let k = Kubectl::new(&agent, minor, &program, &format!("again-{minor}"), "");
+        for (round, arguments) in
+            [&["--now"][..], &["--force", "--grace-period=0"], &["--grace-period=2"]].iter().enumerate()
+        {
+            let name = format!("deaf-{minor}-{round}");
+            agent.apply(&name, deaf);
+            agent.wait_running(&name);
+            k.ok(&["delete", "pod", &name, "--wait=false"]);
+            let first = k.object(&format!("pod/{name}"));
+            assert_eq!(first["metadata"]["deletionGracePeriodSeconds"], 600, "{first:#}");
+            // Without a period, or with a longer one, nothing changes. A dry run changes nothing.
+            k.ok(&["delete", "pod", &name, "--wait=false"]);
+            k.ok(&["delete", "pod", &name, "--wait=false", "--grace-period=700"]);
+            // (The oldest kubectl asks for a document that the agent does not serve.)
+            if minor >= 29 {
+                k.ok(&["delete", "pod", &name, "--now", "--wait=false", "--dry-run=server"]);
+            }
+            assert_eq!(k.object(&format!("pod/{name}"))["metadata"]["deletionGracePeriodSeconds"], 600);
+            if round == 0 {
+                agent.kill();
+                agent.run_with_kubectl();
+            }
+            let deleted = k.ok(&[&["delete", "pod", &name][..], arguments].concat());
+            assert!(deleted.contains("deleted"), "{deleted}");
+            agent.wait_gone(&name);
+            let again = k.ok(&["delete", "pod", &name, "--ignore-not-found"]);
+            assert_eq!(again, "");
+        }
+    }
+}

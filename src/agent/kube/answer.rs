@@ -5,6 +5,7 @@ use super::body::{key_of, now, single};
 use super::head::{Admitted, AdmittedTarget};
 use super::logs::{self, LogRequest};
 use super::metrics::{Measurement, Wanted};
+use super::pending::Pending;
 use super::sessions;
 use super::waiting::Waiting;
 use super::writes::{Change, in_force};
@@ -22,7 +23,7 @@ use crate::api::kube::resources::Kind;
 use crate::api::kube::selection::Selection;
 use crate::api::kube::status::Failure;
 use crate::api::kube::table::Include;
-use crate::api::kube::versions::Position;
+use crate::api::kube::versions::{Key, Position};
 use crate::api::kube::{discovery, openapi, protobuf, reviews, write};
 use crate::api::names::FullName;
 use crate::api::pod::Pod;
@@ -253,7 +254,9 @@ impl Kube {
             (Some(write::Change::Create(_) | write::Change::Apply(_)), false) | (_, true) => {}
             (_, false) => return Err(Failure::not_found(resource, &name)),
         }
-        if source.is_none() && live.is_some() {
+        let ends = live.as_ref().is_some_and(|live| live["metadata"]["deletionTimestamp"].is_string());
+        let is_deleted_again = resource.kind == Kind::Pod && change.is_none() && source.is_none() && ends;
+        if source.is_none() && live.is_some() && !is_deleted_again {
             // A pod whose manifest is gone, or a built-in object.
             let why = "it has no manifest: it is built in, or is being deleted";
             return Err(Failure::conflict(resource, &name, why));
@@ -270,6 +273,10 @@ impl Kube {
         let seconds = seconds.or(asked.query.number("gracePeriodSeconds").map_err(Failure::bad_request)?);
         let dry_run = asked.is_dry_run()
             || options.get("dryRun").and_then(Value::as_array).is_some_and(|all| all.iter().any(|v| v == "All"));
+        if is_deleted_again {
+            let grace = seconds.filter(|_| !dry_run).map(Duration::from_secs);
+            return Ok(self.delete_again(asked, key, live.unwrap_or_default(), grace, orders));
+        }
         let Some(directory) = asked.view.manifests.writable_directory() else {
             let why = "the manifest directory is not readable, or not the one of the running pods; see wherry status";
             return Err(Failure::service_unavailable(why));
@@ -293,6 +300,23 @@ impl Kube {
         let change = Change { key, edit, grace: seconds.map(Duration::from_secs) };
         orders.push(Answered::Change(asked.ticket, Box::new(change)));
         Ok(Response::later())
+    }
+
+    /// W4: the pod terminates already. A grace period can only shorten the one that has started.
+    fn delete_again(
+        &mut self,
+        asked: &Asked<'_>,
+        key: Key,
+        live: Value,
+        grace: Option<Duration>,
+        orders: &mut Vec<Answered>,
+    ) -> Response {
+        let Some(grace) = grace else { return json(&live) };
+        let pod = FullName::new(&key.namespace, &key.name);
+        log::info!("kubectl client={:?} verb=delete pod={pod} again=true grace={grace:?}", asked.client.name);
+        self.pending.insert(asked.ticket, Pending::DeleteAgain { key, live });
+        orders.push(Answered::Engine(asked.ticket, EngineRequest::Shorten { pod, grace }));
+        Response::later()
     }
 
     /// Appends the next piece of a body.

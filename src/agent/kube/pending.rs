@@ -5,7 +5,10 @@ use super::ephemeral::Debugging;
 use crate::adapters::server::api::failure;
 use crate::adapters::server::http::{Response, Ticket};
 use crate::agent::content::View;
+use crate::api::kube::status::Failure;
+use crate::api::kube::versions::Key;
 use crate::engine::control::{Reply, RequestError};
+use serde_json::Value;
 
 #[derive(Debug)]
 pub(super) enum Pending {
@@ -15,6 +18,11 @@ pub(super) enum Pending {
     },
     /// A change of the node.
     Cordon,
+    /// The deletion of a pod that terminates already, with a grace period. `live`: the pod before it.
+    DeleteAgain {
+        key: Key,
+        live: Value,
+    },
     Ephemeral(Debugging),
 }
 
@@ -30,6 +38,7 @@ impl Kube {
         let response = match self.pending.remove(&ticket) {
             Some(Pending::Evict { name }) => self.node_answered(view, Some(name), answer),
             Some(Pending::Cordon) => self.node_answered(view, None, answer),
+            Some(Pending::DeleteAgain { key, live }) => self.deleted_again(view, &key, live, answer),
             Some(Pending::Ephemeral(of)) => self.ephemeral_added(view, of, answer),
             None => match self.waiting.answered(view, &self.machine, ticket, answer)? {
                 Some(response) => response,
@@ -37,5 +46,18 @@ impl Kube {
             },
         };
         Ok(Some(response.unwrap_or_else(|e| failure(&e))))
+    }
+
+    fn deleted_again(
+        &self,
+        view: &View<'_>,
+        key: &Key,
+        live: Value,
+        answer: Result<Reply, RequestError>,
+    ) -> Result<Response, Failure> {
+        answer.map_err(Failure::internal)?;
+        // It has the new grace period. A pod that ended meanwhile is shown as it was.
+        let now = self.object(view, key).filter(|now| now["metadata"]["uid"] == live["metadata"]["uid"]);
+        Ok(Response::json(serde_json::to_vec(&now.unwrap_or(live)).unwrap_or_default()))
     }
 }
