@@ -307,3 +307,53 @@ fn w4_a_second_deletion_waits_and_shortens_the_grace_period() {
         }
     }
 }
+
+#[test]
+fn manifests_that_people_have_written_are_changed_with_care() {
+    let agent = serving("kubecare");
+    let namespace = agent.namespace.clone();
+    let object = |kind: &str, name: &str, more: &str| {
+        format!("apiVersion: v1\nkind: {kind}\nmetadata: {{name: {name}, namespace: {namespace}}}\n{more}")
+    };
+    let script = object("ConfigMap", "script", "data:\n  run: |\n    #!/bin/sh\n    # not a comment of the manifest\n");
+    agent.write("script.yaml", &script);
+    let target = agent.dir.join("behind-the-link.yaml");
+    fs::write(&target, object("ConfigMap", "linked", "data: {a: b}\n")).expect("the target");
+    std::os::unix::fs::symlink(&target, agent.manifests().join("linked.yaml")).expect("a link");
+    let old = "metadata:\n  creationTimestamp: 2020-01-01T00:00:00Z\n";
+    let pod = object("Pod", "app", "spec: {containers: [{name: main, image: 'localhost/trap:1'}]}\n");
+    let metadata = format!("{old}  name: app\n  namespace: {namespace}\n");
+    agent.write("app.yaml", &pod.replace(&format!("metadata: {{name: app, namespace: {namespace}}}\n"), &metadata));
+    agent.wait_running("app");
+    for (minor, program) in programs() {
+        let k = Kubectl::new(&agent, minor, &program, &format!("care-{minor}"), "");
+        // A value of `stringData`.
+        agent.write("login.yaml", &object("Secret", "login", "stringData: {password: one, user: me}\n"));
+        agent.wait("the Secret is served", |_| k.run_words(&["get", "secret", "login"], b"").code == 0);
+        k.ok(&["patch", "secret", "login", "-p", "{\"data\": {\"password\": \"dHdv\"}}"]);
+        k.ok(&["patch", "secret", "login", "--type=json", "-p", "[{\"op\": \"remove\", \"path\": \"/data/user\"}]"]);
+        assert_eq!(k.object("secret/login")["data"], serde_json::json!({ "password": "dHdv" }));
+        fs::remove_file(agent.manifests().join("login.yaml")).expect("remove");
+        agent.wait("the Secret is gone", |_| k.run_words(&["get", "secret", "login"], b"").code == 1);
+        // A `#` in a script, and a comment.
+        agent.write("script.yaml", &script);
+        agent.wait("the label is gone", |_| k.object("cm/script")["metadata"]["labels"].is_null());
+        let Printed { code, err, .. } = k.run_words(&["label", "cm", "script", "a=b"], b"");
+        assert_eq!((code, err.as_str()), (0, ""), "1.{minor}");
+        agent.write("script.yaml", &format!("# the start\n{script}"));
+        agent.wait("the label is gone", |_| k.object("cm/script")["metadata"]["labels"].is_null());
+        let Printed { code, err, .. } = k.run_words(&["label", "cm", "script", "a=b"], b"");
+        assert!(code == 0 && err.contains("are lost"), "1.{minor} {err}");
+        // A link, and an old time in the file.
+        let why = k.fails(&["label", "cm", "linked", "a=b"]);
+        assert!(why.contains("is a symbolic link to") && why.contains("change that file"), "{why}");
+        let created = k.object("pod/app")["metadata"]["creationTimestamp"].clone();
+        assert!(created.as_str().is_some_and(|at| !at.starts_with("2020")), "{created}");
+        if minor >= 32 {
+            let patch = "{\"spec\": {\"containers\": [{\"name\": \"main\", \"resources\": {}}]}}";
+            let why = k.fails(&["patch", "pod", "app", "--subresource", "resize", "-p", patch]);
+            assert!(why.contains("kubectl edit pod app"), "{why}");
+        }
+    }
+    assert!(agent.manifests().join("linked.yaml").is_symlink());
+}

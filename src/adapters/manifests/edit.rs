@@ -5,10 +5,12 @@
 
 use crate::adapters::durable;
 use crate::api::document::{self, Context, Document, Object};
+use crate::api::kube::comments;
 use crate::api::kube::path::ObjectPath;
 use crate::api::kube::status::Failure;
 use crate::api::kube::write::{self, Change};
 use crate::api::problem::Problem;
+use crate::api::uid;
 use serde_json::Value;
 use std::fs;
 use std::io::ErrorKind;
@@ -16,6 +18,9 @@ use std::path::{Path, PathBuf};
 
 /// The prefix of the files that kubectl has created.
 const PREFIX: &str = "kubectl_";
+/// The maximum length of the name of a file without `.yaml`, in bytes: Linux has 255, and a file that is being written
+/// has five more.
+const MAX_STEM: usize = 245;
 
 /// A requested change.
 #[derive(Clone, Debug)]
@@ -74,6 +79,7 @@ impl Edit {
             Some((file, _)) => file.clone(),
             None => self.directory.join(self.file_name()),
         };
+        self.check_link(&file)?;
         let before = match fs::read(&file) {
             Ok(text) => Some(text),
             Err(e) if e.kind() == ErrorKind::NotFound && self.source.is_none() => None,
@@ -94,6 +100,20 @@ impl Edit {
                 self.write(file, before, current, object)
             }
         }
+    }
+
+    /// A link stays a link: a change belongs into the file behind it. A removal removes the link alone.
+    fn check_link(&self, file: &Path) -> Result<(), Failure> {
+        let is_link = fs::symlink_metadata(file).is_ok_and(|found| found.file_type().is_symlink());
+        if !is_link || self.change.is_none() {
+            return Ok(());
+        }
+        let (link, target) = (file.display(), fs::read_link(file).unwrap_or_default());
+        let why = format!(
+            "{link} is a symbolic link to {}; change that file, or put a file in the place of the link",
+            target.display()
+        );
+        Err(self.conflict(why))
     }
 
     fn remove(self, file: PathBuf, before: Option<Vec<u8>>) -> Result<Edited, Failure> {
@@ -170,14 +190,21 @@ impl Edit {
         Failure::conflict(self.object.resource, self.object.name.as_deref().unwrap_or_default(), why)
     }
 
-    /// `kubectl_NAMESPACE_KIND_NAME.yaml`. Names and namespaces contain no `_`.
+    /// `kubectl_NAMESPACE_KIND_NAME.yaml`. Names and namespaces contain no `_`. In a name that is too long for a file, a
+    /// digest takes the place of the end.
     fn file_name(&self) -> String {
         let kind = self.object.resource.singular;
         let name = self.object.name.as_deref().unwrap_or_default();
-        match &self.object.namespace {
-            Some(namespace) => format!("{PREFIX}{namespace}_{kind}_{name}.yaml"),
-            None => format!("{PREFIX}{kind}_{name}.yaml"),
+        let (whole, short) = match &self.object.namespace {
+            Some(namespace) => (format!("{PREFIX}{namespace}_{kind}_{name}"), format!("{PREFIX}{namespace}_{kind}_")),
+            None => (format!("{PREFIX}{kind}_{name}"), format!("{PREFIX}{kind}_")),
+        };
+        if whole.len() <= MAX_STEM {
+            return format!("{whole}.yaml");
         }
+        let begin = |text: &str| text.chars().take(64).collect::<String>();
+        let digest = uid::digest_of_bytes(whole.as_bytes());
+        format!("{}{}_{digest}.yaml", begin(&short), begin(name))
     }
 
     /// Only root may read a Secret.
@@ -234,7 +261,7 @@ fn failed(what: &str, path: &Path, e: &std::io::Error) -> Failure {
 }
 
 fn has_comment(text: &[u8]) -> bool {
-    text.split(|b| *b == b'\n').any(|line| line.trim_ascii_start().starts_with(b"#"))
+    str::from_utf8(text).is_ok_and(comments::has_comment)
 }
 
 /// The line at which the YAML document with this number begins. (The items of a List have the line of the List at
@@ -303,6 +330,49 @@ mod tests {
         assert_eq!(files(dir.path()).len(), 1);
         take_back(dir.path(), &Edited { before: None, ..removed }).unwrap();
         assert!(files(dir.path()).is_empty());
+    }
+
+    #[test]
+    fn the_longest_name_has_a_file_and_one_that_is_longer_is_invalid() {
+        let dir = tempfile::tempdir().unwrap();
+        let namespace = "n".repeat(63);
+        let of = |name: &str| {
+            let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
+            let object = json!({ "metadata": { "name": name }, "data": { "a": "b" } });
+            edit(dir.path(), &path, Some(Change::Create(object))).run()
+        };
+        // They differ only at the end.
+        let (one, two) = ("m".repeat(252) + "1", "m".repeat(252) + "2");
+        for name in [&one, &two] {
+            let created = of(name).unwrap();
+            assert!(created.file.file_name().unwrap().len() < 250, "{created:?}");
+            let patch = Change::Merge(json!({ "data": { "a": "c" } }));
+            let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
+            let change = Edit { source: Some((created.file, 1)), ..edit(dir.path(), &path, Some(patch)) };
+            assert_eq!(change.run().unwrap().outcome, Outcome::Changed);
+        }
+        assert_eq!(files(dir.path()).len(), 2);
+        assert_eq!(of(&"m".repeat(254)).unwrap_err().code, 422);
+    }
+
+    #[test]
+    fn a_link_is_not_replaced_and_can_be_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (target, link) = (dir.path().join("target"), dir.path().join("web.yaml"));
+        let text = "kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}\n";
+        fs::write(&target, text).unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        let of = |change| Edit {
+            source: Some((link.clone(), 1)),
+            ..edit(dir.path(), "/api/v1/namespaces/default/configmaps/a", change)
+        };
+        let failure = of(Some(Change::Merge(json!({ "data": { "x": "y" } })))).run().unwrap_err();
+        assert_eq!(failure.code, 409);
+        let why = format!("is a symbolic link to {}; change that file", target.display());
+        assert!(failure.message.contains(&why), "{}", failure.message);
+        assert!(link.is_symlink());
+        of(None).run().unwrap();
+        assert_eq!((link.is_symlink(), fs::read_to_string(&target).unwrap().as_str()), (false, text));
     }
 
     #[test]

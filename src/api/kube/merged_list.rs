@@ -92,7 +92,7 @@ pub(super) fn merge(
         list.put(id, at, merged)?;
     }
     for id in &deletions {
-        list.delete_surplus(id);
+        list.delete_surplus(id)?;
     }
     Ok(list.items.into_iter().flatten().collect())
 }
@@ -177,15 +177,25 @@ impl<'a> Merged<'a> {
         true
     }
 
-    /// Deletes items that the patch does not change, so that as many stay as the patch says.
-    fn delete_surplus(&mut self, id: &str) {
-        let wanted = self.wanted(id);
-        let Some(places) = self.places.get_mut(id) else { return };
-        while places.len() > wanted
-            && let Some(index) = places.iter().rposition(|at| !self.changed[*at])
-        {
-            self.items[places.remove(index)] = None;
+    /// Deletes the items that the patch does not change, if others stay. A patch that keeps some of several such items
+    /// does not say which.
+    fn delete_surplus(&mut self, id: &str) -> Result<(), String> {
+        let (wanted, Keys { list, key, .. }) = (self.wanted(id), self.keys);
+        let Some(places) = self.places.get_mut(id) else { return Ok(()) };
+        let unchanged = places.iter().filter(|at| !self.changed[**at]).count();
+        let surplus = places.len().saturating_sub(wanted);
+        if surplus > 0 && surplus < unchanged {
+            return Err(format!(
+                "the patch removes {surplus} of {unchanged} items of {list} with {key} {id} and does not say which; use \
+                 kubectl replace"
+            ));
         }
+        if surplus > 0 {
+            for at in places.extract_if(.., |at| !self.changed[*at]) {
+                self.items[at] = None;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -232,7 +242,10 @@ mod tests {
         assert_eq!(ports(json!([tcp]), json!([udp]), &[1000]), json!([udp]), "another protocol");
         assert_eq!(ports(json!([tcp, udp]), json!([sctp]), &[1000, 1000]), json!([tcp, sctp]));
         let delete = json!({ "$patch": "delete", "containerPort": 1000 });
-        assert_eq!(ports(json!([tcp, udp]), json!([delete]), &[1000]), json!([tcp]), "the second one goes");
+        let order = json!([{ "containerPort": 1000 }]);
+        let ambiguous = json!({ "$setElementOrder/ports": order, "ports": [delete] });
+        let why = strategic::merge(json!({ "ports": [tcp, udp] }), ambiguous).unwrap_err();
+        assert!(why.contains("removes 1 of 2 items of ports with containerPort 1000 and does not say which"), "{why}");
         assert_eq!(ports(json!([tcp, udp]), json!([udp, delete]), &[1000]), json!([udp]), "the first one goes");
         assert_eq!(ports(json!([tcp, udp]), json!([delete]), &[]), json!([]));
         let named = json!({ "containerPort": 1000, "protocol": "UDP", "name": "dns" });

@@ -48,6 +48,9 @@ pub fn parse(path: &str) -> Result<Target, Failure> {
         let core = std::iter::once(("", "v1"));
         core.chain(groups()).find(|(g, v)| *g == group && *v == version)
     };
+    if let ["api", "v1", "namespaces", _, "pods", name, "resize"] = parts[..] {
+        return Err(Failure::no_resize(name));
+    }
     let target = match parts[..] {
         ["api"] => Some(Target::Core),
         ["apis"] => Some(Target::Groups),

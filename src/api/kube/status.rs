@@ -102,6 +102,15 @@ impl Failure {
         Failure::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
     }
 
+    /// A subresource that is not served. A change of the pod itself is a resize (R1).
+    pub fn no_resize(pod: &str) -> Failure {
+        let why = format!(
+            "pods/resize is not served: change the resources in the pod itself, for example with kubectl edit pod {pod}; \
+             it is resized in place"
+        );
+        Failure::new(405, "MethodNotAllowed", why)
+    }
+
     pub fn not_acceptable(accepted: &str) -> Failure {
         let message = format!("only the following media types are accepted: {accepted}");
         Failure::new(406, "NotAcceptable", message)

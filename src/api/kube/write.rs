@@ -5,7 +5,7 @@ use super::path::ObjectPath;
 use super::pod_row::text;
 use super::resources::Resource;
 use super::status::Failure;
-use super::{json_patch, strategic};
+use super::{json_patch, strategic, string_data};
 use crate::api::problem::Problem;
 use serde_json::{Map, Value};
 
@@ -21,6 +21,12 @@ pub enum Change {
     Merge(Value),
     Strategic(Value),
     JsonPatch(Value),
+}
+
+impl Change {
+    fn is_patch(&self) -> bool {
+        matches!(self, Change::Merge(_) | Change::Strategic(_) | Change::JsonPatch(_))
+    }
 }
 
 /// The media types of patches.
@@ -70,7 +76,15 @@ pub fn changed(path: &ObjectPath, current: Option<&Value>, change: &Change) -> R
         Change::Strategic(patch) => Some(Change::Strategic(manifest(patch.clone()))),
         Change::Create(_) | Change::Replace(_) | Change::Apply(_) | Change::JsonPatch(_) => None,
     };
-    identified(path, manifest(applied(path, current, without.as_ref().unwrap_or(change))?))
+    let change = without.as_ref().unwrap_or(change);
+    // A patch refers to what the API shows. One that changes nothing leaves the manifest as its author wrote it.
+    let stored = current.map(string_data::folded);
+    let after = applied(path, stored.as_ref(), change)?;
+    let after = match current {
+        Some(current) if change.is_patch() && Some(string_data::folded(&after)) == stored => current.clone(),
+        _ => after,
+    };
+    identified(path, manifest(after))
 }
 
 /// The object after the change, as the client wants it.
@@ -270,6 +284,34 @@ mod tests {
             assert_eq!(changed(&path(WEB), Some(&current), &change).unwrap_err().code, code, "{change:?}");
         }
         assert_eq!(changed(&path(WEB), None, &Change::Merge(json!({}))).unwrap_err().code, 404);
+    }
+
+    #[test]
+    fn a_patch_of_data_changes_a_value_of_string_data() {
+        let path = path("/api/v1/namespaces/shop/secrets/login");
+        let current = json!({ "kind": "Secret", "apiVersion": "v1", "metadata": { "name": "login", "namespace": "shop" },
+            "data": { "b": "Yg==" }, "stringData": { "a": "one" } });
+        let data = |change: &Change| {
+            let after = changed(&path, Some(&current), change).unwrap();
+            (after["data"].clone(), after["stringData"].clone())
+        };
+        let new = json!({ "data": { "a": "dHdv" } });
+        let expected = (json!({ "a": "dHdv", "b": "Yg==" }), Value::Null);
+        assert_eq!(data(&Change::Merge(new.clone())), expected);
+        assert_eq!(data(&Change::Strategic(new)), expected);
+        let put = json!([{ "op": "test", "path": "/data/a", "value": "b25l" },
+            { "op": "replace", "path": "/data/a", "value": "dHdv" }]);
+        assert_eq!(data(&Change::JsonPatch(put)), expected);
+        // A key is removed.
+        let remove = Change::Strategic(json!({ "data": { "a": null } }));
+        assert_eq!(data(&remove), (json!({ "b": "Yg==" }), Value::Null));
+        // Plain values in a patch stay plain.
+        let plain = Change::Merge(json!({ "stringData": { "a": "two" } }));
+        assert_eq!(data(&plain), (json!({ "a": "b25l", "b": "Yg==" }), json!({ "a": "two" })));
+        // Nothing changes: the manifest stays as it is.
+        for same in [json!({}), json!({ "data": { "a": "b25l" } }), json!({ "stringData": { "a": "one" } })] {
+            assert_eq!(changed(&path, Some(&current), &Change::Merge(same)), Ok(current.clone()));
+        }
     }
 
     #[test]
