@@ -1,5 +1,5 @@
-//! The host name and domain of a pod, from `hostname`, `subdomain` and `setHostnameAsFQDN`. They are used for the
-//! sandbox and for the pod's own line in /etc/hosts.
+//! The host name and domain of a pod, from `hostname`, `subdomain` and `setHostnameAsFQDN`, or from `hostnameOverride`
+//! alone. They are used for the sandbox and for the pod's own line in /etc/hosts.
 
 use crate::api::pod::Pod;
 
@@ -8,14 +8,25 @@ const HOST_NAME_MAX: usize = 64;
 /// The maximum length of a DNS label, in bytes.
 const LABEL_MAX: usize = 63;
 
+/// The whole name that the pod sets. It can have several labels, and has no domain.
+fn overriding(pod: &Pod) -> Option<&str> {
+    pod.spec().hostname_override.as_deref().filter(|name| !name.is_empty())
+}
+
 /// `<subdomain>.<namespace>.svc.<cluster domain>`, if the pod has a subdomain.
 pub fn domain(pod: &Pod, cluster_domain: &str) -> Option<String> {
+    if overriding(pod).is_some() {
+        return None;
+    }
     let subdomain = pod.spec().subdomain.as_deref().filter(|s| !s.is_empty())?;
     Some(format!("{subdomain}.{}.svc.{cluster_domain}", pod.name.namespace))
 }
 
-/// The first label of the pod's host name: `hostname`, otherwise the pod's name, cut to the length of a label.
+/// `hostnameOverride`, or the first label of the pod's host name: `hostname`, otherwise the pod's name, cut to the length of a label.
 pub fn label(pod: &Pod) -> &str {
+    if let Some(name) = overriding(pod) {
+        return name;
+    }
     match pod.spec().hostname.as_deref() {
         Some(h) if !h.is_empty() => h,
         _ => {
@@ -70,6 +81,19 @@ mod tests {
         assert_eq!(label(&pod("web", core::PodSpec::default())), "web");
         let long = format!("{}-{}", "a".repeat(62), "b".repeat(20));
         assert_eq!(label(&pod(&long, core::PodSpec::default())), "a".repeat(62));
+    }
+
+    #[test]
+    fn a_name_that_the_pod_sets_replaces_all_others() {
+        let spec = core::PodSpec {
+            hostname: Some("hosty".into()),
+            subdomain: Some("subby".into()),
+            hostname_override: Some("db.example.com".into()),
+            ..Default::default()
+        };
+        let pod = pod("web", spec);
+        assert_eq!((label(&pod), domain(&pod, "cluster.local")), ("db.example.com", None));
+        assert_eq!(kernel_name(&pod, "cluster.local").as_deref(), Ok("db.example.com"));
     }
 
     #[test]

@@ -145,6 +145,8 @@ pub(crate) enum What {
     Unsupported(String),
     /// Only a node of a cluster can have it.
     NeedsCluster(String),
+    /// A rule for manifests, with the message. A pod of an API server can break it and run.
+    OfManifests(String),
     /// The message, in the words of Kubernetes.
     Invalid(String),
 }
@@ -154,7 +156,7 @@ impl fmt::Display for What {
         match self {
             What::NotYet => f.write_str("not supported yet"),
             What::Unsupported(detail) | What::NeedsCluster(detail) => write!(f, "Forbidden: {detail}"),
-            What::Invalid(message) => f.write_str(message),
+            What::OfManifests(message) | What::Invalid(message) => f.write_str(message),
         }
     }
 }
@@ -194,6 +196,10 @@ impl fmt::Display for Fault {
     }
 }
 
+fn invalid_value(value: &impl fmt::Debug, detail: &impl fmt::Display) -> String {
+    format!("Invalid value: {}: {detail}", brief(&format!("{value:?}")))
+}
+
 /// Collects the faults of one document. The messages are those of Kubernetes.
 #[derive(Debug, Default)]
 pub(crate) struct Faults(pub(crate) Vec<Fault>);
@@ -210,7 +216,12 @@ impl Faults {
 
     /// `value` is shown with quotes if it is a string, and without if it is a number.
     pub(crate) fn invalid(&mut self, at: At<'_>, value: impl fmt::Debug, detail: impl fmt::Display) {
-        self.add(at, format!("Invalid value: {}: {detail}", brief(&format!("{value:?}"))));
+        self.add(at, invalid_value(&value, &detail));
+    }
+
+    /// As `invalid`, for a value that an API server accepts and that a pod can run with.
+    pub(crate) fn invalid_in_manifest(&mut self, at: At<'_>, value: impl fmt::Debug, detail: impl fmt::Display) {
+        self.0.push(Fault { at: at.path(), what: What::OfManifests(invalid_value(&value, &detail)) });
     }
 
     pub(crate) fn unsupported_value(&mut self, at: At<'_>, value: &str, supported: &[&str]) {

@@ -337,6 +337,16 @@ mod tests {
     }
 
     #[test]
+    fn options_for_windows_are_a_warning() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pod.yaml");
+        std::fs::write(&path, pod("web", "image") + "    securityContext: {windowsOptions: {}}\n").unwrap();
+        let (text, code) = check(&Flags::default(), std::slice::from_ref(&path));
+        let place = format!("{}:9: spec.containers[0].securityContext.windowsOptions", path.display());
+        assert_eq!((text, code), (format!("warning: {place}: has no effect on Linux; remove it\n"), 0));
+    }
+
+    #[test]
     fn a_fifo_is_an_error_and_its_writer_loses_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let fifo = dir.path().join("pod.yaml");

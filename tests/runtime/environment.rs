@@ -223,3 +223,18 @@ fn limits_are_in_the_cgroup() {
     assert!(path.contains("/kubepods/burstable/pod"), "{path}");
     assert!(path.contains(&agent.cgroup), "{path}");
 }
+
+#[test]
+fn a_pod_sets_its_whole_host_name() {
+    let agent = Agent::start("whole-name");
+    let containers = "containers: [{name: main, image: 'localhost/trap:1'}]";
+    agent.apply("named", &format!("hostname: short\nsubdomain: sub\nhostnameOverride: db.example.com\n{containers}"));
+    let pod = agent.wait_running("named");
+    let id = agent.running("named", "main").expect("runs");
+    assert_eq!(agent.cri().exec(&id, &["hostname"]).1, "db.example.com\n");
+    let hosts = agent.cri().exec(&id, &["cat", "/etc/hosts"]).1;
+    let ip = pod["status"]["podIP"].as_str().expect("an address");
+    assert!(hosts.contains(&format!("{ip}\tdb.example.com\n")), "{hosts}");
+    agent.apply("host", &format!("hostNetwork: true\nhostnameOverride: db.example.com\n{containers}"));
+    agent.wait("the reason is an error", |a| a.log().contains("may not be set together with hostNetwork"));
+}

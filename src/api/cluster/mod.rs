@@ -6,7 +6,7 @@
 //! - `status`: why the server refuses a request;
 //! - `node`: this machine as an object Node; `node_status`: the patches of it;
 //! - `in_place`: the changes that a running pod follows;
-//! - `pod_object`: from the server's object to our pod; `pod_status`, `pod_changes`: the status of a pod for the
+//! - `pod_object`: from the server's object to our pod; `unknown_fields`: fields of newer servers; `pod_status`, `pod_changes`: the status of a pod for the
 //!   server; `final_ends`: the ends of containers that the server keeps;
 //! - `mirror`: the mirror of a pod of a manifest;
 //! - `keep`: from a pod of the server to manifests;
@@ -43,5 +43,6 @@ pub mod requests;
 pub mod reviews;
 pub mod status;
 pub mod token;
+mod unknown_fields;
 pub mod watch;
 pub mod watched;

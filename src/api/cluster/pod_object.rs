@@ -1,15 +1,15 @@
 //! From a pod of the API server to our pod.
 //!
 //! The server has validated the object. What this version does not support makes the node reject the pod, so that its
-//! controller creates another one. Fields that this version does not know are ignored, because a newer server may have
-//! them on each pod; they are listed for the log.
+//! controller creates another one (C18).
 
 use crate::api::cluster::final_ends::FinalEnds;
 use crate::api::cluster::mirror::{DIGEST, MIRROR};
+use crate::api::cluster::unknown_fields;
 use crate::api::document::{self, Context};
 use crate::api::names::{FullName, Uid};
 use crate::api::pod::{LONGEST_GRACE, Pod, Source};
-use crate::api::problem::{Fault, FieldPath, What, brief};
+use crate::api::problem::{Fault, What, brief};
 use crate::api::reason::Reason;
 use crate::api::{defaults, uid, validate};
 use k8s_openapi::api::core::v1 as core;
@@ -19,13 +19,16 @@ use std::time::Duration;
 
 /// Fields of the metadata that change without a change of the pod's desired state. `selfLink`: servers before 1.24.
 const VOLATILE: [&str; 3] = ["managedFields", "resourceVersion", "selfLink"];
-/// The maximum number of fields in a list for people.
-const MAX_FIELDS: usize = 20;
 /// The number of faults in the message of a rejection.
 const MAX_FAULTS: usize = 5;
 
-/// Returns the errors of a typed, defaulted pod.
-type Validate = fn(&core::Pod) -> Vec<Fault>;
+/// Which rules a pod has to satisfy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rules {
+    OfNewPods,
+    /// The node has accepted it before.
+    None,
+}
 
 /// A pod as the API server has it.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,8 +47,6 @@ pub struct PodObject {
     pub final_ends: FinalEnds,
     /// The desired state.
     pub pod: Result<Box<Pod>, Rejection>,
-    /// The fields that this version does not know, at most 20.
-    pub unknown: Vec<String>,
 }
 
 /// The pod that a mirror shows.
@@ -119,7 +120,7 @@ impl Rejection {
 /// # Errors
 /// It has no name, namespace, UID or resource version, so nothing can be reported about it.
 pub fn read(object: Value, context: Context<'_>) -> Result<PodObject, String> {
-    read_with(object, context, validate::pod_of_cluster)
+    read_with(object, context, Rules::OfNewPods)
 }
 
 /// Reads an object whose pod the node has accepted before, from a record. It is not validated again, so that a new rule
@@ -128,10 +129,10 @@ pub fn read(object: Value, context: Context<'_>) -> Result<PodObject, String> {
 /// # Errors
 /// As for `read`.
 pub fn recorded(object: Value, context: Context<'_>) -> Result<PodObject, String> {
-    read_with(object, context, |_| Vec::new())
+    read_with(object, context, Rules::None)
 }
 
-fn read_with(object: Value, context: Context<'_>, validate: Validate) -> Result<PodObject, String> {
+fn read_with(object: Value, context: Context<'_>, rules: Rules) -> Result<PodObject, String> {
     let Value::Object(mut content) = object else { return Err("the pod is not an object".to_owned()) };
     let status = content.remove("status").unwrap_or_default();
     let ephemeral =
@@ -162,8 +163,7 @@ fn read_with(object: Value, context: Context<'_>, validate: Validate) -> Result<
     // Not a part of the desired state: the items of a list have neither.
     ["apiVersion", "kind"].iter().for_each(|field| drop(content.remove(*field)));
     let content = Value::Object(content);
-    let mut unknown = Vec::new();
-    let pod = typed(&content, ephemeral, context, validate, &mut unknown);
+    let pod = typed(&content, ephemeral, context, rules);
     let pod = pod.map(|(object, ephemeral)| {
         // Without the ephemeral containers, which are not a part of the desired state at the start (W29).
         let digest = uid::digest(&content);
@@ -172,7 +172,6 @@ fn read_with(object: Value, context: Context<'_>, validate: Validate) -> Result<
         if ephemeral.is_empty() { pod } else { pod.with_ephemeral(ephemeral) }
     });
     let status = document::pod_of_cluster(&json!({ "status": status })).0.ok().and_then(|pod| pod.status);
-    unknown.truncate(MAX_FIELDS);
     Ok(PodObject {
         uid,
         name,
@@ -183,7 +182,6 @@ fn read_with(object: Value, context: Context<'_>, validate: Validate) -> Result<
         status: status.unwrap_or_default(),
         final_ends,
         pod: pod.map(Box::new).map_err(Rejection::of),
-        unknown: unknown.iter().map(FieldPath::to_string).collect(),
     })
 }
 
@@ -192,20 +190,20 @@ fn typed(
     content: &Value,
     ephemeral: Option<Value>,
     context: Context<'_>,
-    validate: Validate,
-    unknown: &mut Vec<FieldPath>,
+    rules: Rules,
 ) -> Result<(core::Pod, Vec<core::EphemeralContainer>), Vec<Fault>> {
-    let (object, fields) = document::pod_of_cluster(content);
-    unknown.extend(fields);
+    let (object, unknown) = document::pod_of_cluster(content);
     let mut object = object.map_err(|fault| vec![fault])?;
     defaults::apply_of_cluster(&mut object, context);
-    let faults = validate(&object);
-    if !faults.is_empty() {
-        return Err(faults);
+    if rules == Rules::OfNewPods {
+        let mut faults = validate::pod_of_cluster(&object);
+        faults.extend(unknown_fields::faults(content, &unknown));
+        if !faults.is_empty() {
+            return Err(faults);
+        }
     }
     let Some(list) = ephemeral else { return Ok((object, Vec::new())) };
-    let (of_list, fields) = document::pod_of_cluster(&json!({ "spec": { "ephemeralContainers": list } }));
-    unknown.extend(fields);
+    let (of_list, _) = document::pod_of_cluster(&json!({ "spec": { "ephemeralContainers": list } }));
     let list = of_list.map_err(|fault| vec![fault])?.spec.and_then(|spec| spec.ephemeral_containers);
     Ok((object, list.unwrap_or_default()))
 }

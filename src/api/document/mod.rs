@@ -190,6 +190,7 @@ pub fn check_objects(text: &[u8], path: &str, context: Context<'_>) -> Checked {
                     let problems = |faults| document.problems(path, Some(text), faults);
                     checked.problems.extend(problems(validate::image_names(&pod.object)));
                     checked.warnings.extend(problems(validate::parts_of_bytes(&pod.object)));
+                    checked.warnings.extend(problems(validate::without_effect(&pod.object)));
                 }
                 checked.objects.push(object);
             }

@@ -138,7 +138,7 @@ pub fn version(wherry: &str, architecture: &str) -> Value {
     })
 }
 
-/// `v1.33.0+wherry-0.1.0`
+/// `v1.34.0+wherry-0.1.0`
 pub fn kubernetes_version(wherry: &str) -> String {
     format!("v1.{KUBERNETES_MINOR}.0+wherry-{wherry}")
 }
@@ -200,7 +200,7 @@ mod tests {
         let version = version("0.1.0", "x86_64");
         assert_eq!(
             (&version["gitVersion"], &version["platform"]),
-            (&"v1.33.0+wherry-0.1.0".into(), &"linux/amd64".into())
+            (&"v1.34.0+wherry-0.1.0".into(), &"linux/amd64".into())
         );
     }
 }

@@ -48,5 +48,5 @@ pub mod versions;
 mod wire;
 pub mod write;
 
-/// The Kubernetes version whose API Wherry follows (its types are those of k8s-openapi's feature `v1_33`).
-pub const KUBERNETES_MINOR: u32 = 33;
+/// The Kubernetes version whose API Wherry follows (its types are those of k8s-openapi's feature `v1_34`).
+pub const KUBERNETES_MINOR: u32 = 34;

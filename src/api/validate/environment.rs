@@ -49,6 +49,10 @@ fn value_from(from: &EnvVarSource, written: bool, at: At<'_>, faults: &mut Fault
             key => complain(syntax::config_key(key), key, at.field("key"), faults),
         }
     }
+    if from.file_key_ref.is_some() {
+        sources += 1;
+        faults.not_yet(at.field("fileKeyRef"));
+    }
     match sources {
         0 => faults.invalid(
             at,

@@ -51,11 +51,34 @@ pub(crate) fn pod_with_unsupported(pod: &Pod) -> Vec<Fault> {
     faults
 }
 
-/// The faults of a pod of an API server, which has validated it already: what this version does not support remains.
+/// The faults of a pod of an API server, which has validated it already (C18): what this version does not support
+/// remains, and what cannot run.
 pub(crate) fn pod_of_cluster(pod: &Pod) -> Vec<Fault> {
     let mut faults = self::pod(pod);
-    faults.retain(|fault| !matches!(fault.what, What::NeedsCluster(_)));
+    faults.retain(|fault| !matches!(fault.what, What::NeedsCluster(_) | What::OfManifests(_)));
     faults
+}
+
+/// Fields without an effect on this machine: the options for Windows. They are worth a warning.
+pub(crate) fn without_effect(pod: &Pod) -> Vec<Fault> {
+    let mut faults = Faults::default();
+    let root = At::Root;
+    let at = root.field("spec");
+    let Some(spec) = &pod.spec else { return faults.0 };
+    let why = "has no effect on Linux; remove it";
+    if spec.security_context.as_ref().is_some_and(|context| context.windows_options.is_some()) {
+        faults.add(at.field("securityContext").field("windowsOptions"), why);
+    }
+    let init = spec.init_containers.as_deref().unwrap_or_default();
+    for (field, list) in [("initContainers", init), ("containers", &spec.containers)] {
+        let at = at.field(field);
+        for (i, container) in list.iter().enumerate() {
+            if container.security_context.as_ref().is_some_and(|context| context.windows_options.is_some()) {
+                faults.add(at.item(i).field("securityContext").field("windowsOptions"), why);
+            }
+        }
+    }
+    faults.0
 }
 
 /// The invalid image names of a valid pod. They do not keep the pod from being accepted.

@@ -10,12 +10,31 @@ const MAX_SEARCHES: usize = 32;
 /// The maximum length of the search list in characters, including the spaces between the domains.
 const MAX_SEARCH_CHARACTERS: usize = 2048;
 
+/// The kernel's limit for a host name, in bytes; also that of the field.
+const MAX_HOST_NAME: usize = 64;
+
+/// Without an effect on a pod of the host network, so it is forbidden there, as by an API server.
+fn host_name_override(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
+    let Some(name) = spec.hostname_override.as_deref().filter(|name| !name.is_empty()) else { return };
+    complain(syntax::dns_subdomain(name), name, at, faults);
+    if name.len() > MAX_HOST_NAME {
+        faults.invalid(at, name, format_args!("must be no more than {MAX_HOST_NAME} bytes"));
+    }
+    if spec.set_hostname_as_fqdn == Some(true) {
+        faults.forbidden(at, "may not be set together with setHostnameAsFQDN");
+    }
+    if spec.host_network == Some(true) {
+        faults.forbidden(at, "may not be set together with hostNetwork");
+    }
+}
+
 pub(super) fn names(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     for (name, field) in [(&spec.hostname, "hostname"), (&spec.subdomain, "subdomain")] {
         if let Some(name) = name.as_deref().filter(|name| !name.is_empty()) {
             complain(syntax::dns_label(name), name, at.field(field), faults);
         }
     }
+    host_name_override(spec, at.field("hostnameOverride"), faults);
     let aliases = at.field("hostAliases");
     for (i, alias) in spec.host_aliases.iter().flatten().enumerate() {
         let at = aliases.item(i);

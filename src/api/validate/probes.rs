@@ -160,7 +160,7 @@ fn port(port: &IntOrString, container: &Container, at: At<'_>, faults: &mut Faul
             complaints.into_iter().for_each(|complaint| faults.invalid(at, name, complaint));
             let mut ports = container.ports.iter().flatten();
             if valid && !ports.any(|port| port.name.as_deref() == Some(name)) {
-                faults.invalid(
+                faults.invalid_in_manifest(
                     at,
                     name,
                     "the container has no port with this name; add it to ports, or give the number",

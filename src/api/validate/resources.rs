@@ -146,8 +146,7 @@ fn one(name: &str, written: &Written, at: At<'_>, faults: &mut Faults) -> Option
         return None;
     }
     if extended && !is_extended(name) {
-        faults.invalid(at, name, "doesn't follow extended resource name standard");
-        return None;
+        faults.invalid_in_manifest(at, name, "doesn't follow extended resource name standard");
     }
     if !extended && !matches!(name, "cpu" | "memory" | "ephemeral-storage") && page_size().is_none() {
         faults.invalid(at, name, "must be a standard resource for containers");

@@ -30,9 +30,6 @@ pub(super) fn of_pod(context: &PodSecurityContext, spec: &PodSpec, at: At<'_>, f
     {
         faults.unsupported_value(at.field("seLinuxChangePolicy"), policy, &["MountOption", "Recursive"]);
     }
-    if context.windows_options.is_some() {
-        faults.not_yet(at.field("windowsOptions"));
-    }
     apparmor_profile(context.app_armor_profile.as_ref(), at.field("appArmorProfile"), faults);
     seccomp(context.seccomp_profile.as_ref(), at.field("seccompProfile"), faults);
     of_sysctls(context, spec, at.field("sysctls"), faults);
@@ -44,9 +41,6 @@ pub(super) fn of_container(context: &SecurityContext, at: At<'_>, faults: &mut F
     match context.proc_mount.as_deref() {
         None | Some("" | "Default" | "Unmasked") => {}
         Some(other) => faults.unsupported_value(at.field("procMount"), other, &["Default", "Unmasked"]),
-    }
-    if context.windows_options.is_some() {
-        faults.not_yet(at.field("windowsOptions"));
     }
     apparmor_profile(context.app_armor_profile.as_ref(), at.field("appArmorProfile"), faults);
     seccomp(context.seccomp_profile.as_ref(), at.field("seccompProfile"), faults);
@@ -72,7 +66,7 @@ pub(super) fn of_container(context: &SecurityContext, at: At<'_>, faults: &mut F
         }
         if added.any(|name| matches!(name.as_str(), "SYS_ADMIN" | "CAP_SYS_ADMIN")) {
             let detail = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
-            faults.invalid(at, false, detail);
+            faults.invalid_in_manifest(at, false, detail);
         }
     }
 }

@@ -472,12 +472,43 @@ fn an_unsupported_field_is_rejected_by_name() {
         (json!({"ephemeralContainers": [{"name": "i", "image": "i:1"}]}), "ephemeralContainers"),
         (json!({"resourceClaims": [{"name": "a"}]}), "resourceClaims"),
         (json!({"schedulingGates": [{"name": "a"}]}), "schedulingGates"),
-        (json!({"securityContext": {"windowsOptions": {}}}), "securityContext.windowsOptions"),
     ] {
         assert_eq!(with_fields(more), [format!("spec.{field}: not supported yet")]);
     }
-    let devices = json!({"volumeDevices": [{"name": "v", "devicePath": "/v"}]});
-    assert_eq!(with_container(devices), ["spec.containers[0].volumeDevices: not supported yet"]);
+    for (more, field) in [
+        (json!({"volumeDevices": [{"name": "v", "devicePath": "/v"}]}), "volumeDevices"),
+        (json!({"restartPolicyRules": [{"action": "Restart"}]}), "restartPolicyRules"),
+        (
+            json!({"env": [{"name": "A", "valueFrom": {"fileKeyRef": {"key": "k", "path": "p", "volumeName": "v"}}}]}),
+            "env[0].valueFrom.fileKeyRef",
+        ),
+    ] {
+        assert_eq!(with_container(more), [format!("spec.containers[0].{field}: not supported yet")]);
+    }
+    // Options for Windows have no effect.
+    assert_eq!(with_fields(json!({"securityContext": {"windowsOptions": {}}})), [""; 0]);
+    assert_eq!(with_container(json!({"securityContext": {"windowsOptions": {}}})), [""; 0]);
+}
+
+#[test]
+fn a_host_name_override_is_a_name_and_excludes_other_settings() {
+    let faults = |name: &str, more: Value| {
+        let mut fields = json!({ "hostnameOverride": name });
+        fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        with_fields(fields)
+    };
+    assert_eq!(faults("db.example.com", json!({})), [""; 0]);
+    assert_eq!(faults("", json!({ "hostNetwork": true })), [""; 0]);
+    let at = "spec.hostnameOverride: ";
+    for (name, more, expected) in [
+        ("Db_x", json!({}), "Invalid value: \"Db_x\": a lowercase RFC 1123 subdomain"),
+        (&*format!("{}.{}", "a".repeat(40), "b".repeat(40)), json!({}), "Invalid value: "),
+        ("db", json!({ "setHostnameAsFQDN": true }), "Forbidden: may not be set together with setHostnameAsFQDN"),
+        ("db", json!({ "hostNetwork": true }), "Forbidden: may not be set together with hostNetwork"),
+    ] {
+        let found = faults(name, more);
+        assert!(found.len() == 1 && found[0].starts_with(&format!("{at}{expected}")), "{found:?}");
+    }
 }
 
 #[test]

@@ -28,7 +28,10 @@ pub(super) fn of_pod(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
 }
 
 pub(super) fn of_container(container: &Container, at: At<'_>, faults: &mut Faults) {
-    for (used, field) in [(some(container.volume_devices.as_ref()), "volumeDevices")] {
+    for (used, field) in [
+        (some(container.volume_devices.as_ref()), "volumeDevices"),
+        (some(container.restart_policy_rules.as_ref()), "restartPolicyRules"),
+    ] {
         if used {
             faults.not_yet(at.field(field));
         }

@@ -269,7 +269,14 @@ fn projected_paths(source: &VolumeProjection) -> impl Iterator<Item = &str> {
 }
 
 fn projection(source: &VolumeProjection, spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
-    let VolumeProjection { cluster_trust_bundle, config_map, downward_api, secret, service_account_token } = source;
+    let VolumeProjection {
+        cluster_trust_bundle,
+        config_map,
+        downward_api,
+        pod_certificate,
+        secret,
+        service_account_token,
+    } = source;
     let mut count = 0;
     for (is_set, field) in [
         (secret.is_some(), "secret"),
@@ -277,6 +284,7 @@ fn projection(source: &VolumeProjection, spec: &PodSpec, at: At<'_>, faults: &mu
         (config_map.is_some(), "configMap"),
         (service_account_token.is_some(), "serviceAccountToken"),
         (cluster_trust_bundle.is_some(), "clusterTrustBundle"),
+        (pod_certificate.is_some(), "podCertificate"),
     ] {
         count += usize::from(is_set);
         if is_set && count > 1 {
@@ -324,6 +332,9 @@ fn projection(source: &VolumeProjection, spec: &PodSpec, at: At<'_>, faults: &mu
     }
     if cluster_trust_bundle.is_some() {
         faults.not_yet(at.field("clusterTrustBundle"));
+    }
+    if pod_certificate.is_some() {
+        faults.not_yet(at.field("podCertificate"));
     }
 }
 

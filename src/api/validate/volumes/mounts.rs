@@ -24,7 +24,7 @@ pub(in crate::api::validate) fn mounts(container: &Container, spec: &PodSpec, at
         } else if points.contains(&path) {
             faults.invalid(at_path, path, "must be unique");
         } else if path.contains(':') {
-            faults.invalid(at_path, path, "must not contain ':'");
+            faults.invalid_in_manifest(at_path, path, "must not contain ':'");
         }
         points.push(path);
         sub_path(mount, at, faults);

@@ -1,0 +1,38 @@
+//! C18: the fields of a pod that a newer API server has and this version does not know.
+
+use crate::api::problem::{Fault, FieldPath, Step, What};
+use serde_json::Value;
+
+/// Fields of `spec` that do not concern the node: the first two are for the scheduler, the last one is for those who
+/// request an eviction. Source: their documentation in the API of Kubernetes 1.35 to 1.37.
+const OF_OTHERS: [&str; 3] = ["schedulingGroup", "workloadRef", "evictionResponders"];
+
+/// The faults of a pod with these unknown fields. Fields outside of `spec`, those of others, and empty ones have no
+/// effect on how the pod runs.
+pub(super) fn faults(pod: &Value, unknown: &[FieldPath]) -> Vec<Fault> {
+    let matters = |at: &&FieldPath| match at.0.as_slice() {
+        [Step::Field(spec), Step::Field(field), ..] if spec == "spec" => {
+            !OF_OTHERS.contains(&field.as_str()) && value_at(pod, at).is_some_and(|value| !is_empty(value))
+        }
+        _ => false,
+    };
+    unknown.iter().filter(matters).map(|at| Fault { at: at.clone(), what: What::NotYet }).collect()
+}
+
+fn value_at<'v>(pod: &'v Value, at: &FieldPath) -> Option<&'v Value> {
+    at.0.iter().try_fold(pod, |value, step| match step {
+        Step::Field(name) | Step::Key(name) | Step::HiddenKey(name) => value.get(name),
+        Step::Item(index) => value.get(index),
+    })
+}
+
+/// What Go leaves out of its JSON, and what a server writes for a feature that is off.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        Value::Bool(true) | Value::Number(_) => false,
+    }
+}
