@@ -18,6 +18,7 @@ pub mod eviction;
 pub mod expand;
 pub mod facts;
 pub mod finding;
+mod go_quote;
 pub mod hash;
 pub mod hostname;
 pub mod image;

@@ -2,6 +2,7 @@
 
 use crate::api::data_object::{DataKey, DataKind, DataObject};
 use crate::api::environment::{self, Facts, Missing};
+use crate::api::go_quote;
 use crate::api::limits::memory_of_pod;
 use crate::api::names::FullName;
 use crate::api::pod::Pod;
@@ -274,7 +275,11 @@ fn downward(
 
 /// Lines `key="value"` with an escaped value, sorted by key, without a line break at the end.
 fn lines(map: Option<&BTreeMap<String, String>>) -> String {
-    map.into_iter().flatten().map(|(key, value)| format!("{key}={value:?}")).collect::<Vec<_>>().join("\n")
+    map.into_iter()
+        .flatten()
+        .map(|(key, value)| format!("{key}={}", go_quote::quoted(value)))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 #[cfg(test)]

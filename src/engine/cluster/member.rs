@@ -457,10 +457,11 @@ impl Member {
         ClusterValues { services: self.lists.services(), tokens: self.tokens.values() }
     }
 
-    /// Follows all that the pods need that run here or will run.
+    /// Follows all that the pods need that run here or will run. A pod whose end the server knows needs nothing any
+    /// more (C4).
     pub fn follow(&mut self, outbox: &mut Outbox) {
         let Member { pods, data, tokens, lists, .. } = self;
-        let pods = || pods.iter().filter_map(|(_, bound)| bound.pod.as_deref().ok());
+        let pods = || pods.iter().filter(|(_, bound)| !bound.ended).filter_map(|(_, bound)| bound.pod.as_deref().ok());
         data.follow(pods().flat_map(Pod::data_objects).collect(), outbox);
         let wanted = pods().flat_map(|pod| {
             let account = pod.spec().service_account_name.as_deref().unwrap_or(DEFAULT_ACCOUNT);

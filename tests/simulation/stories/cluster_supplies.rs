@@ -1,9 +1,11 @@
 //! C4: what a pod of the API server needs from it: tokens, services, RuntimeClasses.
 
+use crate::runtime::Life;
 use crate::stories::cluster::member;
 use crate::story::ONE;
 use crate::world::{S, World};
 use serde_json::{Value, json};
+use std::time::Duration;
 
 const TOKEN: &str = "containers: [{name: main, image: 'busybox:1.35', volumeMounts: [{name: t, mountPath: /t}]}], \
                      volumes: [{name: t, projected: {sources: [{serviceAccountToken: {path: token, expirationSeconds: 3607}}]}}]";
@@ -54,6 +56,27 @@ fn c4_a_token_is_in_the_volume_and_is_replaced_in_time() {
     w.run(20);
     assert!(!w.disk.records.keys().any(|key| key.starts_with("tokens/")), "{:?}", w.disk.records.keys());
     w.assert_clean();
+}
+
+#[test]
+fn c4_a_pod_that_has_ended_keeps_no_watch_no_copy_and_no_token() {
+    let mut w = member();
+    let watches = w.api.watches();
+    let data = json!({ "metadata": { "name": "settings", "namespace": "default" }, "data": { "A": "1" } });
+    w.api_set("/api/v1/namespaces/default/configmaps", data);
+    let with_settings = TOKEN.replace("volumes: [", "volumes: [{name: s, configMap: {name: settings}}, ");
+    w.life("web/main", &[Life::exits(0, Duration::from_secs(20))]);
+    w.api_pod("web", "uid-1", &format!("{with_settings}, restartPolicy: Never"));
+    w.run(5);
+    assert!(w.runs("web/main") && w.api.watches() > watches, "{}", w.trace());
+    let kept = |w: &World| w.disk.records.keys().any(|key| key.starts_with("tokens/") || key.starts_with("objects/"));
+    assert!(kept(&w));
+    w.run(30);
+    assert_eq!(w.api.pod("web").map(|pod| pod["status"]["phase"].clone()), Some(json!("Succeeded")));
+    assert_eq!((w.api.watches(), kept(&w)), (watches, false), "{}", w.trace());
+    w.run(2 * 3600);
+    assert_eq!(w.api.issued, 1, "its token is not replaced");
+    assert!(w.notices("FailedMount").is_empty(), "{:?}", w.notices("FailedMount"));
 }
 
 #[test]

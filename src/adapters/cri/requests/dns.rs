@@ -96,7 +96,8 @@ fn form(pod: &Pod, cfg: &RequestConfig) -> (HostDns, Vec<DnsNotice>) {
         extend_unique(&mut dns.searches, own.searches.iter().flatten());
         let option = |option: &core::PodDNSConfigOption| {
             let name = option.name.as_deref().unwrap_or_default();
-            option.value.as_ref().map_or_else(|| name.to_owned(), |value| format!("{name}:{value}"))
+            let value = option.value.as_ref().filter(|value| !value.is_empty());
+            value.map_or_else(|| name.to_owned(), |value| format!("{name}:{value}"))
         };
         set_options(&mut dns.options, own.options.iter().flatten().map(option));
     }
@@ -211,10 +212,10 @@ mod tests {
         assert_eq!(d.servers, strings(&["10.96.0.10"]));
 
         let none = r#"{"dnsPolicy":"None","dnsConfig":{"nameservers":["192.0.2.53"],"searches":["x.y"],
-            "options":[{"name":"ndots","value":"2"},{"name":"edns0"}]}}"#;
+            "options":[{"name":"ndots","value":"2"},{"name":"edns0"},{"name":"rotate","value":""}]}}"#;
         let d = dns(none, &cfg);
         assert_eq!((d.servers, d.searches), (strings(&["192.0.2.53"]), strings(&["x.y"])));
-        assert_eq!(d.options, strings(&["ndots:2", "edns0"]));
+        assert_eq!(d.options, strings(&["ndots:2", "edns0", "rotate"]));
 
         let add = r#"{"dnsPolicy":"Default","dnsConfig":{"nameservers":["10.255.255.53","a","b","c"],"options":[{"name":"rotate"}]}}"#;
         let d = dns(add, &cfg);

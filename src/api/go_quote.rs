@@ -1,0 +1,57 @@
+//! Text in quotes as Go writes it (`%q`), which the files of the downward API contain.
+
+use std::fmt::Write as _;
+
+/// The text in double quotes. Characters that cannot be printed are escaped: the usual ones by a letter, others below
+/// 128 as `\\x7f`, others of 16 bits as `\\u00a0`, the rest as `\\U000e0001`.
+pub fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        let code = u32::from(c);
+        // Writing to a String cannot fail.
+        let _ = match c {
+            '"' | '\\' => write!(out, "\\{c}"),
+            '\x07' => write!(out, "\\a"),
+            '\x08' => write!(out, "\\b"),
+            '\x0c' => write!(out, "\\f"),
+            '\n' => write!(out, "\\n"),
+            '\r' => write!(out, "\\r"),
+            '\t' => write!(out, "\\t"),
+            '\x0b' => write!(out, "\\v"),
+            _ if is_printable(c) => write!(out, "{c}"),
+            _ if code < 0x80 => write!(out, "\\x{code:02x}"),
+            _ if code <= 0xffff => write!(out, "\\u{code:04x}"),
+            _ => write!(out, "\\U{code:08x}"),
+        };
+    }
+    out.push('"');
+    out
+}
+
+/// Letters, marks, numbers, punctuation, symbols, and the ASCII space. Rust's own escapes use the same classes. (At the
+/// begin of a text they also escape marks, so another character precedes.)
+fn is_printable(c: char) -> bool {
+    !format!("a{c}").escape_debug().to_string().contains("\\u{") && !c.is_control()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn text_is_quoted_as_in_go() {
+        for (text, expected) in [
+            ("", r#""""#),
+            ("plain text", r#""plain text""#),
+            ("a\"b\\c'd", r#""a\"b\\c'd""#),
+            ("\x07\x08\x0c\n\r\t\x0b", r#""\a\b\f\n\r\t\v""#),
+            ("\0\x1b\x7f", r#""\x00\x1b\x7f""#),
+            ("Größe 東京 é\u{301} 😀", "\"Größe 東京 é\u{301} 😀\""),
+            ("\u{85}\u{a0}\u{200b}\u{feff}", r#""\u0085\u00a0\u200b\ufeff""#),
+            ("\u{e0001}", r#""\U000e0001""#),
+        ] {
+            assert_eq!(quoted(text), expected);
+        }
+    }
+}
