@@ -6,7 +6,8 @@
 //! Sealed records (C15) need the key, a credential of the process. Their Secrets become plain text only with
 //! `--plain-secrets`.
 
-use crate::adapters::manifests::{self, ServiceCredentials, edit::Edit};
+use crate::adapters::manifests::edit::{Abandoned, Edit};
+use crate::adapters::manifests::{self, ServiceCredentials};
 use crate::adapters::records::Records;
 use crate::agent::seal_key;
 use crate::api::cluster::reduced::{self, Handler};
@@ -85,7 +86,7 @@ pub fn run(out: &mut dyn Write, arguments: &Arguments) -> Result<u8, Failure> {
             node_name: config.node_name.clone(),
             seen: seen.clone(),
         };
-        let edited = edit.run().map_err(|failure| Failure::message(failure.message))?;
+        let edited = edit.run(&Abandoned::default()).map_err(|failure| Failure::message(failure.message))?;
         writeln!(out, "wrote {}", shown(&edited.file.display().to_string()))?;
     }
     out.flush()?;

@@ -2,6 +2,7 @@
 //! bounded, and it ends in time. `--nocapture` prints the figures.
 
 use crate::support::agent::{Agent, patience};
+use crate::support::api_client::ApiClient;
 use crate::support::device_plugin::{self, DevicePlugin};
 use std::fs;
 use std::path::PathBuf;
@@ -90,4 +91,63 @@ fn a_device_plugin_that_floods_harms_nothing_else() {
     withstands(agent, "device plugin");
     drop(plugin);
     fs::remove_dir_all(&directory).expect("removed");
+}
+
+fn anonymous_kb(agent: &Agent) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", agent.pid())).expect("status");
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("RssAnon");
+    line.split_whitespace().next().and_then(|kb| kb.parse().ok()).expect("kB")
+}
+
+#[test]
+fn patches_that_grow_are_refused_and_cost_little_memory() {
+    let mut agent = Agent::prepare("growpatch", &crate::support::lab::Runtime::shared());
+    agent.serve_kubectl();
+    // As in the service: free memory goes back to the system.
+    let heap = ["env", "MALLOC_ARENA_MAX=1", "MALLOC_TRIM_THRESHOLD_=32768", "MALLOC_TOP_PAD_=32768"];
+    agent.under = [&heap[..], &["prlimit", ADDRESS_SPACE]].concat();
+    let metadata = format!("metadata: {{name: grow, namespace: {}}}", agent.namespace);
+    agent.write("grow.yaml", &format!("apiVersion: v1\nkind: ConfigMap\n{metadata}\ndata: {{a: b}}\n"));
+    agent.run_with_kubectl();
+    let client = ApiClient::new(&agent, &[]);
+    let path = format!("/api/v1/namespaces/{}/configmaps/grow", agent.namespace);
+    agent.wait("the object is served", |_| client.get(&path).is_ok_and(|found| found.status == 200));
+    let before = anonymous_kb(&agent);
+    // Each operation doubles the depth, or the size.
+    let deep: Vec<String> =
+        (0..40).map(|n| format!("{{\"op\": \"copy\", \"from\": \"\", \"path\": \"/x{n}\"}}")).collect();
+    let text = "y".repeat(1000);
+    let mut wide = vec![format!("{{\"op\": \"add\", \"path\": \"/w\", \"value\": {{\"a\": \"{text}\"}}}}")];
+    wide.extend((0..40).flat_map(|n| {
+        let copy = |to: &str| format!("{{\"op\": \"copy\", \"from\": \"/w\", \"path\": \"/{to}\"}}");
+        [copy("v"), format!("{{\"op\": \"move\", \"from\": \"/v\", \"path\": \"/w/n{n}\"}}")]
+    }));
+    let items: Vec<String> = (0..30_000).map(|n| format!("{{\"name\": \"c{n}\", \"image\": \"i\"}}")).collect();
+    let bodies = [
+        ("application/json-patch+json", format!("[{}]", deep.join(","))),
+        ("application/json-patch+json", format!("[{}]", wide.join(","))),
+        (
+            "application/strategic-merge-patch+json",
+            format!("{{\"data\": {}}}", "{\"a\": ".repeat(500) + "1" + &"}".repeat(500)),
+        ),
+        ("application/strategic-merge-patch+json", format!("{{\"spec\": {{\"containers\": [{}]}}}}", items.join(","))),
+    ];
+    for _ in 0..5 {
+        for (media_type, body) in &bodies {
+            let head = format!(
+                "PATCH {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {media_type}\r\nContent-Length: {}\r\n\r\n",
+                body.len()
+            );
+            let mut connection = client.connect().expect("a connection");
+            let answer = connection.exchange(&[head.as_bytes(), body.as_bytes()].concat()).expect("an answer");
+            assert!((400..500).contains(&answer.status), "{} {media_type}: {}", answer.status, &body[..60]);
+            assert_eq!(agent.get("/healthz").expect("an answer").status, 200);
+        }
+    }
+    let kept = anonymous_kb(&agent).saturating_sub(before);
+    println!("patches that grow: {kept} kB more than {before} kB are kept");
+    assert!(kept < 30_000, "{kept}");
+    let unchanged = client.get(&path).expect("an answer").body;
+    assert!(unchanged.contains("\"data\":{\"a\":\"b\"}"), "{unchanged}");
+    withstands(agent, "patches that grow");
 }

@@ -15,6 +15,8 @@ use serde_json::Value;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The prefix of the files that kubectl has created.
 const PREFIX: &str = "kubectl_";
@@ -38,6 +40,20 @@ pub struct Edit {
     pub node_name: String,
     /// The present time, as `Context::seen`.
     pub seen: String,
+}
+
+/// Whether the client of a change has gone, for the helper that carries it out.
+#[derive(Clone, Debug, Default)]
+pub struct Abandoned(Arc<AtomicBool>);
+
+impl Abandoned {
+    pub fn abandon(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_abandoned(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,9 +83,10 @@ impl Edit {
     /// Carries out the change, durably.
     ///
     /// # Errors
-    /// The change is not valid, the object is not alone in its file, or a file cannot be read or written. Nothing has
-    /// changed then.
-    pub fn run(self) -> Result<Edited, Failure> {
+    /// The change is not valid or was abandoned, the object is not alone in its file, or a file cannot be read or
+    /// written. Nothing has changed then.
+    pub fn run(self, abandoned: &Abandoned) -> Result<Edited, Failure> {
+        check(abandoned)?;
         // The name becomes a part of a file name before the object is validated.
         let parts = [self.object.name.as_deref(), self.object.namespace.as_deref()];
         if parts.into_iter().flatten().any(|part| part.contains(['/', '\0'])) {
@@ -94,10 +111,10 @@ impl Edit {
             (None, _) => None,
         };
         match &self.change {
-            None => self.remove(file, before),
+            None => self.remove(file, before, abandoned),
             Some(change) => {
                 let object = write::changed(&self.object, current.as_ref().map(|d| &d.content), change)?;
-                self.write(file, before, current, object)
+                self.write(file, before, current, object, abandoned)
             }
         }
     }
@@ -116,7 +133,8 @@ impl Edit {
         Err(self.conflict(why))
     }
 
-    fn remove(self, file: PathBuf, before: Option<Vec<u8>>) -> Result<Edited, Failure> {
+    fn remove(self, file: PathBuf, before: Option<Vec<u8>>, abandoned: &Abandoned) -> Result<Edited, Failure> {
+        check(abandoned)?;
         if !self.dry_run {
             fs::remove_file(&file).map_err(|e| failed("remove", &file, &e))?;
             durable::sync(&self.directory).map_err(|e| failed("sync", &self.directory, &e))?;
@@ -131,7 +149,9 @@ impl Edit {
         before: Option<Vec<u8>>,
         current: Option<Document>,
         object: Value,
+        abandoned: &Abandoned,
     ) -> Result<Edited, Failure> {
+        check(abandoned)?;
         let name = self.object.name.as_deref().unwrap_or_default();
         let path = file.display().to_string();
         let (text, document) = text_of(&object, &path)
@@ -153,6 +173,7 @@ impl Edit {
         if outcome == Outcome::Changed && before.as_deref().is_some_and(has_comment) {
             warnings.push(format!("the comments in {path} are lost"));
         }
+        check(abandoned)?;
         if !self.dry_run && outcome != Outcome::Unchanged {
             put(&self.directory, &file, &text, self.mode())?;
         }
@@ -210,6 +231,13 @@ impl Edit {
     /// Only root may read a Secret.
     fn mode(&self) -> u32 {
         if self.object.resource.kind_name == "Secret" { 0o600 } else { 0o644 }
+    }
+}
+
+fn check(abandoned: &Abandoned) -> Result<(), Failure> {
+    match abandoned.is_abandoned() {
+        true => Err(Failure::timeout("the client has disconnected")),
+        false => Ok(()),
     }
 }
 
@@ -305,7 +333,7 @@ mod tests {
     #[test]
     fn an_object_of_kubectl_is_a_file_of_its_own() {
         let dir = tempfile::tempdir().unwrap();
-        let created = edit(dir.path(), WEB, Some(Change::Create(pod("a:1")))).run().unwrap();
+        let created = edit(dir.path(), WEB, Some(Change::Create(pod("a:1")))).run(&Abandoned::default()).unwrap();
         assert_eq!((created.outcome, created.before), (Outcome::Created, None));
         assert_eq!(files(dir.path()), ["kubectl_shop_pod_web.yaml"]);
         assert_eq!(created.object["spec"]["restartPolicy"], "Always", "with defaults");
@@ -317,19 +345,33 @@ mod tests {
             ..edit(dir.path(), WEB, Some(Change::Merge(patch)))
         };
         let label = json!({ "metadata": { "labels": { "a": "yes", "b": "0644", "c": "1e3" } } });
-        let dry = Edit { dry_run: true, ..change(label.clone()) }.run().unwrap();
+        let dry = Edit { dry_run: true, ..change(label.clone()) }.run(&Abandoned::default()).unwrap();
         assert_eq!((dry.outcome, fs::read_to_string(&created.file).unwrap()), (Outcome::Changed, text));
-        let changed = change(label.clone()).run().unwrap();
+        let changed = change(label.clone()).run(&Abandoned::default()).unwrap();
         assert_eq!((changed.outcome, &changed.digest), (Outcome::Changed, &dry.digest));
         assert_eq!(changed.object["metadata"]["labels"], label["metadata"]["labels"]);
-        assert_eq!(change(label).run().unwrap().outcome, Outcome::Unchanged);
+        assert_eq!(change(label).run(&Abandoned::default()).unwrap().outcome, Outcome::Unchanged);
 
-        let removed = Edit { change: None, ..change(Value::Null) }.run().unwrap();
+        let removed = Edit { change: None, ..change(Value::Null) }.run(&Abandoned::default()).unwrap();
         assert_eq!((removed.outcome, files(dir.path())), (Outcome::Removed, Vec::new()));
         take_back(dir.path(), &removed).unwrap();
         assert_eq!(files(dir.path()).len(), 1);
         take_back(dir.path(), &Edited { before: None, ..removed }).unwrap();
         assert!(files(dir.path()).is_empty());
+    }
+
+    #[test]
+    fn a_change_that_is_abandoned_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let abandoned = Abandoned::default();
+        let create = || edit(dir.path(), WEB, Some(Change::Create(pod("a:1"))));
+        abandoned.abandon();
+        assert_eq!(create().run(&abandoned).unwrap_err().message, "the client has disconnected");
+        assert!(files(dir.path()).is_empty());
+        let created = create().run(&Abandoned::default()).unwrap();
+        let remove = Edit { source: Some((created.file, 1)), ..edit(dir.path(), WEB, None) };
+        assert!(remove.run(&abandoned).is_err());
+        assert_eq!(files(dir.path()).len(), 1);
     }
 
     #[test]
@@ -339,7 +381,7 @@ mod tests {
         let of = |name: &str| {
             let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
             let object = json!({ "metadata": { "name": name }, "data": { "a": "b" } });
-            edit(dir.path(), &path, Some(Change::Create(object))).run()
+            edit(dir.path(), &path, Some(Change::Create(object))).run(&Abandoned::default())
         };
         // They differ only at the end.
         let (one, two) = ("m".repeat(252) + "1", "m".repeat(252) + "2");
@@ -349,7 +391,7 @@ mod tests {
             let patch = Change::Merge(json!({ "data": { "a": "c" } }));
             let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
             let change = Edit { source: Some((created.file, 1)), ..edit(dir.path(), &path, Some(patch)) };
-            assert_eq!(change.run().unwrap().outcome, Outcome::Changed);
+            assert_eq!(change.run(&Abandoned::default()).unwrap().outcome, Outcome::Changed);
         }
         assert_eq!(files(dir.path()).len(), 2);
         assert_eq!(of(&"m".repeat(254)).unwrap_err().code, 422);
@@ -366,12 +408,12 @@ mod tests {
             source: Some((link.clone(), 1)),
             ..edit(dir.path(), "/api/v1/namespaces/default/configmaps/a", change)
         };
-        let failure = of(Some(Change::Merge(json!({ "data": { "x": "y" } })))).run().unwrap_err();
+        let failure = of(Some(Change::Merge(json!({ "data": { "x": "y" } })))).run(&Abandoned::default()).unwrap_err();
         assert_eq!(failure.code, 409);
         let why = format!("is a symbolic link to {}; change that file", target.display());
         assert!(failure.message.contains(&why), "{}", failure.message);
         assert!(link.is_symlink());
-        of(None).run().unwrap();
+        of(None).run(&Abandoned::default()).unwrap();
         assert_eq!((link.is_symlink(), fs::read_to_string(&target).unwrap().as_str()), (false, text));
     }
 
@@ -387,19 +429,19 @@ mod tests {
             ..edit(dir.path(), "/api/v1/namespaces/default/configmaps/b", change)
         };
         for change in [None, Some(Change::Merge(json!({ "data": { "x": "y" } })))] {
-            let failure = of_b(change).run().unwrap_err();
+            let failure = of_b(change).run(&Abandoned::default()).unwrap_err();
             assert_eq!(failure.code, 409);
             assert!(failure.message.contains("all.yaml, line 6, defines this object"), "{}", failure.message);
         }
         assert_eq!(fs::read_to_string(&file).unwrap(), both);
         // Alone it can be changed.
         fs::write(&file, format!("# mine\n{}", one("b"))).unwrap();
-        let changed = of_b(Some(Change::Merge(json!({ "data": { "x": "y" } })))).run().unwrap();
+        let changed = of_b(Some(Change::Merge(json!({ "data": { "x": "y" } })))).run(&Abandoned::default()).unwrap();
         assert_eq!(
             (changed.outcome, changed.warnings.len(), files(dir.path())),
             (Outcome::Changed, 1, vec!["all.yaml".to_owned()])
         );
-        assert_eq!(of_b(None).run().unwrap().outcome, Outcome::Removed);
+        assert_eq!(of_b(None).run(&Abandoned::default()).unwrap().outcome, Outcome::Removed);
     }
 
     #[test]
@@ -414,14 +456,17 @@ mod tests {
             ("/api/v1/namespaces/..%2F..%2Fetc/pods/x", json!({}), 400),
             ("/api/v1/namespaces/shop/configmaps/a_b", json!({}), 422),
         ] {
-            let failure = edit(dir.path(), path, Some(Change::Apply(object))).run().unwrap_err();
+            let failure = edit(dir.path(), path, Some(Change::Apply(object))).run(&Abandoned::default()).unwrap_err();
             assert_eq!(failure.code, code, "{path}: {}", failure.message);
             assert!(!failure.message.contains(&dir.path().display().to_string()), "{}", failure.message);
         }
         assert!(files(dir.path()).is_empty());
         // A file of this name that defines something else is not replaced.
         fs::write(dir.path().join("kubectl_shop_pod_web.yaml"), "x").unwrap();
-        assert_eq!(edit(dir.path(), WEB, Some(Change::Create(pod("a")))).run().unwrap_err().code, 409);
+        assert_eq!(
+            edit(dir.path(), WEB, Some(Change::Create(pod("a")))).run(&Abandoned::default()).unwrap_err().code,
+            409
+        );
     }
 
     #[test]
@@ -429,11 +474,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let secret = json!({ "stringData": { "password": "hunter2" } });
         let path = "/api/v1/namespaces/default/secrets/key";
-        let created = edit(dir.path(), path, Some(Change::Create(secret))).run().unwrap();
+        let created = edit(dir.path(), path, Some(Change::Create(secret))).run(&Abandoned::default()).unwrap();
         assert_eq!(fs::metadata(&created.file).unwrap().permissions().mode() & 0o777, 0o600);
         let invalid = json!({ "data": { "password": "not base64: hunter2" } });
         let path = "/api/v1/namespaces/default/secrets/other";
-        let failure = edit(dir.path(), path, Some(Change::Create(invalid))).run().unwrap_err();
+        let failure = edit(dir.path(), path, Some(Change::Create(invalid))).run(&Abandoned::default()).unwrap_err();
         assert!(!failure.message.contains("hunter2"), "{}", failure.message);
     }
 }

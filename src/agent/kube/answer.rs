@@ -23,6 +23,7 @@ use crate::api::kube::resources::Kind;
 use crate::api::kube::selection::Selection;
 use crate::api::kube::status::Failure;
 use crate::api::kube::table::Include;
+use crate::api::kube::value_size::{self, Unreadable};
 use crate::api::kube::versions::{Key, Position};
 use crate::api::kube::{discovery, openapi, protobuf, reviews, write};
 use crate::api::names::FullName;
@@ -427,8 +428,12 @@ pub(super) fn object(body: &[u8], media_type: &str) -> Result<Value> {
     }
 }
 
+/// A short text can be a large value, so the value has a limit too.
 fn json_body(body: &[u8]) -> Result<Value> {
-    serde_json::from_slice(body).map_err(|e| Failure::bad_request(format!("the body is not valid JSON: {e}")))
+    value_size::read(body).map_err(|why| match why {
+        Unreadable::Syntax(e) => Failure::bad_request(format!("the body is not valid JSON: {e}")),
+        Unreadable::Excess(excess) => Failure::large_value(excess),
+    })
 }
 
 /// YAML by the rules of manifests: limits on depth, size and aliases.

@@ -91,6 +91,7 @@ impl Kube {
     pub(super) fn gone(&mut self, ticket: Ticket) {
         self.pending.remove(&ticket);
         self.waiting.gone(ticket);
+        self.writes.gone(ticket);
     }
 
     pub(super) fn acceptor(&self) -> Acceptor {

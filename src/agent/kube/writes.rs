@@ -3,7 +3,7 @@
 
 use super::body::now;
 use super::{Kube, KubeJob, KubeWork};
-use crate::adapters::manifests::edit::{self, Edit, Edited, Outcome};
+use crate::adapters::manifests::edit::{self, Abandoned, Edit, Edited, Outcome};
 use crate::adapters::server::api::failure;
 use crate::adapters::server::http::{Response, Ticket};
 use crate::agent::content::View;
@@ -52,6 +52,7 @@ struct Running {
     change: Change,
     /// The UID of the pod before the change.
     before: Option<Uid>,
+    abandoned: Abandoned,
 }
 
 struct Written {
@@ -66,6 +67,14 @@ impl Writes {
     /// Whether a client waits for the answer to a change.
     pub(super) fn are_pending(&self) -> bool {
         self.running.is_some() || !self.waiting.is_empty() || !self.written.is_empty()
+    }
+
+    /// The client has disconnected: its change is given up, unless it is written already.
+    pub(super) fn gone(&mut self, ticket: Ticket) {
+        self.waiting.retain(|(waits, _)| *waits != ticket);
+        if let Some(running) = self.running.as_ref().filter(|running| running.ticket == ticket) {
+            running.abandoned.abandon();
+        }
     }
 
     pub(super) fn next_deadline(&self) -> Option<Boot> {
@@ -96,17 +105,18 @@ impl Agent {
         let name = FullName::new(&change.key.namespace, &change.key.name);
         let pod = (change.key.kind == Kind::Pod).then(|| self.engine.manifest_of(&name)).flatten();
         let before = pod.map(|pod| pod.uid.clone());
+        let abandoned = Abandoned::default();
         if let Some(kube) = self.kube.get() {
-            kube.writes.running = Some(Running { ticket, change, before });
+            kube.writes.running = Some(Running { ticket, change, before, abandoned: abandoned.clone() });
         }
-        let work = move || effects::Work::Kube(KubeWork::Edited(Box::new(edit.run())));
+        let work = move || effects::Work::Kube(KubeWork::Edited(Box::new(edit.run(&abandoned))));
         let id = self.sources.helpers.submit(Class::Records, "write a manifest", now.boot + WRITE_TIMEOUT, work);
         self.sources.jobs.insert(id, effects::Job::Kube(KubeJob::Edit));
     }
 
     pub(super) fn change_done(&mut self, result: Result<Edited, Failure>, now: Now) {
         let Some(running) = self.kube.get().and_then(|kube| kube.writes.running.take()) else { return };
-        let Running { ticket, change, before } = running;
+        let Running { ticket, change, before, .. } = running;
         match result {
             Err(refused) => self.server.answer(ticket, failure(&refused), now.boot),
             Ok(edited) => {
@@ -324,5 +334,34 @@ pub(super) fn in_force(view: &View<'_>, key: &Key) -> Option<(Source, String)> {
             Some((class.source.clone(), class.digest.clone()))
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::kube::path::{Target, parse};
+
+    fn change(name: &str) -> Change {
+        let Ok(Target::Object(object)) = parse(&format!("/api/v1/namespaces/default/configmaps/{name}")) else {
+            panic!("{name}")
+        };
+        let key = super::super::body::key_of(&object).unwrap();
+        let (node_name, seen) = (String::new(), String::new());
+        let edit = Edit { directory: "/m".into(), object, source: None, change: None, dry_run: false, node_name, seen };
+        Change { key, edit, grace: None }
+    }
+
+    #[test]
+    fn a_client_that_is_gone_gives_up_its_change_and_no_other() {
+        let abandoned = Abandoned::default();
+        let running = Running { ticket: Ticket(1), change: change("a"), before: None, abandoned: abandoned.clone() };
+        let waiting = [(Ticket(2), change("b")), (Ticket(3), change("c"))].into();
+        let mut writes = Writes { waiting, running: Some(running), written: Vec::new() };
+        writes.gone(Ticket(2));
+        assert_eq!(writes.waiting.iter().map(|(ticket, _)| *ticket).collect::<Vec<_>>(), [Ticket(3)]);
+        assert!(!abandoned.is_abandoned());
+        writes.gone(Ticket(1));
+        assert!(abandoned.is_abandoned() && writes.running.is_some(), "its result is still awaited");
     }
 }

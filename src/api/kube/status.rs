@@ -139,6 +139,11 @@ impl Failure {
         }
     }
 
+    /// The value of a body exceeds a limit.
+    pub fn large_value(why: impl std::fmt::Display) -> Failure {
+        Failure::new(413, "RequestEntityTooLarge", format!("the body is too large: {why}"))
+    }
+
     pub fn too_large(limit: usize) -> Failure {
         let message = format!("the request is too large: limit is {limit} bytes");
         Failure::new(413, "RequestEntityTooLarge", message)
