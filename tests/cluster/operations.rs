@@ -123,7 +123,7 @@ fn a_new_image_restarts_one_container_and_leaves_the_other_alone() {
     let record = agent.root().join(format!("records/pods/{uid}.json"));
     ok(&admin, "set image pod/web main=localhost/trap:1");
     plane.wait("the container is to be replaced", |_| {
-        fs::read_to_string(&record).is_ok_and(|text| text.contains("\"replaced\"") && text.contains("trap:1"))
+        fs::read_to_string(&record).is_ok_and(|text| text.contains("\"Image\"") && text.contains("trap:1"))
     });
     agent.kill();
     assert_eq!(status(0)["restartCount"], 2);
