@@ -90,6 +90,7 @@ fn c2_a_pod_that_has_ended_at_the_server_does_not_run_again() {
 #[test]
 fn c2_the_remains_of_a_pod_that_has_ended_at_the_server_are_stopped() {
     let mut w = member();
+    w.life("web/main", &[Life { on_term: Some((Duration::from_secs(5), 0)), ..Life::FOREVER }]);
     w.api_pod("web", "uid-1", ONE);
     w.run(5);
     let mut pod = w.api.pod("web").unwrap().clone();
@@ -99,9 +100,13 @@ fn c2_the_remains_of_a_pod_that_has_ended_at_the_server_are_stopped() {
     pod["status"]["phase"] = "Failed".into();
     w.api_set(PODS, pod);
     w.start();
+    w.run(2);
+    // While the remains are being stopped, another pod comes.
+    w.api_pod("other", "uid-2", ONE);
     w.run(60);
     assert_eq!((w.phase_at_server("web"), w.runs("web/main")), ("Failed", false), "{}", w.trace());
-    assert_eq!(w.engine.pods().len(), 0, "{}", w.trace());
+    let shown: Vec<String> = w.engine.pods().iter().map(|view| view.pod.uid.to_string()).collect();
+    assert_eq!(shown, ["uid-2"], "{}", w.trace());
     w.assert_well();
 }
 
@@ -259,6 +264,9 @@ fn c2_the_last_status_of_a_deleted_pod_stays_when_its_containers_are_gone() {
         w.run(30);
         regressed += usize::from(w.api.pod("web").is_some());
         w.assert_well();
+        let last = w.api.removed("web").cloned().unwrap_or_default();
+        let main = &last["status"]["containerStatuses"][0];
+        assert!(main["state"]["terminated"].is_object() && main["restartCount"] == 1, "{effects}: {last:#}");
     }
     assert_eq!(regressed, 0);
 }
