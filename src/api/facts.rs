@@ -79,6 +79,14 @@ pub struct SandboxFact {
     pub pid: Option<u32>,
 }
 
+/// The ids of the first process of a container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ContainerUser {
+    pub uid: i64,
+    pub gid: i64,
+    pub supplemental_groups: Vec<i64>,
+}
+
 /// One container from its status call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ContainerFact {
@@ -109,6 +117,8 @@ pub struct ContainerFact {
     pub pre_stop: Option<String>,
     /// The signal that ends the container. None if the runtime does not report it.
     pub stop_signal: Option<&'static str>,
+    /// The user of the first process. None if the runtime does not report it.
+    pub user: Option<Box<ContainerUser>>,
     /// The host file that is mounted at the termination message path.
     pub termination_file: Option<String>,
     /// True if `annotation::TERMINATION_POLICY` is FallbackToLogsOnError.

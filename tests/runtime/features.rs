@@ -105,6 +105,29 @@ fn strict_supplemental_groups_need_a_runtime_that_has_them() {
 }
 
 #[test]
+fn the_status_shows_the_user_of_a_container_where_the_runtime_reports_it() {
+    let agent = Agent::start("status-user");
+    agent.apply(
+        "web",
+        "
+        terminationGracePeriodSeconds: 1
+        securityContext: {runAsUser: 1000, runAsGroup: 2000, supplementalGroups: [3000]}
+        containers: [{name: main, image: localhost/trap:1}]
+        ",
+    );
+    let pod = agent.wait_running("web");
+    let user = &container(&pod, "main")["user"];
+    if features(&agent).1 {
+        // The image gives its user the group 1500.
+        let groups = [1500, 2000, 3000];
+        let expected = serde_json::json!({ "linux": { "uid": 1000, "gid": 2000, "supplementalGroups": groups } });
+        assert_eq!(*user, expected);
+    } else {
+        assert!(user.is_null(), "{user}");
+    }
+}
+
+#[test]
 fn w28_a_pod_without_host_users_has_ids_of_its_own() {
     let mut agent = Agent::start("userns");
     let spec = |name: &str| {

@@ -6,8 +6,8 @@
 use crate::adapters::cri::proto::{self, NamespaceMode};
 use crate::api::cgroups::CgroupDriver;
 use crate::api::facts::{
-    ContainerFact, ContainerState, ExecOutput, ImageFact, ImageFsFact, ImageUser, ListedContainer, ListedImage,
-    ListedSandbox, MemoryFact, RuntimeFact, SandboxFact, UsageFact,
+    ContainerFact, ContainerState, ContainerUser, ExecOutput, ImageFact, ImageFsFact, ImageUser, ListedContainer,
+    ListedImage, ListedSandbox, MemoryFact, RuntimeFact, SandboxFact, UsageFact,
 };
 use crate::api::names::{ContainerId, FullName, SandboxId, Uid, annotation, label};
 use crate::api::runtime_features::{CdiDevices, HandlerFeatures, ImageVolumes, RuntimeFeatures, StopSignals};
@@ -235,6 +235,7 @@ pub fn container(answer: &proto::ContainerStatusResponse, sandbox: Option<&str>)
         grace_seconds: seconds(a, annotation::GRACE_PERIOD),
         pre_stop: a.get(annotation::PRE_STOP).cloned(),
         stop_signal: stop_signal::name(c.stop_signal),
+        user: c.user.as_ref().and_then(user),
         termination_file: termination_path
             .and_then(|path| c.mounts.iter().find(|m| m.container_path == *path))
             .map(|m| m.host_path.clone()),
@@ -243,6 +244,12 @@ pub fn container(answer: &proto::ContainerStatusResponse, sandbox: Option<&str>)
         owner: a.get(annotation::OWNER).cloned(),
         pid,
     })
+}
+
+fn user(user: &proto::ContainerUser) -> Option<Box<ContainerUser>> {
+    let ids = user.linux.as_ref()?;
+    let supplemental_groups = ids.supplemental_groups.clone();
+    Some(Box::new(ContainerUser { uid: ids.uid, gid: ids.gid, supplemental_groups }))
 }
 
 /// The two values that Wherry uses of the verbose `info`, about 20 kB of JSON.

@@ -165,6 +165,7 @@ fn running() -> PodFacts {
         owner,
         pre_stop: None,
         stop_signal: None,
+        user: None,
         pid: None,
     };
     PodFacts { sandboxes: vec![sandbox], containers: vec![container] }

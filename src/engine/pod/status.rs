@@ -3,7 +3,7 @@
 
 mod ephemeral;
 
-use crate::api::facts::{ContainerFact, ContainerState, PodFacts};
+use crate::api::facts::{ContainerFact, ContainerState, ContainerUser, PodFacts};
 use crate::api::names::ContainerId;
 use crate::api::pod::{Pod, is_sidecar};
 use crate::api::reason::Reason;
@@ -240,6 +240,7 @@ fn container(view: &View<'_>, spec: &core::Container, main: bool) -> core::Conta
     status.container_id = starting.is_none().then(|| id(view, newest));
     status.image = newest.image.clone();
     status.image_id = newest.image_ref.clone();
+    status.user = newest.user.as_deref().map(user);
     status.stop_signal = view.stop_signals.of_container(spec, newest.stop_signal).map(str::to_owned);
     let before = view
         .facts
@@ -295,6 +296,12 @@ fn container(view: &View<'_>, spec: &core::Container, main: bool) -> core::Conta
         }
     }
     status
+}
+
+fn user(ids: &ContainerUser) -> core::ContainerUser {
+    let ContainerUser { uid, gid, supplemental_groups } = ids.clone();
+    let supplemental_groups = (!supplemental_groups.is_empty()).then_some(supplemental_groups);
+    core::ContainerUser { linux: Some(core::LinuxContainerUser { gid, supplemental_groups, uid }) }
 }
 
 /// The end of a container that the previous status shows and that is gone from the runtime; None if the container never

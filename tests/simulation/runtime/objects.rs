@@ -271,6 +271,7 @@ pub(super) fn container_fact(c: &Container, with_sandbox: bool) -> ContainerFact
         grace_seconds: c.grace_seconds,
         pre_stop: c.pre_stop.clone(),
         stop_signal: c.stop_signal,
+        user: None,
         termination_file: Some(format!("/pods/{}/{}", c.uid, c.id)),
         fallback_to_logs: c.falls_back_to_log(),
         log_path: c.log_path(),

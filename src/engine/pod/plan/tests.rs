@@ -48,6 +48,7 @@ fn container(name: &str, attempt: u32, state: ContainerState, sandbox: &str, exi
         grace_seconds: None,
         pre_stop: None,
         stop_signal: None,
+        user: None,
         termination_file: None,
         fallback_to_logs: false,
         log_path: String::new(),

@@ -286,6 +286,7 @@ impl Worker {
             grace_seconds: None,
             pre_stop: None,
             stop_signal: None,
+            user: None,
             termination_file: None,
             fallback_to_logs: false,
             log_path: String::new(),
