@@ -79,6 +79,24 @@ fn c4_a_pod_that_has_ended_keeps_no_watch_no_copy_and_no_token() {
     assert!(w.notices("FailedMount").is_empty(), "{:?}", w.notices("FailedMount"));
 }
 
+/// D6: each volume of a pod is updated by itself.
+#[test]
+fn c4_a_token_is_replaced_although_another_volume_has_lost_its_object() {
+    const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+    let mut w = member();
+    w.api_set(CONFIG_MAPS, json!({ "metadata": { "name": "settings", "namespace": "default" }, "data": { "A": "1" } }));
+    w.api_pod("web", "uid-1", &TOKEN.replace("volumes: [", "volumes: [{name: s, configMap: {name: settings}}, "));
+    w.run(5);
+    assert!(w.runs("web/main"), "{}", w.trace());
+    w.api_remove(CONFIG_MAPS, "settings");
+    w.run(2900);
+    assert_eq!((token(&w).as_str(), w.api.issued), ("token-2", 2), "{}", w.trace());
+    let files = w.volumes.files.get(&"uid-1".into()).cloned().unwrap_or_default();
+    assert!(files.contains(&"s/A 644 1".to_owned()), "{files:?}");
+    let why = "MountVolume.SetUp failed for volume \"s\" : configmap \"settings\" not found; the volume keeps its files";
+    assert_eq!(w.notices("FailedMount"), [why]);
+}
+
 #[test]
 fn c4_a_token_that_the_server_accepts_for_a_year_is_replaced_in_time_too() {
     let mut w = member();
