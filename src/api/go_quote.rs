@@ -32,7 +32,11 @@ pub fn quoted(text: &str) -> String {
 /// Letters, marks, numbers, punctuation, symbols, and the ASCII space. Rust's own escapes use the same classes. (At the
 /// begin of a text they also escape marks, so another character precedes.)
 fn is_printable(c: char) -> bool {
-    !format!("a{c}").escape_debug().to_string().contains("\\u{") && !c.is_control()
+    if c.is_ascii() {
+        // Annotations can have 256 KiB, almost all of it ASCII, and the other way allocates twice for a character.
+        return c == ' ' || c.is_ascii_graphic();
+    }
+    !c.is_control() && !format!("a{c}").escape_debug().to_string().contains("\\u{")
 }
 
 #[cfg(test)]
@@ -50,8 +54,18 @@ mod tests {
             ("Größe 東京 é\u{301} 😀", "\"Größe 東京 é\u{301} 😀\""),
             ("\u{85}\u{a0}\u{200b}\u{feff}", r#""\u0085\u00a0\u200b\ufeff""#),
             ("\u{e0001}", r#""\U000e0001""#),
+            ("\u{a0}\u{2028}\u{3000}\u{e000}\u{fffd}", "\"\\u00a0\\u2028\\u3000\\ue000\u{fffd}\""),
         ] {
             assert_eq!(quoted(text), expected);
+        }
+    }
+
+    #[test]
+    fn ascii_is_escaped_below_the_space_and_at_127() {
+        for code in 0..128_u8 {
+            let c = char::from(code);
+            let as_it_is = quoted(&c.to_string()) == format!("\"{c}\"");
+            assert_eq!(as_it_is, (32..127).contains(&code) && c != '"' && c != '\\', "{code}");
         }
     }
 }

@@ -103,9 +103,14 @@ impl Engine {
         self.cluster.member().map_or(0, |member| member.pods.mirrors.count())
     }
 
-    /// The expected life of a pod of the API server while the server is away; None: a pod of a manifest.
+    /// The expected life of a pod of the API server while the server is away. None: a pod of a manifest, or one whose
+    /// end the server knows.
     pub fn outlook(&self, pod: &Pod) -> Option<Outlook> {
         let member = self.cluster.member().filter(|_| pod.source.is_api())?;
+        // Such a pod keeps no objects (C4), so it would seem to wait for them.
+        if member.pods.get(&pod.uid).is_some_and(|bound| bound.ended) {
+            return None;
+        }
         Some(member.outlook(pod, self.now.boot))
     }
 

@@ -69,11 +69,14 @@ fn c4_a_pod_that_has_ended_keeps_no_watch_no_copy_and_no_token() {
     w.api_pod("web", "uid-1", &format!("{with_settings}, restartPolicy: Never"));
     w.run(5);
     assert!(w.runs("web/main") && w.api.watches() > watches, "{}", w.trace());
+    let outlook = |w: &World| w.engine.pod(&"uid-1".into()).and_then(|view| w.engine.outlook(view.pod));
+    assert!(outlook(&w).is_some());
     let kept = |w: &World| w.disk.records.keys().any(|key| key.starts_with("tokens/") || key.starts_with("objects/"));
     assert!(kept(&w));
     w.run(30);
     assert_eq!(w.api.pod("web").map(|pod| pod["status"]["phase"].clone()), Some(json!("Succeeded")));
     assert_eq!((w.api.watches(), kept(&w)), (watches, false), "{}", w.trace());
+    assert_eq!(outlook(&w), None, "it waits for nothing that it does not keep");
     w.run(2 * 3600);
     assert_eq!(w.api.issued, 1, "its token is not replaced");
     assert!(w.notices("FailedMount").is_empty(), "{:?}", w.notices("FailedMount"));
@@ -93,7 +96,8 @@ fn c4_a_token_is_replaced_although_another_volume_has_lost_its_object() {
     assert_eq!((token(&w).as_str(), w.api.issued), ("token-2", 2), "{}", w.trace());
     let files = w.volumes.files.get(&"uid-1".into()).cloned().unwrap_or_default();
     assert!(files.contains(&"s/A 644 1".to_owned()), "{files:?}");
-    let why = "MountVolume.SetUp failed for volume \"s\" : configmap \"settings\" not found; the volume keeps its files";
+    let why =
+        "MountVolume.SetUp failed for volume \"s\" : configmap \"settings\" not found; the volume keeps its files";
     assert_eq!(w.notices("FailedMount"), [why]);
 }
 
