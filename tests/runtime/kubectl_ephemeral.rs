@@ -2,11 +2,11 @@
 
 use crate::streams::pty::Pty;
 use crate::support::agent::{Agent, container};
-use crate::support::cri::{Container, ContainerState};
 use crate::support::kubectl::{Kubectl, Printed, Running, printed, programs};
 use crate::support::lab::Runtime;
 use crate::support::yaml;
 use serde_json::Value;
+use std::fs::DirEntry;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
@@ -207,23 +207,27 @@ fn w29_a_container_survives_kills_of_wherry_and_starts_once() {
     let mut agent = Agent::start("ephkill");
     agent.apply("web", WEB);
     agent.wait_running("web");
-    // A create in flight at the kill can leave a container that never ran, besides the one that did.
-    let ran = |c: &Container| c.state.enum_value() != Ok(ContainerState::CONTAINER_CREATED);
-    let of =
-        |a: &Agent, name: &str| a.containers("web").into_iter().filter(|c| c.metadata.name == name && ran(c)).count();
+    // A call in flight at the kill can leave a container that never ran, besides the one that did.
+    let runs = |a: &Agent, name: &str| {
+        let log = a.log_path(&a.pod("web").expect("web"), name, 0);
+        let logs = std::fs::read_dir(log.parent().expect("a directory")).expect("the logs of the container");
+        let text = |log: std::io::Result<DirEntry>| std::fs::read_to_string(log.expect("a log").path()).expect("a log");
+        logs.map(text).collect::<String>().matches(" ran\n").count()
+    };
     for n in 0..4 {
         // The container runs a moment, and never again.
         let name = format!("d{n}");
-        let container =
-            format!("{{\"name\": \"{name}\", \"image\": \"localhost/busybox:1.35\", \"command\": [\"sleep\", \"3\"]}}");
-        let line = request(&agent, &container);
+        let command = "[\"sh\", \"-c\", \"echo ran; sleep 3\"]";
+        let image = "localhost/busybox:1.35";
+        let line =
+            request(&agent, &format!("{{\"name\": \"{name}\", \"image\": \"{image}\", \"command\": {command}}}"));
         assert!(line.contains(" 200 "), "{line}");
         agent.kill();
         agent.run();
         agent.wait("its end", |a| {
             a.pod("web").is_some_and(|pod| ephemeral(&pod, &name)["state"]["terminated"]["exitCode"] == 0)
         });
-        assert_eq!(of(&agent, &name), 1);
+        assert_eq!(runs(&agent, &name), 1);
     }
     let before = agent.wait_running("web");
     agent.kill();
@@ -231,7 +235,7 @@ fn w29_a_container_survives_kills_of_wherry_and_starts_once() {
     let after = agent.wait_running("web");
     assert_eq!(before["status"]["containerStatuses"], after["status"]["containerStatuses"]);
     assert_eq!(before["status"]["ephemeralContainerStatuses"], after["status"]["ephemeralContainerStatuses"]);
-    assert_eq!((0..4).map(|n| of(&agent, &format!("d{n}"))).collect::<Vec<_>>(), [1; 4]);
+    assert_eq!((0..4).map(|n| runs(&agent, &format!("d{n}"))).collect::<Vec<_>>(), [1; 4]);
     for (body, status) in [
         ("", " 200 "),
         ("1", " 422 "),

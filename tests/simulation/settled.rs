@@ -5,10 +5,11 @@ use crate::check::Violation;
 use crate::cluster::settled as cluster;
 use crate::plan::KILLERS;
 use crate::random::Pool;
-use crate::runtime::{Container, Sandbox};
+use crate::runtime::{Container, Sandbox, container_fact};
 use crate::text::brief;
 use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
+use wherry::api::facts::ContainerFact;
 use wherry::api::names::Uid;
 use wherry::api::pod::{RestartPolicy, is_sidecar};
 use wherry::engine::cluster::member;
@@ -140,6 +141,7 @@ fn runs_as_it_should(w: &World, view: &PodView<'_>) -> Judged {
                     format!("{} of {uid}", c.name)
                 })?;
             }
+            ephemeral_containers_had_their_start(w, view)?;
             shows_its_address(w, view)
         }
         phase @ ("Succeeded" | "Failed") => {
@@ -158,6 +160,20 @@ fn runs_as_it_should(w: &World, view: &PodView<'_>) -> Judged {
         }
         other => unless(false, RULE, || format!("{uid} is {other}: {}", brief(view.status))),
     }
+}
+
+/// W29: a start that the runtime gave up is repeated, unless the target does not run.
+fn ephemeral_containers_had_their_start(w: &World, view: &PodView<'_>) -> Judged {
+    for e in &view.pod.ephemeral {
+        let containers: Vec<&Container> = w.runtime.of(&view.pod.uid).collect();
+        let runs = |name: &str| containers.iter().any(|c| c.name == name && c.runs());
+        let waits = e.target.as_deref().is_some_and(|target| !runs(target));
+        let of_name = containers.iter().filter(|c| c.name == e.container.name);
+        let all: Vec<_> = of_name.map(|c| container_fact(c, false)).collect();
+        let lost = !all.is_empty() && all.iter().all(ContainerFact::start_was_given_up) && !waits;
+        unless(!lost, "W29", || format!("{} of {} never ran", e.container.name, view.pod.uid))?;
+    }
+    Ok(())
 }
 
 /// P4: a running pod has the address of its sandbox.

@@ -7,8 +7,8 @@ mod personality;
 mod twins;
 
 pub use images::ImageStore;
-pub use objects::{Container, Life, Sandbox, end, version_of};
-use objects::{container_fact, pre_stop_of, sandbox_fact, stop_signal_of};
+pub use objects::{Container, Life, Sandbox, container_fact, end, version_of};
+use objects::{pre_stop_of, sandbox_fact, stop_signal_of};
 pub use personality::Personality;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;

@@ -251,7 +251,7 @@ pub(super) fn sandbox_fact(s: &Sandbox) -> SandboxFact {
 }
 
 /// The status call of a single container does not report its sandbox.
-pub(super) fn container_fact(c: &Container, with_sandbox: bool) -> ContainerFact {
+pub fn container_fact(c: &Container, with_sandbox: bool) -> ContainerFact {
     ContainerFact {
         id: ContainerId::from(c.id.as_str()),
         sandbox: SandboxId::from(if with_sandbox { c.sandbox.as_str() } else { "" }),

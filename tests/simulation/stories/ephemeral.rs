@@ -1,7 +1,7 @@
 //! Ephemeral containers that users add to running pods (W29).
 
 use crate::control::{ENVIRONMENT, debugger};
-use crate::runtime::Life;
+use crate::runtime::{GivenUp, Life};
 use crate::story::*;
 use crate::world::{Fault, S, World};
 use serde_json::{Value, json};
@@ -155,6 +155,29 @@ fn w29_a_kill_of_wherry_after_the_answer_loses_nothing() {
     w.run(60);
     assert_eq!(w.creations("e"), 1);
     w.assert_well();
+}
+
+#[test]
+fn w29_a_start_cancelled_by_a_kill_of_wherry_is_not_the_start() {
+    for how in [GivenUp::InTheShim, GivenUp::BeforeTheShim] {
+        let mut w = running(ONE);
+        w.hang("StartContainer web/d");
+        w.debug("d", "");
+        w.until("the start", 5, |w| !w.times("StartContainer web/d", 0).is_empty());
+        w.faults.hangs.clear();
+        let uid = Uid::from(w.shown_uid("web"));
+        w.kill_engine();
+        let now = w.wall_now();
+        let id = w.runtime.of(&uid).find(|c| c.name == "d").expect("d was created").id.clone();
+        w.runtime.give_up_start(id.as_str(), how, now);
+        w.start();
+        w.run(5);
+        assert!(w.runs("web/d") && w.creations("d") == 2, "{}", w.trace());
+        w.exit_of("web/d", 0);
+        w.run(60);
+        assert_eq!((w.end_of("d"), w.creations("d")), (Some(0), 2), "it ran once");
+        w.assert_well();
+    }
 }
 
 #[test]

@@ -17,6 +17,11 @@ pub fn waits_for_target<'p>(pod: &'p Pod, facts: &PodFacts, name: &str) -> Optio
     target(facts, name_of_target).is_none().then_some(name_of_target)
 }
 
+/// It has had its one start.
+pub fn has_begun(c: &ContainerFact) -> bool {
+    c.state != ContainerState::Created && !c.start_was_given_up()
+}
+
 pub(super) fn next(input: &PlanInput<'_>, current: &SandboxFact) -> Next {
     let first = input.pod.first_ephemeral();
     for (n, Ephemeral { container, .. }) in input.pod.ephemeral.iter().enumerate() {
@@ -27,9 +32,11 @@ pub(super) fn next(input: &PlanInput<'_>, current: &SandboxFact) -> Next {
         }
         match newest(input.facts, name) {
             None => return input.create(index, None),
-            Some(c) if c.state != ContainerState::Created => {}
-            Some(c) if c.sandbox == current.id => return Next::Start { index, id: c.id.clone() },
-            // Its sandbox is gone, and it never ran.
+            Some(c) if has_begun(c) => {}
+            Some(c) if c.state == ContainerState::Created && c.sandbox == current.id => {
+                return Next::Start { index, id: c.id.clone() };
+            }
+            // Its sandbox is gone, or the runtime gave up the start. It never ran.
             Some(c) => return input.create(index, Some(c)),
         }
     }

@@ -7,7 +7,8 @@ use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::engine::context::Context;
 use crate::engine::pleg::cache::Entry;
-use crate::engine::pod::plan::{self, ephemeral::waits_for_target};
+use crate::engine::pod::plan;
+use crate::engine::pod::plan::ephemeral::{has_begun, waits_for_target};
 use k8s_openapi::api::core::v1 as core;
 use std::rc::Rc;
 
@@ -39,8 +40,7 @@ impl Worker {
                 self.backoffs.forget(&e.container.name);
             }
         }
-        let ran =
-            |name: &str| entry.facts().containers.iter().any(|c| c.name == name && c.state != ContainerState::Created);
+        let ran = |name: &str| entry.facts().containers.iter().any(|c| c.name == name && has_begun(c));
         let names = pod.ephemeral.iter().map(|e| e.container.name.as_str());
         let new: Vec<String> =
             names.filter(|name| !self.begun_ephemeral.contains(*name) && ran(name)).map(str::to_owned).collect();
