@@ -100,6 +100,8 @@ impl Edit {
         let before = match fs::read(&file) {
             Ok(text) => Some(text),
             Err(e) if e.kind() == ErrorKind::NotFound && self.source.is_none() => None,
+            // Another deletion was faster. Its client too waits until the engine has seen the removal.
+            Err(e) if e.kind() == ErrorKind::NotFound && self.change.is_none() => return Ok(removed(file, None)),
             Err(e) => return Err(failed("read", &file, &e)),
         };
         let current = match (&before, &self.source) {
@@ -139,8 +141,7 @@ impl Edit {
             fs::remove_file(&file).map_err(|e| failed("remove", &file, &e))?;
             durable::sync(&self.directory).map_err(|e| failed("sync", &self.directory, &e))?;
         }
-        let (digest, warnings) = Default::default();
-        Ok(Edited { outcome: Outcome::Removed, file, digest, object: Value::Null, before, warnings })
+        Ok(removed(file, before))
     }
 
     fn write(
@@ -211,8 +212,8 @@ impl Edit {
         Failure::conflict(self.object.resource, self.object.name.as_deref().unwrap_or_default(), why)
     }
 
-    /// `kubectl_NAMESPACE_KIND_NAME.yaml`. Names and namespaces contain no `_`. In a name that is too long for a file, a
-    /// digest takes the place of the end.
+    /// `kubectl_NAMESPACE_KIND_NAME.yaml`. Names and namespaces contain no `_`. In a name that is too long for a file,
+    /// a digest takes the place of the end.
     fn file_name(&self) -> String {
         let kind = self.object.resource.singular;
         let name = self.object.name.as_deref().unwrap_or_default();
@@ -232,6 +233,11 @@ impl Edit {
     fn mode(&self) -> u32 {
         if self.object.resource.kind_name == "Secret" { 0o600 } else { 0o644 }
     }
+}
+
+fn removed(file: PathBuf, before: Option<Vec<u8>>) -> Edited {
+    let (digest, warnings) = Default::default();
+    Edited { outcome: Outcome::Removed, file, digest, object: Value::Null, before, warnings }
 }
 
 fn check(abandoned: &Abandoned) -> Result<(), Failure> {
@@ -354,6 +360,9 @@ mod tests {
 
         let removed = Edit { change: None, ..change(Value::Null) }.run(&Abandoned::default()).unwrap();
         assert_eq!((removed.outcome, files(dir.path())), (Outcome::Removed, Vec::new()));
+        let again = Edit { change: None, ..change(Value::Null) }.run(&Abandoned::default()).unwrap();
+        assert_eq!((again.outcome, again.before), (Outcome::Removed, None), "another client was faster");
+        assert_eq!(change(Value::Null).run(&Abandoned::default()).unwrap_err().code, 500, "there is nothing to change");
         take_back(dir.path(), &removed).unwrap();
         assert_eq!(files(dir.path()).len(), 1);
         take_back(dir.path(), &Edited { before: None, ..removed }).unwrap();

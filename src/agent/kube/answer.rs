@@ -255,12 +255,10 @@ impl Kube {
             (Some(write::Change::Create(_) | write::Change::Apply(_)), false) | (_, true) => {}
             (_, false) => return Err(Failure::not_found(resource, &name)),
         }
-        let ends = live.as_ref().is_some_and(|live| live["metadata"]["deletionTimestamp"].is_string());
-        let is_deleted_again = resource.kind == Kind::Pod && change.is_none() && source.is_none() && ends;
-        if source.is_none() && live.is_some() && !is_deleted_again {
-            // A pod whose manifest is gone, or a built-in object.
-            let why = "it has no manifest: it is built in, or is being deleted";
-            return Err(Failure::conflict(resource, &name, why));
+        let without_manifest = live.as_ref().filter(|_| source.is_none());
+        let is_deleted_again = without_manifest.is_some();
+        if let Some(live) = without_manifest {
+            write::check_deletion_again(resource, &name, live, change.as_ref())?;
         }
         if let Some(live) = &live {
             let (uid, version) = match &change {

@@ -3,9 +3,10 @@
 
 use super::path::ObjectPath;
 use super::pod_row::text;
-use super::resources::Resource;
+use super::resources::{Kind, Resource};
 use super::status::Failure;
 use super::{json_patch, strategic, string_data};
+use crate::api::names::annotation;
 use crate::api::problem::Problem;
 use serde_json::{Map, Value};
 
@@ -213,6 +214,31 @@ pub fn check_preconditions(
     Ok(())
 }
 
+/// W4: an object that exists without a manifest. A pod that terminates can be deleted again, which can shorten its
+/// grace period. `live`: the object as the API shows it.
+///
+/// # Errors
+/// Everything else is refused.
+pub fn check_deletion_again(
+    resource: &Resource,
+    name: &str,
+    live: &Value,
+    change: Option<&Change>,
+) -> Result<(), Failure> {
+    let is_pod = resource.kind == Kind::Pod;
+    let ends = !text(live, "/metadata/deletionTimestamp").is_empty();
+    let source = live.pointer("/metadata/annotations").and_then(|all| all.get(annotation::CONFIG_SOURCE));
+    let why = match change {
+        _ if is_pod && source.is_some_and(|source| source == "api") => {
+            "it is a pod of the API server; change it there, with the kubeconfig of the cluster"
+        }
+        None if is_pod && ends => return Ok(()),
+        _ if is_pod && ends => "it is being deleted; wait until it is gone",
+        _ => "it has no manifest, because it is built in, so it cannot be changed",
+    };
+    Err(Failure::conflict(resource, name, why))
+}
+
 /// The errors of a manifest, as those of an API server: an unknown field is a bad request, everything else is invalid.
 pub fn invalid(resource: &Resource, name: &str, problems: &[Problem]) -> Failure {
     let shown = |p: &Problem| match &p.field {
@@ -311,6 +337,30 @@ mod tests {
         // Nothing changes: the manifest stays as it is.
         for same in [json!({}), json!({ "data": { "a": "b25l" } }), json!({ "stringData": { "a": "one" } })] {
             assert_eq!(changed(&path, Some(&current), &Change::Merge(same)), Ok(current.clone()));
+        }
+    }
+
+    #[test]
+    fn w4_of_the_objects_without_a_manifest_only_a_pod_that_ends_can_be_deleted() {
+        let (pods, namespaces) = (Resource::of(Kind::Pod), Resource::of(Kind::Namespace));
+        let object = |deleted: bool, source: &str| {
+            let at = if deleted { json!("2026-11-20T15:00:00Z") } else { Value::Null };
+            json!({ "metadata": { "deletionTimestamp": at, "annotations": { "kubernetes.io/config.source": source } } })
+        };
+        let why = |resource, live: &Value, change: Option<&Change>| {
+            check_deletion_again(resource, "web", live, change).map_err(|failure| failure.message)
+        };
+        let patch = Change::Merge(json!({}));
+        assert_eq!(why(pods, &object(true, "file"), None), Ok(()));
+        for (resource, live, change, expected) in [
+            (pods, object(true, "file"), Some(&patch), "it is being deleted"),
+            (pods, object(true, "api"), None, "it is a pod of the API server"),
+            (pods, object(false, "api"), Some(&patch), "it is a pod of the API server"),
+            (pods, object(false, "file"), None, "it has no manifest"),
+            (namespaces, object(true, "file"), None, "it has no manifest"),
+        ] {
+            let found = why(resource, &live, change).unwrap_err();
+            assert!(found.contains(expected), "{found}");
         }
     }
 

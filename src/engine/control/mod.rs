@@ -85,6 +85,7 @@ pub enum Reply {
     Evicted {
         pod: FullName,
     },
+    /// To `Shorten`. The records of the pods are durable.
     Shortened,
     Retried {
         pod: FullName,

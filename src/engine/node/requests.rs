@@ -32,7 +32,7 @@ impl Engine {
             Request::Undrain { uids } => self.undrain(id, &uids),
             Request::Cordon { on } => self.cordon(id, on).transpose(),
             Request::Evict { uid, grace } => self.evict(id, &uid, grace),
-            Request::Shorten { pod, grace } => Ok(Some(self.shorten(&pod, grace))),
+            Request::Shorten { pod, grace } => self.shorten(id, &pod, grace),
             Request::Retry { uid } => self.retry_rejected(&uid).map(Some),
             Request::Ephemeral(request) => self.add_ephemeral(id, request),
             Request::Exec(request) => self.exec(id, request).map(|()| None),
@@ -105,16 +105,19 @@ impl Engine {
         })
     }
 
-    /// A pod and its successors can terminate at the same time.
-    fn shorten(&mut self, pod: &FullName, grace: Duration) -> Reply {
-        let ends = |worker: &Worker| worker.name == *pod && !worker.demand.desired;
+    /// W4. A pod and its successors can terminate at the same time. The API server decides about its own pods.
+    fn shorten(&mut self, id: RequestId, pod: &FullName, grace: Duration) -> Result<Option<Reply>, RequestError> {
+        let before = self.outbox.effects.len();
+        let ends = |worker: &Worker| worker.name == *pod && !worker.demand.desired && !worker.is_from_api_server();
         let uids: Vec<Uid> = self.workers.values().filter(|worker| ends(worker)).map(|w| w.uid.clone()).collect();
         for uid in &uids {
             self.with_worker(uid, |worker, entry, ctx| worker.shorten(grace, entry, ctx));
             self.dirty.insert(uid.clone());
         }
         self.settle_all();
-        Reply::Shortened
+        let keys = uids.iter().map(record::key).collect();
+        let effects = &self.outbox.effects[before..];
+        self.requests.durable.answer_when_durable(id, Reply::Shortened, effects, keys).transpose()
     }
 
     pub(super) fn check_pods(&self, uids: &[Uid]) -> Result<(), RequestError> {

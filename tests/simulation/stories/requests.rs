@@ -636,6 +636,7 @@ fn w4_the_grace_period_of_a_deleted_pod_can_be_shortened() {
     w.run(3);
     // A longer grace period changes nothing.
     let ids = [shorten(&mut w, 60), shorten(&mut w, 5)];
+    w.run_ms(5);
     for id in ids {
         assert_eq!(w.answer(id), Some(&Ok(Reply::Shortened)));
     }
@@ -650,5 +651,26 @@ fn w4_the_grace_period_of_a_deleted_pod_can_be_shortened() {
     w.run(5);
     let gone = shorten(&mut w, 1);
     assert_eq!(w.answer(gone), Some(&Ok(Reply::Shortened)), "nothing of it is left");
+    w.assert_clean();
+}
+
+#[test]
+fn w4_a_shorter_period_that_was_answered_outlives_a_kill_of_wherry() {
+    let mut w = node();
+    w.life("web/main", &[Life::deaf()]);
+    w.file("web", "terminationGracePeriodSeconds: 30, containers: [{name: main, image: 'busybox:1.35'}]");
+    w.run(2);
+    w.remove("web");
+    w.run(3);
+    let id = w.ask(Request::Shorten { pod: FullName::new("default", "web"), grace: Duration::from_secs(10) });
+    assert_eq!(w.answer(id), None, "the record is being written");
+    w.run_ms(5);
+    assert_eq!(w.answer(id), Some(&Ok(Reply::Shortened)));
+    w.restart_engine();
+    w.take_calls();
+    w.run(2);
+    assert_eq!(w.take_calls(), ["StopContainer web/main#0 7000ms"]);
+    w.run(9);
+    assert!(!w.runs("web/main"));
     w.assert_clean();
 }
