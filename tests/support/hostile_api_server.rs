@@ -2,19 +2,17 @@
 //! and watches of pods as the test wants. Futures are polled by hand.
 
 use super::grpc_server::block_on;
+use super::tls_server;
 use bytes::Bytes;
 use h2::server::{self, SendResponse};
 use h2::{RecvStream, SendStream};
 use http::{Request, Response};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value, json};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -52,7 +50,10 @@ struct Shared {
 impl HostileApiServer {
     /// `directory`: for the certificate and the kubeconfig.
     pub fn start(directory: &Path, pods: Pods) -> HostileApiServer {
-        let config = Arc::new(config(directory));
+        let extensions = ["subjectAltName=IP:127.0.0.1", "basicConstraints=critical,CA:FALSE"];
+        let mut config = tls_server::config(directory, "/CN=hostile", &extensions);
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let config = Arc::new(config);
         let listener = TcpListener::bind("127.0.0.1:0").expect("listen");
         let port = listener.local_addr().expect("address").port();
         let kubeconfig = directory.join("kubeconfig");
@@ -61,7 +62,7 @@ impl HostileApiServer {
              clusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:{port}', certificate-authority: {}}}}}]\n\
              users: [{{name: c, user: {{token: hostile}}}}]\n\
              contexts: [{{name: c, context: {{cluster: c, user: c}}}}]\n",
-            directory.join("server.pem").display()
+            directory.join("certificate.pem").display()
         );
         std::fs::write(&kubeconfig, text).expect("a kubeconfig");
         let (sent, patches) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
@@ -75,28 +76,6 @@ impl HostileApiServer {
         });
         HostileApiServer { kubeconfig, sent, patches }
     }
-}
-
-fn config(directory: &Path) -> ServerConfig {
-    let [key, certificate] = ["server.key", "server.pem"].map(|name| directory.join(name));
-    let made = Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"])
-        .args(["-subj", "/CN=hostile", "-days", "1", "-addext", "subjectAltName=IP:127.0.0.1"])
-        .args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout"])
-        .arg(&key)
-        .arg("-out")
-        .arg(&certificate)
-        .output()
-        .expect("openssl");
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    let certificate = CertificateDer::from_pem_file(&certificate).expect("a certificate");
-    let key = PrivateKeyDer::from_pem_file(&key).expect("a key");
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder =
-        ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().expect("versions");
-    let mut config = builder.with_no_client_auth().with_single_cert(vec![certificate], key).expect("a server");
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    config
 }
 
 struct Reading {

@@ -19,7 +19,7 @@ pub struct TlsServer {
 impl TlsServer {
     /// `directory`: for the key and the certificate. `response`: the whole response to each request.
     pub fn start(directory: &Path, response: &'static str) -> TlsServer {
-        let config = Arc::new(config(directory));
+        let config = Arc::new(config(directory, "/CN=nobody.example", &[]));
         let listener = TcpListener::bind("127.0.0.1:0").expect("listen");
         let port = listener.local_addr().expect("address").port();
         let requests = Arc::new(AtomicUsize::new(0));
@@ -48,11 +48,14 @@ fn answer(config: &Arc<ServerConfig>, mut client: TcpStream, response: &str) -> 
     reader.get_mut().flush()
 }
 
-fn config(directory: &Path) -> ServerConfig {
+/// A server with a certificate of its own, which openssl makes in this directory. `extensions`: of the certificate.
+pub fn config(directory: &Path, subject: &str, extensions: &[&str]) -> ServerConfig {
     let [key, certificate] = ["key.pem", "certificate.pem"].map(|name| directory.join(name));
     let made = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"])
-        .args(["-subj", "/CN=nobody.example", "-days", "1", "-keyout"])
+        .args(["-subj", subject, "-days", "1"])
+        .args(extensions.iter().flat_map(|extension| ["-addext", extension]))
+        .arg("-keyout")
         .arg(&key)
         .arg("-out")
         .arg(&certificate)

@@ -254,26 +254,28 @@ impl NodeReport {
     }
 }
 
+/// The labels that a kubelet keeps up to date. A node may set them although they are in a domain of Kubernetes.
+pub(super) const MACHINE_LABELS: [&str; 11] = [
+    "beta.kubernetes.io/arch",
+    "beta.kubernetes.io/instance-type",
+    "beta.kubernetes.io/os",
+    "failure-domain.beta.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "kubernetes.io/arch",
+    "kubernetes.io/hostname",
+    "kubernetes.io/os",
+    "node.kubernetes.io/instance-type",
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+];
+
 /// Whether the API server lets a node set this label on itself (admission plugin NodeRestriction). With any other
 /// label, it refuses the whole request.
 pub fn may_set_label(key: &str) -> bool {
-    const KEYS: [&str; 11] = [
-        "beta.kubernetes.io/arch",
-        "beta.kubernetes.io/instance-type",
-        "beta.kubernetes.io/os",
-        "failure-domain.beta.kubernetes.io/region",
-        "failure-domain.beta.kubernetes.io/zone",
-        "kubernetes.io/arch",
-        "kubernetes.io/hostname",
-        "kubernetes.io/os",
-        "node.kubernetes.io/instance-type",
-        "topology.kubernetes.io/region",
-        "topology.kubernetes.io/zone",
-    ];
     let prefix = key.split_once('/').map_or("", |(prefix, _)| prefix);
     let is_in = |domain: &str| prefix == domain || prefix.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'));
     let is_reserved = is_in("kubernetes.io") || is_in("k8s.io");
-    !is_reserved || KEYS.contains(&key) || is_in("kubelet.kubernetes.io") || is_in("node.kubernetes.io")
+    !is_reserved || MACHINE_LABELS.contains(&key) || is_in("kubelet.kubernetes.io") || is_in("node.kubernetes.io")
 }
 
 #[cfg(test)]

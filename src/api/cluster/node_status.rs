@@ -5,7 +5,7 @@
 //! older servers drop fields that they do not know. `Sent` tells both apart: a field that the server did not store as
 //! it was sent is not sent again, and one that changed later is.
 
-use super::node::{Condition, NodeReport, seconds};
+use super::node::{Condition, MACHINE_LABELS, NodeReport, seconds};
 use crate::api::devices::is_device_resource;
 use crate::api::time::Wall;
 use serde_json::{Map, Value, json};
@@ -96,7 +96,8 @@ impl Sent {
         let Sent { fields, labels, .. } = self;
         labels.get_or_insert_with(|| {
             let at_server = |key: &str| fields.get(&format!("metadata/labels/{key}")).map(|field| &field.value);
-            let is_kept = |(key, _): &(&String, &String)| !is_of_machine(key) && at_server(key).is_some();
+            let is_kept =
+                |(key, _): &(&String, &String)| !MACHINE_LABELS.contains(&key.as_str()) && at_server(key).is_some();
             report.labels.iter().filter(is_kept).map(|(key, value)| (key.clone(), value.clone())).collect()
         });
     }
@@ -186,24 +187,6 @@ impl Sent {
             }
         }
     }
-}
-
-/// A kubelet keeps these labels up to date.
-fn is_of_machine(label: &str) -> bool {
-    const LABELS: [&str; 11] = [
-        "beta.kubernetes.io/arch",
-        "beta.kubernetes.io/instance-type",
-        "beta.kubernetes.io/os",
-        "failure-domain.beta.kubernetes.io/region",
-        "failure-domain.beta.kubernetes.io/zone",
-        "kubernetes.io/arch",
-        "kubernetes.io/hostname",
-        "kubernetes.io/os",
-        "node.kubernetes.io/instance-type",
-        "topology.kubernetes.io/region",
-        "topology.kubernetes.io/zone",
-    ];
-    LABELS.contains(&label)
 }
 
 /// The fields of the status that this node reports. Other fields, such as `volumesInUse`, belong to others.

@@ -231,10 +231,7 @@ impl Engine {
     pub(super) fn deleted_pod_is_gone(&mut self, worker: &Worker) {
         let Some(member) = self.cluster.member_mut() else { return };
         if let Some(bound) = member.pods.get(&worker.uid).filter(|bound| bound.deletion.is_some()) {
-            let mut last = complete(worker, Some(bound), member.addresses.known());
-            if worker.pod.as_ref().is_some_and(|pod| pod.spec().readiness_gates.is_some()) {
-                pod_status::keep_transition(&mut last, member.reports.last(&worker.uid), self.now.wall);
-            }
+            let last = status_for_server(worker, Some(bound), member, self.now.wall);
             member.reports.ended(&worker.uid, &worker.name, Some(last));
         }
     }
@@ -274,10 +271,7 @@ impl Engine {
                         let status = complete(worker, None, member.addresses.known());
                         member.publish_mirror(uid, status);
                     } else if let Some(worker) = worker {
-                        let mut status = complete(worker, member.pods.get(uid), member.addresses.known());
-                        if worker.pod.as_ref().is_some_and(|pod| pod.spec().readiness_gates.is_some()) {
-                            pod_status::keep_transition(&mut status, member.reports.last(uid), now.wall);
-                        }
+                        let status = status_for_server(worker, member.pods.get(uid), member, now.wall);
                         member.publish(uid, name, status);
                     }
                 }
@@ -446,6 +440,16 @@ fn status_of(rejection: &Rejection) -> core::PodStatus {
 
 fn has_ended(worker: &Worker) -> bool {
     matches!(worker.status.phase.as_deref(), Some("Succeeded" | "Failed"))
+}
+
+/// The status of a pod of the API server. The server has the conditions of readiness gates, so only its status has the
+/// transition of `Ready`.
+fn status_for_server(worker: &Worker, bound: Option<&Bound>, member: &Member, now: Wall) -> core::PodStatus {
+    let mut status = complete(worker, bound, member.addresses.known());
+    if worker.pod.as_ref().is_some_and(|pod| pod.spec().readiness_gates.is_some()) {
+        pod_status::keep_transition(&mut status, member.reports.last(&worker.uid), now);
+    }
+    status
 }
 
 /// The status for the API server. `addresses`: of the node.
