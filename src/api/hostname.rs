@@ -22,7 +22,8 @@ pub fn domain(pod: &Pod, cluster_domain: &str) -> Option<String> {
     Some(format!("{subdomain}.{}.svc.{cluster_domain}", pod.name.namespace))
 }
 
-/// `hostnameOverride`, or the first label of the pod's host name: `hostname`, otherwise the pod's name, cut to the length of a label.
+/// `hostnameOverride`, or the first label of the pod's host name: `hostname`, otherwise the pod's name, cut to the
+/// length of a label.
 pub fn label(pod: &Pod) -> &str {
     if let Some(name) = overriding(pod) {
         return name;

@@ -29,8 +29,8 @@ impl std::fmt::Display for Unresolved {
     }
 }
 
-/// All volumes of the pod, in the order of the spec, each by itself. One is unresolved if an object or a key that is not
-/// optional does not exist.
+/// All volumes of the pod, in the order of the spec, each by itself. One is unresolved if an object or a key that is
+/// not optional does not exist.
 pub fn resolve(facts: Facts<'_>) -> impl Iterator<Item = Result<Volume, Unresolved>> {
     let volumes = facts.pod.spec().volumes.iter().flatten();
     volumes.map(move |volume| {

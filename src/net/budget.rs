@@ -1,6 +1,6 @@
 //! A socket of a peer that may be hostile: the server of a container. Reading stops at a budget for each turn of the
-//! loop, and fails at a limit for the whole connection. (TLS can read for ever without any content, so a limit above TLS
-//! is not enough.)
+//! loop, and fails at a limit for the whole connection. (TLS can read for ever without any content, so a limit above
+//! TLS is not enough.)
 
 use std::io::{self, ErrorKind, Read, Write};
 

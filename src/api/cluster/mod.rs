@@ -6,8 +6,8 @@
 //! - `status`: why the server refuses a request;
 //! - `node`: this machine as an object Node; `node_status`: the patches of it;
 //! - `in_place`: the changes that a running pod follows;
-//! - `pod_object`: from the server's object to our pod; `unknown_fields`: fields of newer servers; `pod_status`, `pod_changes`: the status of a pod for the
-//!   server; `final_ends`: the ends of containers that the server keeps;
+//! - `pod_object`: from the server's object to our pod; `unknown_fields`: fields of newer servers; `pod_status`,
+//!   `pod_changes`: the status of a pod for the server; `final_ends`: the ends of containers that the server keeps;
 //! - `mirror`: the mirror of a pod of a manifest;
 //! - `keep`: from a pod of the server to manifests;
 //! - `outlook`: the expected life of a pod while the server is away;

@@ -82,7 +82,8 @@ pub(super) fn merge(
         if directive(&item, "delete") { deletions.push(id) } else { changes.push((id, item)) }
     }
     let mut list = Merged::new(keys, items, order)?;
-    // An item that the patch both deletes and contains starts empty. If some items of the key stay, the changes say which.
+    // An item that the patch both deletes and contains starts empty. If some items of the key stay, the changes say
+    // which.
     deletions.retain(|id| list.wanted(id) > 0 && keys.second.is_some() || !list.delete_all(id));
     for (id, item) in changes {
         let at = list.target(&id, &item);

@@ -11,8 +11,9 @@
 //! - `table`: objects as rows of a table; `pod_row`: the row of a pod;
 //! - `log_choice`: which run of a container a request for its log means;
 //! - `eviction`: evictions, and pods that are not on the node; `node_change`: cordons;
-//! - `write`: from a manifest and a request to the new manifest; `comments`: those that are lost; `strategic` (lists: `merged_list`), `json_patch`: the
-//!   formats of patches; `string_data`: the plain values of a Secret; `value_size`: the limits of what a body or a patch becomes;
+//! - `write`: from a manifest and a request to the new manifest; `comments`: those that are lost; `strategic` (lists:
+//!   `merged_list`), `json_patch`: the formats of patches; `string_data`: the plain values of a Secret; `value_size`:
+//!   the limits of what a body or a patch becomes;
 //! - `status`: errors.
 
 pub mod accept;

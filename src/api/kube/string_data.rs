@@ -3,8 +3,8 @@
 use k8s_openapi::ByteString;
 use serde_json::{Map, Value};
 
-/// The Secret as an API server stores it: each value of `stringData` replaces the one of its key in `data`. An object of
-/// another kind, and one whose fields are not maps of text, stays as it is.
+/// The Secret as an API server stores it: each value of `stringData` replaces the one of its key in `data`. An object
+/// of another kind, and one whose fields are not maps of text, stays as it is.
 pub fn folded(object: &Value) -> Value {
     let is_text = |(_, value): (&String, &Value)| value.is_string();
     let all = object.get("stringData").and_then(Value::as_object).filter(|all| all.iter().all(is_text));

@@ -182,7 +182,7 @@ impl Data {
     fn take(&mut self, key: &DataKey, change: Change<Fetched>, step: &mut Step<'_>) {
         let outbox = &mut *step.outbox;
         let now = match change {
-            // What there is at the server is not known.
+            // An item could not be used, so the state at the server is unknown.
             Change::All(list, gaps) if list.is_empty() && gaps.are_any() => return,
             Change::All(mut list, _) => list.pop(),
             Change::Set(object) => Some(object),

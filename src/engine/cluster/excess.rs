@@ -203,7 +203,7 @@ impl Excess {
                     entry.state = State::Done;
                 }
             }
-            // Another pod has the name, or the same request is refused again. The next list shows what there is.
+            // Another pod has the name, or the same request is refused again. The next list shows the present state.
             Ok(Some(refusal)) if is_final(refusal.failure) => {
                 self.pods.remove(&uid);
                 self.leave_out(1);

@@ -188,7 +188,7 @@ impl Pods {
         let (count, left_out) = (Cell::new(*new), Cell::new(0));
         let decode = |object: Value, bytes| {
             let read = read(object, bytes, context, known, most, &count);
-            if matches!(read, Ok(Kept::NotEven)) && count.get().excess > excess::MOST {
+            if matches!(read, Ok(Kept::Nothing)) && count.get().excess > excess::MOST {
                 left_out.set(1);
             }
             read.map(Kept::listed)
@@ -326,7 +326,7 @@ enum Kept {
     All(Box<PodObject>),
     Excess(Box<ExcessPod>),
     /// Nothing has to be done about it, or there are too many.
-    NotEven,
+    Nothing,
 }
 
 impl Kept {
@@ -334,7 +334,7 @@ impl Kept {
         match self {
             Kept::All(object) => Some(Listed::Pod(object)),
             Kept::Excess(pod) => Some(Listed::Excess(pod)),
-            Kept::NotEven => None,
+            Kept::Nothing => None,
         }
     }
 }
@@ -368,7 +368,7 @@ fn read(
     new.excess += 1;
     count.set(new);
     if (has_ended || is_mirror) && !is_deleted || new.excess > excess::MOST {
-        return Ok(Kept::NotEven);
+        return Ok(Kept::Nothing);
     }
     match (text("uid"), text("namespace"), text("name")) {
         (Some(uid), Some(namespace), Some(name)) => {
