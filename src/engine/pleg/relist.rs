@@ -69,9 +69,10 @@ pub struct ListedPod<'a> {
 }
 
 impl ListedPod<'_> {
-    /// A sandbox is ready or a container runs.
+    /// A sandbox is ready, or a container runs or may run.
     pub fn runs(&self) -> bool {
-        self.sandboxes.iter().any(|s| s.ready) || self.containers.iter().any(|c| c.state == ContainerState::Running)
+        let may_run = |c: &&ListedContainer| matches!(c.state, ContainerState::Running | ContainerState::Unknown);
+        self.sandboxes.iter().any(|s| s.ready) || self.containers.iter().any(may_run)
     }
 
     /// The longest grace period in the pod's annotations, in seconds (W21).

@@ -1,6 +1,7 @@
 //! Adoption after a restart of Wherry (W25), and orphans (W21).
 
 use crate::runtime::{GivenUp, Life};
+use crate::stories::admission::{cpu_requests, small};
 use crate::story::*;
 use crate::world::{MS, S, World};
 use std::time::Duration;
@@ -143,6 +144,24 @@ fn w21_a_pod_without_record_and_manifest_is_an_orphan() {
     assert_eq!(w.take_calls(), ["StopContainer web/main#0 4000ms", "StopSandbox web#0", "RemoveSandbox web#0"]);
     assert_eq!(w.observed.measures.iter().filter(|m| **m == Measure::OrphanedPod).count(), 1);
     w.assert_clean();
+}
+
+#[test]
+fn w25_a_pod_without_a_record_whose_state_is_unknown_is_not_rejected() {
+    let mut w = small();
+    w.file("b", &cpu_requests(600));
+    w.run(5);
+    let (id, sandbox) = (w.running("b/main"), w.sandbox("b"));
+    w.disk.records.clear();
+    w.kill_engine();
+    w.lose_state(&id);
+    w.kill_sandbox(&sandbox);
+    // Of two new pods, this one would be the first.
+    w.file("a", &cpu_requests(600));
+    w.start();
+    w.run(30);
+    assert!(w.runs("b/main") && w.shown("a").starts_with("Failed (OutOfcpu)"), "{}", w.trace());
+    w.assert_well();
 }
 
 #[test]
