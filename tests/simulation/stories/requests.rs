@@ -618,15 +618,16 @@ fn a_runtime_that_hangs_or_is_lost_gives_no_url_and_few_calls_wait_for_it() {
     assert_eq!(w.error(refused), (502, "the container runtime offers no stream: streaming server is off".to_owned()));
 }
 
+fn shorten(w: &mut World, seconds: u64) -> RequestId {
+    w.ask(Request::Shorten { pod: FullName::new("default", "web"), grace: Duration::from_secs(seconds) })
+}
+
 #[test]
 fn w4_the_grace_period_of_a_deleted_pod_can_be_shortened() {
     let mut w = node();
     w.life("web/main", &[Life::deaf()]);
     w.file("web", "terminationGracePeriodSeconds: 30, containers: [{name: main, image: 'busybox:1.35'}]");
     w.run(2);
-    let shorten = |w: &mut World, seconds| {
-        w.ask(Request::Shorten { pod: FullName::new("default", "web"), grace: Duration::from_secs(seconds) })
-    };
     // A pod that is desired goes on.
     shorten(&mut w, 1);
     w.run(3);
@@ -662,7 +663,7 @@ fn w4_a_shorter_period_that_was_answered_outlives_a_kill_of_wherry() {
     w.run(2);
     w.remove("web");
     w.run(3);
-    let id = w.ask(Request::Shorten { pod: FullName::new("default", "web"), grace: Duration::from_secs(10) });
+    let id = shorten(&mut w, 10);
     assert_eq!(w.answer(id), None, "the record is being written");
     w.run_ms(5);
     assert_eq!(w.answer(id), Some(&Ok(Reply::Shortened)));
@@ -671,6 +672,25 @@ fn w4_a_shorter_period_that_was_answered_outlives_a_kill_of_wherry() {
     w.run(2);
     assert_eq!(w.take_calls(), ["StopContainer web/main#0 7000ms"]);
     w.run(9);
+    assert!(!w.runs("web/main"));
+    w.assert_clean();
+}
+
+#[test]
+fn w4_a_shorter_period_counts_from_the_first_request_also_after_a_restart_of_wherry() {
+    let mut w = node();
+    w.life("web/main", &[Life::deaf()]);
+    w.file("web", "terminationGracePeriodSeconds: 30, containers: [{name: main, image: 'busybox:1.35'}]");
+    w.run(2);
+    w.remove("web");
+    w.run(3);
+    w.restart_engine();
+    w.run(2);
+    w.take_calls();
+    shorten(&mut w, 10);
+    w.run(1);
+    assert_eq!(w.take_calls(), ["StopContainer web/main#0 5000ms"], "{}", w.trace());
+    w.run(5);
     assert!(!w.runs("web/main"));
     w.assert_clean();
 }

@@ -229,8 +229,8 @@ impl Worker {
                 (Some(age), Some(kept)) => t.grace_deadline.since(kept.wall).saturating_sub(age),
                 _ => t.grace_deadline.since(now.wall),
             };
-            let left = left.min(t.grace_deadline.since(t.began));
-            worker.state = State::Terminating(Terminating::new(now.boot, left));
+            let whole = t.grace_deadline.since(t.began);
+            worker.state = State::Terminating(Terminating::resumed(now.boot, whole, left.min(whole)));
             worker.measured.kill_began();
             worker.cause = t.cause;
         }

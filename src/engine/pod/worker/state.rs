@@ -134,6 +134,12 @@ impl Terminating {
         Terminating { began, grace_deadline, sandbox: Retry::default(), all_stopped: false }
     }
 
+    /// For a pod that terminated before Wherry started. `whole`: the grace period; `left`: the rest of it.
+    pub(super) fn resumed(now: Boot, whole: Duration, left: Duration) -> Terminating {
+        let passed = u64::try_from(whole.saturating_sub(left).as_nanos()).unwrap_or(u64::MAX);
+        Terminating { began: Boot(now.0.saturating_sub(passed)), ..Terminating::new(now, left) }
+    }
+
     pub(super) fn shrink(&mut self, grace: Duration) {
         self.grace_deadline = self.grace_deadline.min(self.began + grace.max(SHORTEST_GRACE));
     }
