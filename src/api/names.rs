@@ -110,6 +110,8 @@ pub mod annotation {
     pub const BACKOFF_LEVEL: &str = "io.wherry.container.backoffLevel";
     /// On sandboxes with a user namespace of their own: the first id on the host (W28), decimal.
     pub const USER_NAMESPACE: &str = "io.wherry.pod.userNamespace";
+    /// On the node's object at an API server: `true` while Wherry's cordon is shown there (C16).
+    pub const CORDONED: &str = "io.wherry.node.cordoned";
     /// On sandboxes: the pod's grace period in seconds, used for an orphan (W21), decimal.
     pub const SANDBOX_GRACE: &str = "io.wherry.pod.terminationGracePeriod";
 }

@@ -66,6 +66,38 @@ fn a_rollout_replaces_the_pods_and_a_drain_moves_them() {
 }
 
 #[test]
+fn c16_a_cordon_at_the_node_keeps_the_scheduler_away() {
+    let plane = ControlPlane::shared();
+    let (namespace, node) = ("sheltered", "lagoon");
+    let admin = plane.namespace(namespace);
+    let mut agent = join(plane, node);
+    ok(&admin, &format!("label node {node} pool={namespace}"));
+    ok_with(&admin, "apply -f -", &deployment(namespace, "1"));
+    plane.wait("the pods run", |plane| all_run(plane, namespace, 3));
+    let object = format!("/api/v1/nodes/{node}");
+    let unschedulable = |plane: &ControlPlane| plane.get(&object).expect("the node")["spec"]["unschedulable"] == true;
+    let cordoned = agent.wherry(&["cordon"]);
+    assert!(cordoned.status.success(), "{cordoned:?}");
+    plane.wait("the server shows the cordon", unschedulable);
+    ok(&admin, &format!("delete pod {}", name(&pods(plane, namespace)[0])));
+    let is_alone = |plane: &ControlPlane| {
+        let all = pods(plane, namespace);
+        all.len() == 3 && all.iter().filter(|pod| node_of(pod).is_empty()).count() == 1
+    };
+    plane.wait("the next pod has no node, and the others stay", is_alone);
+    // The end of the cordon reaches the server although Wherry is killed meanwhile.
+    let uncordoned = agent.wherry(&["uncordon"]);
+    agent.kill();
+    assert!(uncordoned.status.success(), "{uncordoned:?}");
+    agent.run();
+    plane.wait("all pods run", |plane| all_run(plane, namespace, 3) && !unschedulable(plane));
+    ok(&admin, "delete deployment web");
+    wait_for_pods(plane, namespace, 0);
+    ok(&admin, &format!("delete namespace {namespace} --wait=false"));
+    ok(&admin, &format!("delete node {node}"));
+}
+
+#[test]
 fn a_pod_that_is_removed_by_force_stops_and_another_takes_its_name() {
     let plane = ControlPlane::shared();
     let (namespace, node) = ("force", "breaker");

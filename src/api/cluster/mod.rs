@@ -5,6 +5,7 @@
 //!   them apart as they arrive;
 //! - `status`: why the server refuses a request;
 //! - `node`: this machine as an object Node; `node_status`: the patches of it;
+//! - `cordon`: Wherry's cordon in that object;
 //! - `in_place`: the changes that a running pod follows;
 //! - `pod_object`: from the server's object to our pod; `unknown_fields`: fields of newer servers; `pod_status`,
 //!   `pod_changes`: the status of a pod for the server; `final_ends`: the ends of containers that the server keeps;
@@ -19,6 +20,7 @@
 
 pub mod bootstrap;
 pub mod certificate;
+pub mod cordon;
 pub mod data_record;
 pub mod diary;
 pub mod event;

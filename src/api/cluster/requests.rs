@@ -34,6 +34,12 @@ pub fn patch_node_status(name: &str, body: String) -> ApiRequest {
     request(Method::Patch, path, Some((Content::StrategicMergePatch, body)))
 }
 
+/// `body`: `cordon::patch`
+pub fn patch_node(name: &str, body: String) -> ApiRequest {
+    let path = with_query(&object(NODES, name), &LIMIT);
+    request(Method::Patch, path, Some((Content::MergePatch, body)))
+}
+
 /// `body`: `lease::new`
 pub fn create_lease(body: String) -> ApiRequest {
     post(with_query(LEASES, &LIMIT), body)
@@ -196,6 +202,10 @@ mod tests {
             (
                 patch_node_status("n1", "{}".into()),
                 "PATCH /api/v1/nodes/n1/status?timeout=10s (2 bytes of application/strategic-merge-patch+json)",
+            ),
+            (
+                patch_node("n1", "{}".into()),
+                "PATCH /api/v1/nodes/n1?timeout=10s (2 bytes of application/merge-patch+json)",
             ),
             (
                 create_lease("{}".into()),

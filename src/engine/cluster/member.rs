@@ -17,6 +17,7 @@ use super::reports::Reports;
 use super::reviews::Reviews;
 use super::rival::{Rival, Sight};
 use super::sealing::{Protection, Sealing};
+use super::shown_cordon::ShownCordon;
 use super::tokens::{Tokens, Wanted};
 use crate::api::cluster::diary::{self, Entry};
 use crate::api::cluster::node::{DeviceAmount, Image, NodeReport};
@@ -86,6 +87,7 @@ pub struct Member {
     pub reports: Reports,
     diary: Diary,
     own_object: OwnObject,
+    pub cordon: ShownCordon,
     rival: Rival,
     /// Of the clients of the node's server.
     pub reviews: Reviews,
@@ -150,6 +152,7 @@ impl Member {
             reports: Reports::default(),
             diary: Diary::new(node),
             own_object: OwnObject::AsBefore,
+            cordon: ShownCordon::default(),
             rival: Rival::new(&config.info),
             reviews: Reviews::new(node, config.reviews.clone()),
             port: 0,
@@ -260,6 +263,7 @@ impl Member {
         if self.rival.is_known() {
             self.pods.mirrors.pause();
         } else {
+            self.cordon.step(name, step);
             self.pods.mirrors.step(statics, &self.reports, name, uid, step);
         }
         self.data.step(step);
@@ -279,6 +283,7 @@ impl Member {
                 self.lease.next(),
                 self.next_of_certificates(),
                 self.own.next(),
+                self.cordon.next().filter(|_| !self.rival.is_known()),
                 self.pods.reflector.next(),
                 self.pods.excess.next(),
                 self.data.next(),
@@ -365,6 +370,10 @@ impl Member {
             if renewal == Renewal::Missing {
                 self.node.read_again();
             }
+        } else if let Some(node) = self.cordon.ended(op, result, step) {
+            if let Some(node) = node {
+                self.observe(Observed::Object(node), step);
+            }
         } else if self.pods.reflector.op() == Some(op) {
             if let Some(seen) = self.pods.ended(op, result, step) {
                 return (self.seen(seen), true);
@@ -391,8 +400,11 @@ impl Member {
         match observed {
             Observed::Object(object) => {
                 let is_current = self.node.observe(&object);
-                if is_current && self.own.observe(&object, step.outbox) {
-                    self.own_object = OwnObject::Changed;
+                if is_current {
+                    self.cordon.observe(&object);
+                    if self.own.observe(&object, step.outbox) {
+                        self.own_object = OwnObject::Changed;
+                    }
                 }
                 let heartbeat = step.traffic.heartbeat();
                 let sight = match is_current {
@@ -548,6 +560,7 @@ impl Member {
         self.lease.hurry();
         self.certificates.iter_mut().for_each(Certificate::hurry);
         self.own.reflector.hurry();
+        self.cordon.hurry();
         self.pods.reflector.hurry();
         self.pods.excess.hurry();
         self.pods.mirrors.hurry();

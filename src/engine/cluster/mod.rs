@@ -28,6 +28,7 @@ pub mod reports;
 pub mod reviews;
 pub mod rival;
 pub mod sealing;
+pub mod shown_cordon;
 pub mod tokens;
 pub mod traffic;
 

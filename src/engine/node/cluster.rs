@@ -247,7 +247,11 @@ impl Engine {
         let now = self.now;
         self.record_resources();
         let health = self.health();
-        self.with_member(|member, _| member.health = health);
+        let cordoned = self.cordon.is_on();
+        self.with_member(|member, _| {
+            member.health = health;
+            member.cordon.wanted = cordoned;
+        });
         let wants = self.cluster.member().is_some_and(|member| member.wants_report(now.boot));
         let report = wants.then(|| self.node_report());
         let name = self.config.node.name.clone();

@@ -10,6 +10,7 @@ use crate::world::api_server::{MIRROR, is_terminal};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use wherry::api::names::Uid;
+use wherry::api::names::annotation::CORDONED;
 use wherry::api::pod::RestartPolicy;
 use wherry::engine::node::PodView;
 
@@ -55,6 +56,8 @@ pub fn agrees(w: &World) -> Judged {
     mirrors_agree(w)?;
     let node = w.api.node().cloned().unwrap_or_default();
     unless(!node.is_null(), "C1: the node exists", String::new)?;
+    let cordoned = node["spec"]["unschedulable"] == true || node["metadata"]["annotations"][CORDONED] == "true";
+    unless(cordoned == w.engine.is_cordoned(), "C16: the server shows the cordon", || node.to_string())?;
     // Without a route, the node keeps its last addresses.
     let addresses = &w.config.cluster.as_ref().map(|cluster| cluster.addresses.clone()).unwrap_or_default();
     let at_server = node["status"]["addresses"].as_array().into_iter().flatten();

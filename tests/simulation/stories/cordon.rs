@@ -11,7 +11,7 @@ use wherry::engine::pod::kill::TerminationSource;
 use wherry::engine::pod::placement::Placement;
 
 impl World {
-    fn cordon(&mut self, on: bool) {
+    pub fn cordon(&mut self, on: bool) {
         let id = self.ask(Request::Cordon { on });
         self.run(1);
         assert_eq!(self.answer(id), Some(&Ok(Reply::Cordoned { on })), "{}", self.trace());

@@ -7,6 +7,7 @@ mod certificates;
 mod classes;
 pub mod cluster;
 mod cluster_addresses;
+mod cluster_cordon;
 mod cluster_diary;
 mod cluster_ends;
 mod cluster_in_place;

@@ -92,6 +92,20 @@ fn c13_two_machines_do_not_remove_each_others_mirrors_without_end() {
 }
 
 #[test]
+fn c13_two_machines_do_not_take_back_each_others_cordon() {
+    let mut pair = pair();
+    pair.change(0, |w| w.cordon(true));
+    pair.run(600);
+    for number in [0, 1] {
+        let w = pair.machine(number);
+        assert_eq!(w.api.count("PATCH /api/v1/nodes/lab?"), 0, "{number}: {}", w.trace());
+    }
+    pair.change(1, World::kill_engine);
+    pair.run(1000);
+    assert_eq!(pair.machine(0).api.node().unwrap()["spec"]["unschedulable"], true);
+}
+
+#[test]
 fn c13_a_deleted_pod_ends_on_both_machines() {
     let mut pair = pair();
     pair.change(0, |w| w.api_delete_pod("web", 1));
