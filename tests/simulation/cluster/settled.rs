@@ -130,7 +130,7 @@ fn shows(view: &PodView<'_>, pod: &Value) -> Judged {
 }
 
 /// C2: a container that does not restart has ended at the server, although it runs again, and no restart count
-/// decreases.
+/// decreases. Of a pod that has ended, the server has the ends of the containers although the disk has lost them.
 fn as_at_server(ours: &Value, pod: &Value, field: &str) -> Value {
     let mut ours = ours.clone();
     if !field.ends_with("Statuses") {
@@ -149,7 +149,8 @@ fn as_at_server(ours: &Value, pod: &Value, field: &str) -> Value {
     for container in ours.as_array_mut().into_iter().flatten().filter(|container| !has_ended(container)) {
         let mut theirs = pod["status"][field].as_array().into_iter().flatten();
         let theirs = theirs.find(|theirs| theirs["name"] == container["name"] && has_ended(theirs));
-        if let Some(theirs) = theirs.filter(|theirs| !may_restart(pod, theirs)) {
+        let is_over = is_terminal(&pod["status"]["phase"]);
+        if let Some(theirs) = theirs.filter(|theirs| is_over || !may_restart(pod, theirs)) {
             container.clone_from(theirs);
         }
     }

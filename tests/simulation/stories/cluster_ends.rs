@@ -351,7 +351,7 @@ fn c2_a_drained_pod_of_the_server_does_not_start_again_for_its_new_labels() {
 
 #[test]
 fn c5_a_drain_ends_a_pod_for_good_also_beside_a_shutdown() {
-    for when in ["before", "during", "after"] {
+    for when in ["before", "during", "at its end", "after"] {
         let mut w = with_graceful_shutdown();
         w.life("web/main", &[Life { on_term: Some((Duration::from_secs(4), 0)), ..Life::FOREVER }]);
         w.api_pod("web", "uid-1", ONE);
@@ -365,6 +365,11 @@ fn c5_a_drain_ends_a_pod_for_good_also_beside_a_shutdown() {
         w.power_off();
         w.run(1);
         drain(&mut w, "during");
+        if when == "at its end" {
+            // It waits for the end of the shutdown.
+            w.run(10);
+            drain(&mut w, when);
+        }
         w.call_off();
         w.run(1);
         // The pod still ends, to start again.
@@ -372,6 +377,10 @@ fn c5_a_drain_ends_a_pod_for_good_also_beside_a_shutdown() {
         w.api_pod("other", "uid-2", ONE);
         w.run(60);
         assert_eq!((w.phase_at_server("web"), w.runs("web/main")), ("Failed", false), "{when}: {}", w.trace());
+        w.restart_engine();
+        w.run(30);
+        assert_eq!((w.phase_at_server("web"), w.runs("web/main")), ("Failed", false), "{when}: {}", w.trace());
+        w.assert_well();
     }
 }
 

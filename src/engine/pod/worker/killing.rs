@@ -46,14 +46,26 @@ impl Worker {
             self.kill(grace, None, entry, ctx);
         }
         // The pod keeps the reason of its end (W5).
-        if kill.by.holds_back_ended() && self.demand.runs_again() && self.demand.waits_for.insert(kill.by) {
-            ctx.outbox.emit_event(self.pod.as_ref(), None, severity, reason, cause.message);
-            match self.record.exists() {
-                // The record was already removed together with the other files.
-                false => self.keep_record(ctx),
-                true => self.put_marks(ctx),
+        if kill.by.holds_back_ended() && self.demand.runs_again() {
+            let marked = match self.runs_again_after(kill.by) {
+                true => self.demand.waits_for.insert(kill.by),
+                false => self.end_for_good(ctx),
+            };
+            if marked {
+                ctx.outbox.emit_event(self.pod.as_ref(), None, severity, reason, cause.message);
+                match self.record.exists() {
+                    // The record was already removed together with the other files.
+                    false => self.keep_record(ctx),
+                    true => self.put_marks(ctx),
+                }
             }
         }
+    }
+
+    /// C5: a pod that has ended, and would have run again after a shutdown, does not. The server learns its phase now.
+    fn end_for_good(&mut self, ctx: &mut Context<'_>) -> bool {
+        ctx.outbox.push(Effect::Publish { uid: self.uid.clone(), name: self.name.clone() });
+        self.demand.end()
     }
 
     /// A pod of a manifest runs again when the cause is over. A pod of the API server has ended: its controller creates
