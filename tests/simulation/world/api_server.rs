@@ -195,6 +195,11 @@ fn merge(into: &mut Value, patch: Value, field: &str) {
 }
 
 impl ApiServer {
+    /// An empty one. As in etcd, the version begins with 1.
+    pub fn new() -> ApiServer {
+        ApiServer { version: 1, ..ApiServer::default() }
+    }
+
     fn change(&mut self, kind: &'static str, collection: &str, mut object: Value) -> Value {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
@@ -662,7 +667,7 @@ impl World {
                 self.event_in(after, Event::Api(ApiEvent::Item { op, json }));
             }
             let (kind, version) = kind_of(request.path.split('?').next().unwrap_or_default());
-            let metadata = json!({ "resourceVersion": body["version"].as_u64().unwrap_or(0).max(1).to_string() });
+            let metadata = json!({ "resourceVersion": body["version"].to_string() });
             let rest = json!({ "kind": format!("{kind}List"), "apiVersion": version, "metadata": metadata });
             return self.api_answer(op, 200, &rest, after);
         }

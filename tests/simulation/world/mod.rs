@@ -147,7 +147,7 @@ impl World {
             logs: Logs::default(),
             registry: Registry::default(),
             logind: Logind::default(),
-            api: ApiServer::default(),
+            api: ApiServer::new(),
             identity: Identity::default(),
             files: BTreeMap::new(),
             manifests: Manifests::default(),

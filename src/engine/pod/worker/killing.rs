@@ -176,6 +176,9 @@ impl Worker {
     /// Returns true if the record is being written for this kill.
     pub fn kill(&mut self, grace: Duration, cause: Option<Cause>, entry: &mut Entry, ctx: &mut Context<'_>) -> bool {
         let before = (self.termination(ctx), self.record.says_again());
+        let by_shutdown =
+            |cause: &Option<Cause>| cause.as_ref().is_some_and(|cause| cause.by == Some(TerminationSource::Shutdown));
+        let repeated = by_shutdown(&self.cause) && by_shutdown(&cause);
         self.end_resize();
         let had_directory = self.had_directory();
         if matches!(self.state, State::Waiting) {
@@ -195,6 +198,8 @@ impl Worker {
                     entry.want_read();
                 }
             }
+            // S7: after a restart of Wherry, a shutdown repeats its request with the rest of the period.
+            State::Terminating(t) if repeated => t.end_until(ctx.now.boot + grace),
             State::Terminating(t) => t.shrink(grace),
             State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => return false,
         }

@@ -140,8 +140,13 @@ impl Terminating {
         Terminating { began: Boot(now.0.saturating_sub(passed)), ..Terminating::new(now, left) }
     }
 
+    /// The grace period counts from the begin.
     pub(super) fn shrink(&mut self, grace: Duration) {
-        self.grace_deadline = self.grace_deadline.min(self.began + grace.max(SHORTEST_GRACE));
+        self.end_until(self.began + grace.max(SHORTEST_GRACE));
+    }
+
+    pub(super) fn end_until(&mut self, deadline: Boot) {
+        self.grace_deadline = self.grace_deadline.min(deadline);
     }
 }
 
