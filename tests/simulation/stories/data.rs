@@ -146,6 +146,26 @@ fn d6_a_container_is_given_no_volume_while_its_files_change() {
     w.assert_well();
 }
 
+#[test]
+fn d6_a_failed_update_waits_for_a_slow_start_without_a_loop() {
+    let mut w = node();
+    w.define_secret("login", "password", "0");
+    w.file("web", &VOLUME.replacen("containers: [", "containers: [{name: side, image: 'busybox:1.35'}, ", 1));
+    w.run(3);
+    assert!(w.runs("web/main") && w.runs("web/side"), "{}", w.trace());
+    w.volumes.mount_error = Some("input/output error".into());
+    w.define_secret("login", "password", "1");
+    w.run(1);
+    assert_eq!(w.notices("FailedMount").len(), 1);
+    w.hang("StartContainer web/side");
+    w.exit_of("web/side", 1);
+    w.until("the start", 30, |w| w.times("StartContainer web/side", 0).len() == 2);
+    let steps = w.observed.steps;
+    w.run(60);
+    assert!(w.observed.steps - steps < 300, "{} steps in a minute", w.observed.steps - steps);
+    w.assert_well();
+}
+
 /// The copy sorts before the original, and has the values from before the edit.
 #[test]
 fn d6_a_copy_of_a_secret_never_takes_over() {

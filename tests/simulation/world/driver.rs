@@ -47,6 +47,8 @@ impl World {
             return;
         }
         let steps_now = self.observed.step(self.clock.now);
+        // A story would not end.
+        assert!(self.chaos.is_some() || steps_now < 50_000, "{steps_now} steps at one moment");
         if self.chaos.is_some() && steps_now > 5000 {
             self.checks.fail("effects are bounded", "5000 steps at one moment".into());
         }

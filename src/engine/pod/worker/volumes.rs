@@ -150,16 +150,14 @@ impl Worker {
     /// volumes are mounted, also by a previous run of Wherry.
     pub(super) fn update_volumes(&mut self, pod: &Rc<Pod>, runs: bool, ctx: &mut Context<'_>) {
         let mounted = matches!(self.volumes.mounts, Mounts::Mounted) || runs;
-        let waits = match self.volumes.update {
+        match self.volumes.update {
             Update::NotNeeded => return,
-            Update::Due => false,
-            Update::RetryAt(at) => {
-                self.timer.wake_at(at);
-                at > ctx.now.boot
-            }
-        };
+            Update::RetryAt(at) if at > ctx.now.boot => return self.timer.wake_at(at),
+            Update::Due | Update::RetryAt(_) => {}
+        }
+        // The end of the operation, or of the write of the record, causes a step.
         let busy = self.ops.is_updating_volumes() || self.ops.is_active();
-        if !self.extras.volumes || !mounted || waits || busy || !self.record.is_durable() {
+        if !self.extras.volumes || !mounted || busy || !self.record.is_durable() {
             return;
         }
         self.volumes.update = Update::NotNeeded;
