@@ -402,9 +402,9 @@ impl Member {
                 let is_current = self.node.observe(&object);
                 if is_current {
                     self.cordon.observe(&object);
-                    if self.own.observe(&object, step.outbox) {
-                        self.own_object = OwnObject::Changed;
-                    }
+                }
+                if is_current && self.own.observe(&object, step.outbox) {
+                    self.own_object = OwnObject::Changed;
                 }
                 let heartbeat = step.traffic.heartbeat();
                 let sight = match is_current {

@@ -3,7 +3,7 @@
 use crate::runtime::{Life, Personality};
 use crate::story::*;
 use crate::world::handlers::{Answers, BADLY, WELL};
-use crate::world::{Fault, S, World};
+use crate::world::{S, World};
 use std::time::Duration;
 use wherry::api::reason::Reason;
 
@@ -306,23 +306,4 @@ fn p4_a_hook_does_not_connect_at_the_node_instead_of_a_pod_without_an_address() 
     w.run(5);
     assert_eq!(w.notices("FailedPreStopHook"), ["PreStopHook failed"]);
     w.assert_clean();
-}
-
-#[test]
-fn w4_a_stop_that_fails_at_the_end_of_a_hook_is_repeated_without_a_loop() {
-    let mut w = node();
-    w.life("web/main", &[Life::deaf()]);
-    w.handlers.answers("web/main/PreStop", &[Answers::Never]);
-    w.file("web", &hooked("terminationGracePeriodSeconds: 4, "));
-    w.run(3);
-    assert!(w.runs("web/main"), "{}", w.trace());
-    for _ in 0..20 {
-        w.fault("StopContainer web/main", Fault::Error("no".into()));
-    }
-    w.remove("web");
-    w.run(10);
-    let steps = w.observed.steps;
-    w.run(60);
-    assert!(w.observed.steps - steps < 300, "{} steps in a minute", w.observed.steps - steps);
-    w.assert_well();
 }

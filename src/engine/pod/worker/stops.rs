@@ -152,8 +152,7 @@ impl Worker {
             round.retry.failed(ctx);
         }
         if let Some(at) = self.stops.round.retry.waits_until(ctx.now.boot) {
-            let hook = running.iter().any(|id| matches!(self.stops.wait(id), Some(Wait::Hook(_))));
-            if hook && grace_deadline > ctx.now.boot {
+            if running.iter().any(|id| matches!(self.stops.wait(id), Some(Wait::Hook(_)))) {
                 self.timer.wake_at(grace_deadline);
             }
             return self.timer.wake_at(at);
