@@ -104,12 +104,16 @@ pub(super) fn dump(
         })
         .collect();
     let stuck: BTreeMap<&str, usize> = Class::ALL.map(|class| (class.name(), helpers.stuck(class))).into();
-    let shown = |Pending { id, class, name, deadline, begun }: Pending| json!({ "job": id.0, "class": class.name(), "name": name, "deadline": deadline, "begun": begun });
+    let shown = |Pending { id, class, name, deadline, begun }: Pending| {
+        json!({ "job": id.0, "class": class.name(), "name": name, "deadline": deadline,
+            "begun": begun })
+    };
     let helpers: Vec<Value> = helpers.pending().map(shown).collect();
     let connections: Vec<Value> = connections
         .iter()
         .map(|(listener_kind, state, queued, lost)| {
-            json!({ "listener": format!("{listener_kind:?}"), "state": state, "bytesQueued": queued, "linesLost": lost })
+            json!({ "listener": format!("{listener_kind:?}"), "state": state, "bytesQueued": queued,
+                "linesLost": lost })
         })
         .collect();
     let watched: BTreeMap<&str, &Uid> = pidfds.watched().collect();

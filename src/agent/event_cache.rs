@@ -426,7 +426,8 @@ mod tests {
         let event = json!({
             "kind": "Event", "apiVersion": "v1",
             "metadata": {"name": "web.1", "namespace": "default"},
-            "involvedObject": {"kind": "Pod", "namespace": "default", "name": "web", "uid": "uid-web", "apiVersion": "v1",
+            "involvedObject": {"kind": "Pod", "namespace": "default", "name": "web", "uid": "uid-web",
+                "apiVersion": "v1",
                                "fieldPath": "spec.containers{main}"},
             "reason": "BackOff", "message": "again", "source": {"component": "wherry", "host": "lab"},
             "firstTimestamp": "2027-01-15T08:00:00.000Z", "lastTimestamp": "2027-01-15T08:00:20.000Z",

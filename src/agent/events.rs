@@ -124,8 +124,8 @@ impl Agent {
                 }
                 StreamEvent::Off => {
                     log::info!(
-                        "the runtime ended its container event stream at once: its events are off (CRI-O: enable_pod_events); \
-                         Wherry relies on relists and pidfds"
+                        "the runtime ended its container event stream at once: its events are off (CRI-O: \
+                         enable_pod_events); Wherry relies on relists and pidfds"
                     );
                     self.metrics.event_stream_failed();
                 }
@@ -183,7 +183,8 @@ impl Agent {
             Ok(loaded) => self.take_configuration(loaded, now),
             Err(e) => {
                 let why = format!(
-                    "failed to read the configuration: {e}; keeping the previous one; reload again once this is resolved"
+                    "failed to read the configuration: {e}; keeping the previous one; reload again once this is \
+                     resolved"
                 );
                 log::error!("reload: {why}");
                 self.service.reload_error = Some(why);

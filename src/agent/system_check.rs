@@ -291,7 +291,8 @@ fn driver(config: &Config, report: &RuntimeReport) -> Option<Finding> {
             check,
             format!("the runtime uses {theirs}, and cgroupDriver is {ours}: pods fail, or escape their limits"),
             format!(
-                "set cgroupDriver: {theirs} in the configuration (containerd's setting is SystemdCgroup, CRI-O's is cgroup_manager)"
+                "set cgroupDriver: {theirs} in the configuration (containerd's setting is SystemdCgroup, \
+                 CRI-O's is cgroup_manager)"
             ),
         ),
     })
@@ -315,7 +316,8 @@ fn bus(config: &Config, answers: Option<Result<Duration, String>>) -> Vec<Findin
         Some(Err(why)) if config.cgroup_driver == CgroupDriver::Systemd => vec![Finding::error(
             "logind",
             format!("{why}: with cgroupDriver: systemd, no pod can get its cgroup"),
-            "install and start dbus (systemctl enable --now dbus), or set cgroupDriver: cgroupfs here and in the runtime",
+            "install and start dbus (systemctl enable --now dbus), or set cgroupDriver: cgroupfs here and in the \
+             runtime",
         )],
         Some(Err(why)) => vec![Finding::warning(
             "logind",
@@ -338,7 +340,8 @@ fn inhibit_delay(delay: Duration, wanted: Duration, ours: &Path) -> Finding {
         return Finding::warning(
             "logind",
             format!("logind waits {has} s for pods at a shutdown, {wants} s are configured, although {drop_in} exists"),
-            "run systemctl kill -s HUP systemd-logind; if the delay stays, a later drop-in also sets InhibitDelayMaxSec",
+            "run systemctl kill -s HUP systemd-logind; if the delay stays, a later drop-in also sets \
+             InhibitDelayMaxSec",
         );
     }
     Finding::ok(

@@ -64,7 +64,8 @@ mod tests {
             None => json!({}),
         };
         serde_json::from_value(json!({
-            "metadata": {"annotations": {format!("{ANNOTATION}main"): annotation, format!("{ANNOTATION}b"): "unconfined"}},
+            "metadata": {"annotations": {format!("{ANNOTATION}main"): annotation,
+                format!("{ANNOTATION}b"): "unconfined"}},
             "spec": {
                 "securityContext": profile(of_pod),
                 "containers": [{"name": "main", "securityContext": profile(own)}],

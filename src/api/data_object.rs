@@ -180,8 +180,8 @@ impl DataObjects {
         for object in all {
             let Some(first) = objects.add(object.clone()) else { continue };
             let message = format!(
-                "Duplicate value: {:?}: {} (document {}) also defines this {}, and only that definition is in force; rename \
-                 one of them",
+                "Duplicate value: {:?}: {} (document {}) also defines this {}, and only that definition is in force; \
+                 rename one of them",
                 object.key.name.name, first.source.path, first.source.document, object.key.kind
             );
             let (path, document) = (object.source.path.clone(), object.source.document);
@@ -276,10 +276,8 @@ mod tests {
         let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
         assert_eq!(
             problems,
-            [
-                "/m/c.yaml: metadata.name: Duplicate value: \"settings\": /m/a.yaml (document 1) also defines this Secret, \
-              and only that definition is in force; rename one of them"
-            ]
+            ["/m/c.yaml: metadata.name: Duplicate value: \"settings\": /m/a.yaml (document 1) also defines this \
+                 Secret, and only that definition is in force; rename one of them"]
         );
     }
 

@@ -68,7 +68,8 @@ impl fmt::Display for Missing {
             Missing::Object(key) => write!(f, "{} {:?} not found", key.kind.resource(), key.name.name),
             Missing::Locked(key) => write!(
                 f,
-                "the copy of {} {:?} on the disk is sealed, and the service has no key for it; waiting for the API server",
+                "the copy of {} {:?} on the disk is sealed, and the service has no key for it; waiting for the API \
+                 server",
                 key.kind.resource(),
                 key.name.name
             ),
@@ -302,9 +303,11 @@ mod tests {
     use std::rc::Rc;
 
     const OBJECTS: &str = "
-{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {MODE: fast, REF: '$(MODE)'}, binaryData: {RAW: /w==}}
+{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {MODE: fast, REF: '$(MODE)'}, \
+binaryData: {RAW: /w==}}
 ---
-{apiVersion: v1, kind: Secret, metadata: {name: login}, data: {user: cm9vdA==, bin: /w==}, stringData: {password: hunter2}}
+{apiVersion: v1, kind: Secret, metadata: {name: login}, data: {user: cm9vdA==, bin: /w==}, \
+stringData: {password: hunter2}}
 ---
 {apiVersion: v1, kind: Secret, metadata: {name: login, namespace: other}, stringData: {password: other}}
 ";
@@ -318,7 +321,8 @@ mod tests {
 
     fn pod(container: &str) -> Pod {
         let text = format!(
-            "{{apiVersion: v1, kind: Pod, metadata: {{name: web, uid: u-1, labels: {{app: shop}}, annotations: {{'a/b': note}}}}, \
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: web, uid: u-1, labels: {{app: shop}}, \
+             annotations: {{'a/b': note}}}}, \
              spec: {{serviceAccountName: robot, containers: [{{name: main, image: 'i:1', {container}}}]}}}}"
         );
         let (mut pods, problems) =
@@ -426,7 +430,8 @@ mod tests {
     #[test]
     fn the_references_of_a_pod_are_its_objects() {
         let pod = pod(
-            "envFrom: [{secretRef: {name: a}}], env: [{name: A, valueFrom: {configMapKeyRef: {name: b, key: k}}}, {name: B}]",
+            "envFrom: [{secretRef: {name: a}}], env: [{name: A, valueFrom: {configMapKeyRef: {name: b, key: k}}}, \
+             {name: B}]",
         );
         let found: Vec<String> = references(&pod).map(|key| key.to_string()).collect();
         assert_eq!(found, ["Secret default/a", "ConfigMap default/b"]);

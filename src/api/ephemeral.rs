@@ -237,7 +237,8 @@ mod tests {
             &["[0].targetContainerName: Not found: \"x\""],
         );
         check(
-            json!([{ "name": "d", "image": "b", "volumeMounts": [{ "name": "v", "mountPath": "/v", "subPath": "s" }] }]),
+            json!([{ "name": "d", "image": "b", "volumeMounts": [{ "name": "v", "mountPath": "/v",
+                "subPath": "s" }] }]),
             &["[0].volumeMounts[0].subPath: Forbidden: cannot be set for an Ephemeral Container"],
         );
         check(json!([{ "name": "d", "image": "b", "imagee": 1 }]), &["[0].imagee: unknown field; did you mean image?"]);

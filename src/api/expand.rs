@@ -65,8 +65,8 @@ impl TooLong {
     pub fn detail(&self) -> String {
         format!(
             "Too long: with this value the environment, command and arguments of the container are larger than \
-             {MAX_ARGUMENTS} bytes once $(VAR) references are expanded: Linux cannot start such a container; shorten the \
-             values, use fewer references, or write $$(VAR) for a plain $(VAR)"
+             {MAX_ARGUMENTS} bytes once $(VAR) references are expanded: Linux cannot start such a container; shorten \
+             the values, use fewer references, or write $$(VAR) for a plain $(VAR)"
         )
     }
 }

@@ -359,7 +359,8 @@ mod tests {
         let overhead = json!({ "cpu": "100m", "memory": "2Mi" });
         assert_eq!(of(json!([]), overhead.clone()), limits_of(204, Some(20_000), Some(3 * MIB)));
         // An init container without a limit: the pod has no limit.
-        let spec = json!({ "initContainers": [{ "name": "i" }], "containers": [container("100m", false)], "overhead": overhead });
+        let spec = json!({ "initContainers": [{ "name": "i" }], "containers": [container("100m", false)],
+            "overhead": overhead });
         assert_eq!(of_pod(&pod(spec), &rules()), limits_of(204, None, None));
     }
 

@@ -326,19 +326,21 @@ mod tests {
             [
                 (
                     "systemReserved",
-                    "resource \"cpu\" has a reservation of 4001m (systemReserved 4001m) but capacity of 4000m; reserve less"
+                    "resource \"cpu\" has a reservation of 4001m (systemReserved 4001m) but capacity of 4000m; reserve \
+                     less"
                         .to_owned()
                 ),
                 (
                     "evictionHard",
-                    "resource \"ephemeral-storage\" has a reservation of 108447924224 bytes (evictionHard 108447924224 bytes) but \
-                     capacity of 107374182400 bytes; reserve less"
+                    "resource \"ephemeral-storage\" has a reservation of 108447924224 bytes (evictionHard 108447924224 \
+                     bytes) but capacity of 107374182400 bytes; reserve less"
                         .to_owned()
                 ),
                 (
                     "kubeReserved",
-                    "resource \"memory\" has a reservation of 18358468608 bytes (systemReserved 8589934592 bytes, kubeReserved \
-                     9663676416 bytes, evictionHard 104857600 bytes) but capacity of 17179869184 bytes; reserve less"
+                    "resource \"memory\" has a reservation of 18358468608 bytes (systemReserved 8589934592 bytes, \
+                     kubeReserved 9663676416 bytes, evictionHard 104857600 bytes) but capacity of 17179869184 bytes; \
+                     reserve less"
                         .to_owned()
                 ),
             ]

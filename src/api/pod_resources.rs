@@ -74,7 +74,8 @@ mod tests {
 
     #[test]
     fn a_missing_request_is_that_of_the_containers_or_the_limit() {
-        let one = json!([{"name": "a", "resources": {"requests": {"cpu": "1500m", "memory": "64Mi", "ephemeral-storage": "1Gi"}}}]);
+        let one = json!([{"name": "a", "resources": {"requests": {"cpu": "1500m", "memory": "64Mi",
+            "ephemeral-storage": "1Gi"}}}]);
         let none = json!([{"name": "a"}]);
         for (resources, containers, requests) in [
             (json!({"limits": {"cpu": "2"}}), &one, json!({"cpu": "1500m", "memory": "64Mi"})),

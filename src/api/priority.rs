@@ -106,8 +106,8 @@ impl Classes {
             if let Some(first) = places.get(class.name.as_str()) {
                 let (name, path, document) = (&class.name, &first.path, first.document);
                 let message = format!(
-                    "Duplicate value: {name:?}: {path} (document {document}) also defines this PriorityClass, and only that \
-                     definition is in force; rename one of them"
+                    "Duplicate value: {name:?}: {path} (document {document}) also defines this PriorityClass, and only \
+                     that definition is in force; rename one of them"
                 );
                 problem("metadata.name", message);
                 continue;
@@ -117,8 +117,8 @@ impl Classes {
                     Some((name, first)) => {
                         let (path, document) = (&first.path, first.document);
                         let message = format!(
-                            "Invalid value: true: PriorityClass {name:?} of {path} (document {document}) is already the global \
-                             default; set globalDefault in only one class"
+                            "Invalid value: true: PriorityClass {name:?} of {path} (document {document}) is already \
+                             the global default; set globalDefault in only one class"
                         );
                         problem("globalDefault", message);
                     }
@@ -256,12 +256,12 @@ mod tests {
         assert_eq!(
             problems,
             [
-                "/m/2: metadata.name: Duplicate value: \"a\": /m/1 (document 1) also defines this PriorityClass, and only that \
-                 definition is in force; rename one of them",
-                "/m/3: globalDefault: Invalid value: true: PriorityClass \"a\" of /m/1 (document 1) is already the global \
-                 default; set globalDefault in only one class",
-                "/m/4: metadata.name: Duplicate value: \"a\": /m/1 (document 1) also defines this PriorityClass, and only that \
-                 definition is in force; rename one of them",
+                "/m/2: metadata.name: Duplicate value: \"a\": /m/1 (document 1) also defines this PriorityClass, and \
+                 only that definition is in force; rename one of them",
+                "/m/3: globalDefault: Invalid value: true: PriorityClass \"a\" of /m/1 (document 1) is already the \
+                 global default; set globalDefault in only one class",
+                "/m/4: metadata.name: Duplicate value: \"a\": /m/1 (document 1) also defines this PriorityClass, and \
+                 only that definition is in force; rename one of them",
             ]
         );
         assert_eq!(classes.give(&spec("a", None)).unwrap().unwrap().value, 1);

@@ -32,26 +32,33 @@ macro_rules! reasons {
 
 reasons! {
     // Events of a pod.
-    BackOff CDIDevicesIgnored ContainerDied Created Failed FailedCleanup FailedCreatePodSandBox FailedKillPod FailedLogRotation FailedMount
-    FailedPostStartHook FailedPreStopHook FailedRecord FailedToRetrieveImagePullSecret FailedUnMount InspectFailed Killing
-    LifecycleHTTPFallback OrphanedPod ProbeWarning Pulled Pulling Removed ResizeCompleted ResizeDeferred ResizeError ResizeInfeasible ResizeStarted
-    SandboxChanged Started StopSignalIgnored Undrained Unhealthy
+    BackOff CDIDevicesIgnored ContainerDied Created Failed FailedCleanup FailedCreatePodSandBox FailedKillPod
+    FailedLogRotation FailedMount FailedPostStartHook FailedPreStopHook FailedRecord FailedToRetrieveImagePullSecret
+    FailedUnMount InspectFailed Killing LifecycleHTTPFallback OrphanedPod ProbeWarning Pulled Pulling Removed
+    ResizeCompleted ResizeDeferred ResizeError ResizeInfeasible ResizeStarted SandboxChanged Started StopSignalIgnored
+    Undrained Unhealthy
     // Events of a pod about its DNS settings.
     DNSConfigForming MissingClusterDNS
     // Events of the node.
-    ApiServerConnected ApiServerDisconnected ApiServerError BadManifest BadRecord CertificateExpired CertificateIssued CertificateNotApproved CertificateNotRenewed CertificateRenewed Conflict ConflictEnded DevicePlugin EvictionThresholdMet FailedCgroup FailedListen FailedSeal FailedStore FailedUnseal FreeDiskSpaceFailed ImageGCFailed InvalidDiskCapacity LeftoverDirectory LogindConnected LogindDisconnected MirrorRefused NetworkNotReady
-    NodeHasDiskPressure NodeHasInsufficientMemory NodeHasInsufficientPID NodeHasNoDiskPressure NodeHasSufficientMemory NodeHasSufficientPID NodeNotSchedulable NodeSchedulable
-    NodeNameConflict NodeRegistered RuntimeConnected RuntimeDisconnected RuntimeNotReady RuntimeReady ShutdownArmed ShutdownNotArmed Starting TokenExpired
+    ApiServerConnected ApiServerDisconnected ApiServerError BadManifest BadRecord CertificateExpired CertificateIssued
+    CertificateNotApproved CertificateNotRenewed CertificateRenewed Conflict ConflictEnded DevicePlugin
+    EvictionThresholdMet FailedCgroup FailedListen FailedSeal FailedStore FailedUnseal FreeDiskSpaceFailed ImageGCFailed
+    InvalidDiskCapacity LeftoverDirectory LogindConnected LogindDisconnected MirrorRefused NetworkNotReady
+    NodeHasDiskPressure NodeHasInsufficientMemory NodeHasInsufficientPID NodeHasNoDiskPressure NodeHasSufficientMemory
+    NodeHasSufficientPID NodeNotSchedulable NodeSchedulable NodeNameConflict NodeRegistered RuntimeConnected
+    RuntimeDisconnected RuntimeNotReady RuntimeReady ShutdownArmed ShutdownNotArmed Starting TokenExpired
     // Why a pod ends or is killed.
     DeadlineExceeded Drained Evicted NodeShutdown Preempting Terminated
     // Why a pod waits or is rejected. All extended resources share one metric label.
-    AppArmor InvalidPod NodeAffinity NodeName NodePorts OutOfExtendedResources PodFeatureUnsupported PodOSNotSupported SysctlForbidden TaintToleration UIDInUse Unschedulable WaitingForRoom
+    AppArmor InvalidPod NodeAffinity NodeName NodePorts OutOfExtendedResources PodFeatureUnsupported PodOSNotSupported
+    SysctlForbidden TaintToleration UIDInUse Unschedulable WaitingForRoom
     // Why a container waits.
     ContainerCreating CrashLoopBackOff CreateContainerConfigError CreateContainerError ErrImageNeverPull ErrImagePull
-    ImageInspectError ImagePullBackOff InvalidImageName PodInitializing PostStartHookError RegistryUnavailable RunContainerError
-    SignatureValidationFailed
+    ImageInspectError ImagePullBackOff InvalidImageName PodInitializing PostStartHookError RegistryUnavailable
+    RunContainerError SignatureValidationFailed
     // Conditions and terminated containers.
-    ContainerStatusUnknown ContainersNotInitialized ContainersNotReady Deferred Error EvictionByEvictionAPI Infeasible PodCompleted PodFailed ReadinessGatesNotReady TerminationByKubelet
+    ContainerStatusUnknown ContainersNotInitialized ContainersNotReady Deferred Error EvictionByEvictionAPI Infeasible
+    PodCompleted PodFailed ReadinessGatesNotReady TerminationByKubelet
 }
 
 impl Reason {

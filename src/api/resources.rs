@@ -285,7 +285,8 @@ mod tests {
     fn a2_limits_stand_in_for_the_requests_of_init_containers_and_sidecars_too() {
         let limited = |policy: serde_json::Value| {
             json!({ "name": "l", "restartPolicy": policy, "resources": {
-                "limits": { "cpu": "1", "x.io/gpu": "2", "ephemeral-storage": "1Ki" }, "requests": { "cpu": "500m" } } })
+                "limits": { "cpu": "1", "x.io/gpu": "2", "ephemeral-storage": "1Ki" },
+                    "requests": { "cpu": "500m" } } })
         };
         let main = json!([{ "name": "c", "resources": { "requests": { "cpu": "100m", "x.io/gpu": "1" } } }]);
         let of = |policy| requested_by(&pod(json!({ "initContainers": [limited(policy)], "containers": main })));

@@ -73,8 +73,8 @@ impl RuntimeClasses {
             if let Some(first) = all.get(&class.name) {
                 let Source { path, document } = class.source;
                 let message = format!(
-                    "Duplicate value: {:?}: {} (document {}) also defines this RuntimeClass, and only that definition is in \
-                     force; rename one of them",
+                    "Duplicate value: {:?}: {} (document {}) also defines this RuntimeClass, and only that definition \
+                     is in force; rename one of them",
                     class.name, first.source.path, first.source.document
                 );
                 problems.push(Problem { path, document, line: None, field: Some("metadata.name".to_owned()), message });
@@ -188,10 +188,8 @@ mod tests {
         assert_eq!(classes.handler(&spec("a")), Ok("runsc"));
         assert_eq!(
             problems.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            [
-                "/m/2: metadata.name: Duplicate value: \"a\": /m/1 (document 1) also defines this RuntimeClass, and only that \
-              definition is in force; rename one of them"
-            ]
+            ["/m/2: metadata.name: Duplicate value: \"a\": /m/1 (document 1) also defines this RuntimeClass, and \
+                 only that definition is in force; rename one of them"]
         );
     }
 }

@@ -60,7 +60,8 @@ impl KeyState {
     pub fn remedy(&self) -> String {
         match self {
             KeyState::Missing => format!(
-                "add LoadCredentialEncrypted={CREDENTIAL}:{CREDENTIAL_FILE} to wherry.service (systemctl edit wherry) and restart it; if \
+                "add LoadCredentialEncrypted={CREDENTIAL}:{CREDENTIAL_FILE} to wherry.service (systemctl edit wherry) \
+                 and restart it; if \
                  the key is lost, make another one (man wherry-config, sealSecrets)"
             ),
             KeyState::Unusable(_) => {
@@ -69,7 +70,8 @@ impl KeyState {
                 )
             }
             KeyState::Usable => format!(
-                "restore the former {CREDENTIAL_FILE} and restart wherry; otherwise the answers of the API server replace the records"
+                "restore the former {CREDENTIAL_FILE} and restart wherry; otherwise the answers of the API server \
+                 replace the records"
             ),
         }
     }

@@ -298,7 +298,8 @@ mod tests {
 
     fn pod(volumes: &str) -> Pod {
         let text = format!(
-            "{{apiVersion: v1, kind: Pod, metadata: {{name: web, labels: {{b: '2', a: x}}, annotations: {{note: 'x\"y'}}}}, spec: {{\
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: web, labels: {{b: '2', a: x}}, \
+             annotations: {{note: 'x\"y'}}}}, spec: {{\
              securityContext: {{fsGroup: 7, fsGroupChangePolicy: OnRootMismatch}}, volumes: {volumes}, \
              containers: [{{name: main, image: 'i:1', resources: {{limits: {{memory: 64Mi}}}}}}]}}}}"
         );
@@ -353,7 +354,8 @@ mod tests {
     #[test]
     fn a_projected_volume_has_the_files_of_all_its_sources() {
         let volume = "projected: {sources: [{configMap: {name: page, items: [{key: index.html, path: i}]}}, \
-                      {secret: {name: login}}, {downwardAPI: {items: [{path: name, fieldRef: {fieldPath: metadata.name}}]}}]}";
+                      {secret: {name: login}}, {downwardAPI: {items: [{path: name, \
+                      fieldRef: {fieldPath: metadata.name}}]}}]}";
         assert_eq!(files(volume).unwrap(), ["i 644 hello", "password 644 hunter2", "name 644 web"]);
     }
 
@@ -361,7 +363,8 @@ mod tests {
     fn the_downward_api_has_fields_maps_and_resources() {
         let volume = "downwardAPI: {items: [{path: l, fieldRef: {fieldPath: metadata.labels}}, \
                       {path: b, fieldRef: {fieldPath: \"metadata.labels['b']\"}}, \
-                      {path: m, mode: 0400, resourceFieldRef: {containerName: main, resource: limits.memory, divisor: 1Mi}}]}";
+                      {path: m, mode: 0400, resourceFieldRef: {containerName: main, resource: limits.memory, \
+                      divisor: 1Mi}}]}";
         assert_eq!(files(volume).unwrap(), ["l 644 a=\"x\"\nb=\"2\"", "b 644 2", "m 400 64"]);
         let annotations = "downwardAPI: {items: [{path: a, fieldRef: {fieldPath: metadata.annotations}}]}";
         assert!(files(annotations).unwrap()[0].contains("note=\"x\\\"y\""));
@@ -383,7 +386,8 @@ mod tests {
 
     #[test]
     fn the_group_and_the_references_come_from_the_pod() {
-        let volumes = "[{name: a, secret: {secretName: login}}, {name: b, projected: {sources: [{configMap: {name: page}}]}}, \
+        let volumes = "[{name: a, secret: {secretName: login}}, {name: b, \
+                       projected: {sources: [{configMap: {name: page}}]}}, \
                        {name: c, emptyDir: {}}, {name: d, hostPath: {path: /x, type: File}}, \
                        {name: e, image: {reference: 'i:1'}}]";
         let pod = pod(volumes);

@@ -401,7 +401,8 @@ mod tests {
         assert_eq!((text.as_str(), code), ("", 0));
         let (text, code) = check(&flags, &[d.join("new.yaml")]);
         let found = format!(
-            "{}: spec.priorityClassName: no PriorityClass with name silver was found; add a manifest of kind PriorityClass \
+            "{}: spec.priorityClassName: no PriorityClass with name silver was found; add a manifest of kind \
+             PriorityClass \
              with this name\n",
             d.join("new.yaml").display()
         );

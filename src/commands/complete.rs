@@ -216,7 +216,8 @@ mod tests {
         let pod = |namespace: &str, name: &str| {
             json!({
                 "metadata": { "namespace": namespace, "name": name, "uid": format!("uid-{name}") },
-                "spec": { "containers": [{ "name": "main" }, { "name": "$(x)" }], "initContainers": [{ "name": "load" }] },
+                "spec": { "containers": [{ "name": "main" }, { "name": "$(x)" }],
+                    "initContainers": [{ "name": "load" }] },
             })
         };
         let pods = [pod("shop", "web"), pod("test", "web"), pod("shop", "db")];

@@ -24,8 +24,9 @@ const FAILED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-const MAYBE_CUT: &str = "the end of the output may be missing: container runtimes keep at most 16 MiB of it, some less; write the \
-                         output to a file, print only a part of it (head, tail), or use -i, which passes the output on at once";
+const MAYBE_CUT: &str = "the end of the output may be missing: container runtimes keep at most 16 MiB of it, some \
+                         less; write the output to a file, print only a part of it (head, tail), or use -i, which \
+                         passes the output on at once";
 
 /// The timeout of a command without a stream.
 const TIMEOUT: Duration = Duration::from_secs(60);

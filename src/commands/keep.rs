@@ -188,9 +188,9 @@ impl Objects<'_> {
             Some(Content::Locked) => return Err(self.locked(&key)),
             Some(Content::Sealed(_)) if !self.may_be_plain => {
                 return Err(Failure::message(format!(
-                    "{key} is sealed on this machine, and its manifest would be plain text: repeat the command with --plain-secrets, or \
-                     first write a manifest of {key} whose values are credentials of the service (man wherry-manifests, \
-                     wherry.io/credentials)"
+                    "{key} is sealed on this machine, and its manifest would be plain text: repeat the command with \
+                     --plain-secrets, or first write a manifest of {key} whose values are credentials of the service \
+                     (man wherry-manifests, wherry.io/credentials)"
                 )));
             }
             _ => {}
@@ -252,7 +252,8 @@ fn explain(pod: &Pod, kept: &keep::Kept) {
     print_message("the manifest has no environment variables of services");
     let FullName { namespace, name } = &pod.name;
     print_message(&format!(
-        "the pod of the manifest starts when the pod of the cluster is gone: kubectl delete pod -n {namespace} {name}, or wherry leave --force"
+        "the pod of the manifest starts when the pod of the cluster is gone: kubectl delete pod -n {namespace} {name}, \
+         or wherry leave --force"
     ));
     let owners = pod.object.metadata.owner_references.iter().flatten();
     for owner in owners.filter(|owner| owner.controller == Some(true)) {

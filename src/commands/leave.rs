@@ -54,8 +54,8 @@ pub fn run(out: &mut dyn Write, arguments: &Arguments) -> Result<u8, Failure> {
 /// The pods of the cluster stop when the agent starts again without it.
 fn refuse_with_pods(socket: &Path, node: &str) -> Result<(), Failure> {
     let how = format!(
-        "drain the node first (kubectl drain {node} --ignore-daemonsets), keep them as manifests (wherry keep), or use --force, which \
-         stops them"
+        "drain the node first (kubectl drain {node} --ignore-daemonsets), keep them as manifests (wherry keep), or use \
+         --force, which stops them"
     );
     let mut list = client::get_json(socket, "/pods").map_err(|failure| match failure {
         Failure::Message(why, code) => Failure::Message(
@@ -96,7 +96,8 @@ mod tests {
     use serde_json::json;
 
     fn pod(source: &str, phase: &str, owner: &str) -> Value {
-        json!({ "metadata": { "name": "web", "namespace": "default", "annotations": { "kubernetes.io/config.source": source },
+        json!({ "metadata": { "name": "web", "namespace": "default",
+            "annotations": { "kubernetes.io/config.source": source },
             "ownerReferences": [{ "kind": owner, "controller": true }] }, "status": { "phase": phase } })
     }
 

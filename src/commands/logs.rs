@@ -350,7 +350,8 @@ mod tests {
             "spec": {"restartPolicy": "Always", "containers": [{"name": "main"}, {"name": "side"}, {"name": "new"}]},
             "status": {"phase": "Running", "containerStatuses": [
                 status("main", json!({"running": {}}), json!({"terminated": {"exitCode": 1}}), 2),
-                status("side", json!({"waiting": {"reason": "CrashLoopBackOff"}}), json!({"terminated": {"exitCode": 1}}), 4),
+                status("side", json!({"waiting": {"reason": "CrashLoopBackOff"}}),
+                    json!({"terminated": {"exitCode": 1}}), 4),
                 status("new", json!({"waiting": {"reason": "ErrImagePull", "message": "no route"}}), json!({}), 0),
             ]},
             "wherry": {"logDirectory": "/logs/shop_web_u1", "desired": true},

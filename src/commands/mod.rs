@@ -187,8 +187,8 @@ enum Command {
     ///
     /// Pods that have started on this node continue, and their containers restart as usual, also after a restart of
     /// wherry and a reboot. A new pod, whose manifest appears meanwhile, waits. The same as `kubectl cordon`; with
-    /// `kubectl drain`, the pods of the node are evicted too, and wait for `wherry uncordon` or `kubectl uncordon`. A node
-    /// of a cluster becomes unschedulable at its API server.
+    /// `kubectl drain`, the pods of the node are evicted too, and wait for `wherry uncordon` or `kubectl uncordon`. A
+    /// node of a cluster becomes unschedulable at its API server.
     Cordon {
         #[command(flatten)]
         socket: SocketArgs,

@@ -138,8 +138,12 @@ mod tests {
     }
 
     fn list() -> Value {
-        let pod = |namespace: &str, name: &str, uid: &str| json!({"metadata": {"namespace": namespace, "name": name, "uid": uid}});
-        json!({"items": [pod("shop", "web", "u1"), pod("shop", "web", "u2"), pod("default", "webby", "u3"), pod("default", "db", "u4")]})
+        let pod = |namespace: &str, name: &str, uid: &str| {
+            let metadata = json!({"namespace": namespace, "name": name, "uid": uid});
+            json!({"metadata": metadata})
+        };
+        json!({"items": [pod("shop", "web", "u1"), pod("shop", "web", "u2"), pod("default", "webby", "u3"),
+            pod("default", "db", "u4")]})
     }
 
     #[test]

@@ -32,11 +32,13 @@ fn show(out: &mut dyn Write, plan: &PlanView, width: usize) -> std::io::Result<(
     if !plan.enabled {
         writeln!(
             out,
-            "Graceful shutdown is off: when the machine goes down, pods are killed in arbitrary order without a grace period."
+            "Graceful shutdown is off: when the machine goes down, pods are killed in arbitrary order without a grace \
+             period."
         )?;
         return writeln!(
             out,
-            "To turn it on, set shutdownGracePeriod (30s, say) in /etc/wherry/config.yaml and run systemctl reload wherry."
+            "To turn it on, set shutdownGracePeriod (30s, say) in /etc/wherry/config.yaml and run systemctl reload \
+             wherry."
         );
     }
     let needed = span(plan.needed_seconds as f64);

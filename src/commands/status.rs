@@ -265,7 +265,8 @@ mod tests {
             String::from_utf8(out).unwrap(),
             "wherry 0.1.0 on lab, up 3h12m\n\
              Node:       not ready (KubeletNotReady)\n\
-             Runtime:    containerd 1.6.20 at unix:///run/c.sock, ready, but its network is not: cni plugin not initialized\n\
+             Runtime:    containerd 1.6.20 at unix:///run/c.sock, ready, \
+             but its network is not: cni plugin not initialized\n\
              Cluster:    https://10.0.0.1:6443, has not answered for 121m: connection refused; 1 event waiting\n\
              PLEG:       healthy, last relist 0.4s ago\n\
              Pods:       3 desired, 2 running, 1 pending; 1 container running\n\
@@ -303,7 +304,8 @@ mod tests {
         };
         let mut out = Vec::new();
         pods(&mut out, &counts).unwrap();
-        let line = "Pods:       7 desired, 2 running (1 not ready), 3 pending (2 waiting for room), 4 failed (1 rejected), 1 terminating; \
+        let line = "Pods:       7 desired, 2 running (1 not ready), 3 pending (2 waiting for room), \
+                    4 failed (1 rejected), 1 terminating; \
                     0 containers running\n";
         assert_eq!(String::from_utf8(out).unwrap(), line);
     }

@@ -107,7 +107,8 @@ impl Node {
     fn pod(i: u32) -> String {
         let filler = "x".repeat(2000);
         format!(
-            r#"{{"metadata":{{"name":"p{i:03}","namespace":"default","uid":"u{i}","labels":{{"f":"{filler}"}}}},"spec":{{"containers":[{{}}]}},"status":{{"phase":"Running"}}}}"#
+            r#"{{"metadata":{{"name":"p{i:03}","namespace":"default","uid":"u{i}","labels":{{"f":"{filler}"}}}},
+            "spec":{{"containers":[{{}}]}},"status":{{"phase":"Running"}}}}"#
         )
     }
 }

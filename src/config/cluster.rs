@@ -125,7 +125,8 @@ mod tests {
     /// As kubeadm stores it.
     const KUBEADM: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
         authentication: {anonymous: {enabled: false}, webhook: {cacheTTL: 0s, enabled: true}}\ncgroupDriver: systemd\n\
-        clusterDNS: [10.96.0.10]\nclusterDomain: cluster.local\ncpuManagerReconcilePeriod: 0s\nlogging: {flushFrequency: 0}\n\
+        clusterDNS: [10.96.0.10]\nclusterDomain: cluster.local\ncpuManagerReconcilePeriod: 0s\n\
+        logging: {flushFrequency: 0}\n\
         memorySwap: {}\nimageMinimumGCAge: 0s\nrotateCertificates: true\nstaticPodPath: /etc/kubernetes/manifests\n";
 
     #[test]

@@ -262,7 +262,8 @@ providers:
             (
                 "'*.example.com'",
                 "'https://a'",
-                "/p.yaml:4: providers[0].matchImages: \"https://a\" is not a pattern like \"*.registry.example.com/team\"",
+                "/p.yaml:4: providers[0].matchImages: \"https://a\" is not a pattern like \
+                 \"*.registry.example.com/team\"",
             ),
             (
                 "  defaultCacheDuration: 12h\n",
@@ -272,7 +273,8 @@ providers:
             (
                 "12h",
                 "soon",
-                "/p.yaml:4: providers[0].defaultCacheDuration: \"soon\" is not a duration; write one like \"90s\", \"1m30s\" or \"500ms\"",
+                "/p.yaml:4: providers[0].defaultCacheDuration: \"soon\" is not a duration; write one like \"90s\", \
+                 \"1m30s\" or \"500ms\"",
             ),
             (
                 "  args:",

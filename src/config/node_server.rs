@@ -157,8 +157,8 @@ pub(super) fn check(config: &Config, places: &BTreeMap<String, Place>, problems:
     }
     if server.anonymous && server.always_allow {
         let field = "authentication.anonymous.enabled";
-        let message = "with authorization.mode AlwaysAllow, everybody who reaches the port could run commands in the pods; \
-                       set it to false, or the mode to Webhook";
+        let message = "with authorization.mode AlwaysAllow, everybody who reaches the port could run commands in the \
+                       pods; set it to false, or the mode to Webhook";
         problems.error(&place(field), field, message);
     }
     if config.node_server().is_none() {

@@ -364,7 +364,8 @@ fn s1_each_invalid_entry_is_named_with_a_remedy() {
         lines(&problems.errors),
         [
             format!(
-                "/c.yaml:4: {field}[0].priority: 2147483648 is out of range; it must be between -2147483648 and 2147483647"
+                "/c.yaml:4: {field}[0].priority: 2147483648 is out of range; it must be between -2147483648 and \
+                 2147483647"
             ),
             format!("/c.yaml:5: {field}[1].priority: expected a whole number, found the string \"high\""),
             format!(
@@ -402,10 +403,8 @@ fn s1_the_two_forms_exclude_each_other_across_files() {
     let (_, problems) = groups_of("");
     assert_eq!(
         lines(&problems.errors),
-        [
-            "/b:3: shutdownGracePeriodByPodPriority: cannot be used together with shutdownGracePeriod (/a:3); keep one of them \
-          (a drop-in resets an earlier value with [] or 0s)"
-        ]
+        ["/b:3: shutdownGracePeriodByPodPriority: cannot be used together with shutdownGracePeriod (/a:3); keep one \
+             of them (a drop-in resets an earlier value with [] or 0s)"]
     );
     let (c, problems) = groups_of("shutdownGracePeriod: 0s\nshutdownGracePeriodCriticalPods: 0s\n");
     assert_eq!((problems, groups(&c)), (Problems::default(), vec![(5, 7)]));
@@ -464,7 +463,8 @@ fn a2_the_nodes_size_is_as_in_a_kubelet_by_default() {
 fn a2_the_nodes_size_is_set_and_maps_are_merged_key_by_key() {
     let a = format!(
         "{HEAD}maxPods: 30\npodsPerCore: 4\npodPidsLimit: 1024\nenforceNodeAllocatable: [none]\n\
-         systemReserved: {{cpu: 500m, memory: 1Gi, pid: \"100\"}}\nkubeReserved: {{memory: 0.5Gi, ephemeral-storage: 1G, pid: \"50\"}}\n\
+         systemReserved: {{cpu: 500m, memory: 1Gi, pid: \"100\"}}\nkubeReserved: {{memory: 0.5Gi, \
+         ephemeral-storage: 1G, pid: \"50\"}}\n\
          evictionHard: {{memory.available: 5%, nodefs.available: 1Gi}}\n---\n\
          apiVersion: wherry.io/v1alpha1\nkind: WherryConfiguration\n\
          nodeLabels: {{zone: b, example.com/kind: \"\"}}\nextendedResources: {{example.com/gpu: 2}}\n"
@@ -508,15 +508,16 @@ fn a2_each_invalid_reservation_is_named_with_a_remedy() {
             "/c.yaml:3: maxPods: -1 is negative; it must be 0 or more".to_owned(),
             "/c.yaml:4: podsPerCore: -2 is negative; it must be 0 or more".to_owned(),
             "/c.yaml:5: podPidsLimit: -2 is negative; it must be 1 or more, or -1 for no limit".to_owned(),
-            "/c.yaml:6: enforceNodeAllocatable: \"nodes\" is none of kube-reserved, none, pods, system-reserved".to_owned(),
+            "/c.yaml:6: enforceNodeAllocatable: \"nodes\" is none of kube-reserved, none, pods, system-reserved"
+                .to_owned(),
             // After a wrong type no other errors of the map are reported.
             "/c.yaml:11: systemReserved.pid: expected a string, found the number 5 (quote it)".to_owned(),
             "/c.yaml:12: kubeReserved.memory: \"1e30\": 1e30 is too large".to_owned(),
             "/c.yaml:14: evictionHard.memory.available: \"101%\": eviction percentage threshold 101% must be <= 100%"
                 .to_owned(),
             format!("/c.yaml:15: evictionHard.memory.free: unknown eviction signal; it must be one of {signals}"),
-            "/c.yaml:16: evictionHard.nodefs.available: \"0\": eviction threshold 0 must be positive; omit the signal or \
-             write \"0%\" for no threshold"
+            "/c.yaml:16: evictionHard.nodefs.available: \"0\": eviction threshold 0 must be positive; omit the signal \
+             or write \"0%\" for no threshold"
                 .to_owned(),
         ]
     );
@@ -606,7 +607,8 @@ fn the_file_of_credential_providers_is_read_with_the_configuration() {
     };
     let bin = format!("imageCredentialProviderBinDir: {}\n", dir.path().display());
     let file = format!("imageCredentialProviderConfig: {}\n", at("p.yaml").display());
-    let provider = "- {name: cloud, matchImages: [r.io], defaultCacheDuration: 1m, apiVersion: credentialprovider.kubelet.k8s.io/v1}";
+    let provider = "- {name: cloud, matchImages: [r.io], defaultCacheDuration: 1m, apiVersion: \
+                    credentialprovider.kubelet.k8s.io/v1}";
     let good =
         format!("apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\nproviders:\n{provider}\n");
     std::fs::write(at("p.yaml"), &good).unwrap();

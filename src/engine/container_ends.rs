@@ -113,7 +113,8 @@ mod tests {
 
     fn pod(name: &str) -> Rc<Pod> {
         let text = format!(
-            "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{containers: [{{name: main, image: i:1}}]}}}}"
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{containers: [{{name: main, \
+             image: i:1}}]}}}}"
         );
         let context = Context::new("lab", "2027-01-15T08:00:00Z");
         Rc::new(document::read(text.as_bytes(), "/m/web.yaml", context).0.remove(0))

@@ -70,7 +70,8 @@ impl Devices {
         }
         if !is_device_resource(resource) {
             return Err(format!(
-                "resource_name: {resource:?} is not the name of an extended resource; use a name like vendor.example/device"
+                "resource_name: {resource:?} is not the name of an extended resource; use a name like \
+                 vendor.example/device"
             ));
         }
         if endpoint.is_empty() || endpoint.contains('/') || endpoint == "." || endpoint == ".." {
@@ -112,7 +113,8 @@ impl Devices {
         let mut all = requested.iter().filter(|(name, _)| is_device_resource(name) && configured.get(name) == 0);
         all.find_map(|(name, amount)| match self.plugins.get(name) {
             None => Some(format!(
-                "waiting for a device plugin that provides {name}: none has registered; start it, or correct resources.limits"
+                "waiting for a device plugin that provides {name}: none has registered; start it, or correct \
+                 resources.limits"
             )),
             Some(plugin) => {
                 let healthy = plugin.healthy().count() as u64;

@@ -170,7 +170,8 @@ impl Metrics {
             client_certificate: CertificateMetrics {
                 ttl: r.put(
                     "kubelet_certificate_manager_client_ttl_seconds",
-                    "Time until the client certificate of the node expires, in seconds; negative if it has expired, infinite without one",
+                    "Time until the client certificate of the node expires, in seconds; negative if it has expired, \
+                     infinite without one",
                     Gauge::default(),
                 ),
                 errors: r.counter(
@@ -181,8 +182,8 @@ impl Metrics {
             serving_certificate: CertificateMetrics {
                 ttl: r.put(
                     "kubelet_certificate_manager_server_ttl_seconds",
-                    "Time until the serving certificate that the cluster has issued expires, in seconds; negative if it has expired, \
-                     infinite without one",
+                    "Time until the serving certificate that the cluster has issued expires, in seconds; negative if \
+                     it has expired, infinite without one",
                     Gauge::default(),
                 ),
                 errors: r.counter(

@@ -283,7 +283,8 @@ fn a_page_of_all_there_can_be_is_made_in_milliseconds() {
 
 #[test]
 fn only_bounds_lose_their_zero_and_infinity_has_a_sign() {
-    let text = "# HELP x {le=\"1.0\"} y.\na_bucket{le=\"1.0\",b=\"2.0\"} 3.0\na_bucket{le=\"+Inf\"} 1\nc{d=\"le=\\\"1.0\\\"\"} 1.0\n# HELP d an inf\nd inf\n";
+    let text = "# HELP x {le=\"1.0\"} y.\na_bucket{le=\"1.0\",b=\"2.0\"} 3.0\na_bucket{le=\"+Inf\"} 1\n\
+                c{d=\"le=\\\"1.0\\\"\"} 1.0\n# HELP d an inf\nd inf\n";
     let expected = text.replace("a_bucket{le=\"1.0\"", "a_bucket{le=\"1\"").replace("d inf", "d +Inf");
     assert_eq!(String::from_utf8(classic::as_go(text)).unwrap(), expected);
 }

@@ -234,7 +234,8 @@ mod tests {
             headers(&[("host", "shop.example"), ("Accept", ""), ("user-agent", "me"), ("X-A", "1"), ("X-A", "2")]);
         assert_eq!(
             text(&own),
-            "GET /x?y=1 HTTP/1.1\r\nHost: shop.example\r\nUser-Agent: me\r\nConnection: close\r\nX-A: 1\r\nX-A: 2\r\n\r\n"
+            "GET /x?y=1 HTTP/1.1\r\nHost: shop.example\r\nUser-Agent: me\r\nConnection: close\r\nX-A: 1\r\nX-A: 2\r\n\
+             \r\n"
         );
     }
 

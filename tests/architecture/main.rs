@@ -6,6 +6,7 @@
 #![allow(clippy::disallowed_methods)]
 
 mod limits;
+mod lines;
 mod pod_fields;
 mod rules;
 mod schema;

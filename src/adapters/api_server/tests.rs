@@ -26,8 +26,10 @@ fn credentials(ca: &Ca, address: &std::net::SocketAddr, token: &str) -> Credenti
     let [authority, certificate, key] = [&ca.pem, &client.certificate, &client.key].map(|pem| STANDARD.encode(pem));
     let text = format!(
         "current-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
-         clusters: [{{name: k, cluster: {{server: 'https://{address}/prefix', certificate-authority-data: {authority}}}}}]\n\
-         users: [{{name: u, user: {{token: {token}, client-certificate-data: {certificate}, client-key-data: {key}}}}}]\n"
+         clusters: [{{name: k, cluster: {{server: 'https://{address}/prefix', \
+         certificate-authority-data: {authority}}}}}]\n\
+         users: [{{name: u, user: {{token: {token}, client-certificate-data: {certificate}, \
+         client-key-data: {key}}}}}]\n"
     );
     kubeconfig::parse(text.as_bytes(), Path::new("/")).unwrap()
 }
@@ -259,8 +261,8 @@ fn a_ca_of_another_cluster_is_named_as_the_reason() {
     rig.api.replace_credentials(credentials(&Ca::new(), &rig.server.address, "t"));
     let id = rig.get(Reading::Whole, None);
     let why = format!(
-        "https://{}: the server's certificate is not signed by the configured CA; correct the CA, or the address if this \
-         is another server",
+        "https://{}: the server's certificate is not signed by the configured CA; correct the CA, or the address if \
+         this is another server",
         rig.server.address
     );
     assert_eq!(rig.done(id), Err(ApiError::NotSent(why)));

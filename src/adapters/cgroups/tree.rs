@@ -274,8 +274,8 @@ fn let_through(directory: &Path) -> Result<(), String> {
             let what = format!("write {name} to {}", path.display());
             if e.kind() == ErrorKind::ResourceBusy {
                 return Err(format!(
-                    "{what}: this cgroup contains processes, and a cgroup v2 cannot have both processes and children with \
-                     controllers; move the processes into a cgroup below it"
+                    "{what}: this cgroup contains processes, and a cgroup v2 cannot have both processes and children \
+                     with controllers; move the processes into a cgroup below it"
                 ));
             }
             // Setting a limit of this controller fails later with its own error.

@@ -225,7 +225,8 @@ mod tests {
     fn a_program_gets_its_request_arguments_and_environment() {
         let script = format!(
             "input=$(cat)\ncase $input in *'\"image\":\"r.io/app\"'*) ;; *) exit 3 ;; esac\n\
-             echo '{HEAD}\"cacheKeyType\":\"Image\",\"auth\":{{\"r.io\":{{\"username\":\"'\"$WHO\"'\",\"password\":\"'\"$1\"'\"}}}}}}'"
+             echo '{HEAD}\"cacheKeyType\":\"Image\",\
+             \"auth\":{{\"r.io\":{{\"username\":\"'\"$WHO\"'\",\"password\":\"'\"$1\"'\"}}}}}}'"
         );
         let provided = run(&script, 60_000).unwrap();
         let credential = provided.keyring.lookup("r.io/app")[0].clone();

@@ -293,7 +293,8 @@ fn an_https_hook_of_a_server_without_tls_is_sent_again_over_http_without_its_cre
     let plain = || "HTTP/1.0 400 Bad Request\r\n\r\n".to_owned();
     let get = |port: u16| {
         format!(
-            "{{httpGet: {{scheme: HTTPS, port: {port}, path: /stop, httpHeaders: [{{name: authorization, value: Basic x}}, \
+            "{{httpGet: {{scheme: HTTPS, port: {port}, path: /stop, httpHeaders: [{{name: authorization, \
+             value: Basic x}}, \
              {{name: X-Kept, value: kept}}]}}}}"
         )
     };

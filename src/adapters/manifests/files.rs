@@ -17,7 +17,8 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 
 /// The warning about a file with a Secret.
-pub const OPEN_SECRET: &str = "contains a Secret, and every user of this machine can read the file; chmod o-r, or move the Secret to a file of its own";
+pub const OPEN_SECRET: &str = "contains a Secret, and every user of this machine can read the file; chmod o-r, or move \
+                               the Secret to a file of its own";
 
 fn open_secret(path: &str, document: u32) -> Problem {
     Problem { document, ..Problem::of_file(path, OPEN_SECRET) }

@@ -144,7 +144,8 @@ mod tests {
     #[test]
     fn a_mount_hides_earlier_mounts_below_it_and_a_reused_id_is_harmless() {
         // /x/m was mounted first, then a file system on /x, then another one on /x with a smaller number.
-        let text = "22 1 8:1 / / rw - ext4 a rw\n30 22 0:1 / /x/m rw - nfs4 server:/m rw\n31 22 0:2 / /x rw - ext4 b rw\n\
+        let text = "22 1 8:1 / / rw - ext4 a rw\n30 22 0:1 / /x/m rw - nfs4 server:/m rw\n\
+                    31 22 0:2 / /x rw - ext4 b rw\n\
                     25 31 0:3 / /x rw - ext4 c rw\n";
         let table = Table::parse(text.as_bytes());
         assert_eq!(table.of(Path::new("/x/m/a.yaml")).map(|m| m.source.as_str()), Some("c"));

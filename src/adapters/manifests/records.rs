@@ -73,7 +73,8 @@ impl Manifests {
                 Err(problems) => {
                     let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
                     log::warn!(
-                        "manifests: a recorded document is not valid any more; ignoring it path={shown:?} error={problems:?}"
+                        "manifests: a recorded document is not valid any more; ignoring it path={shown:?} \
+                         error={problems:?}"
                     );
                 }
             }

@@ -101,8 +101,8 @@ impl Manifests {
             let has_documents = |name| self.sources.get(name).is_some_and(|source| source.has_documents);
             if !scan.names.iter().any(has_documents) {
                 let why = format!(
-                    "it has no manifest, and the file system that contained them ({recorded}) is not mounted: mount it, \
-                     or put a manifest here if this is the right directory"
+                    "it has no manifest, and the file system that contained them ({recorded}) is not mounted: mount \
+                     it, or put a manifest here if this is the right directory"
                 );
                 return self.missing(&why, now);
             }

@@ -129,8 +129,8 @@ fn certify(key: &KeyPair, node: &str, now: Timestamp) -> Result<String, String> 
 /// The remedy for a CA that is of no use any more.
 fn reset(directory: &Directory) -> String {
     format!(
-        "restore the file from a backup, or remove the directory {}, restart wherry and issue new kubeconfigs (the old ones \
-         become invalid)",
+        "restore the file from a backup, or remove the directory {}, restart wherry and issue new kubeconfigs (the old \
+         ones become invalid)",
         directory.root().display()
     )
 }

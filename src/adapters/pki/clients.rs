@@ -142,8 +142,8 @@ impl Authority {
             let shown = printable::line(name_or_serial);
             let also = damaged.first().map(|d| format!(" ({d})")).unwrap_or_default();
             return Err(format!(
-                "no valid client certificate has the name or the serial number \"{shown}\"{also}; `wherry kubeconfig list` \
-                 shows them"
+                "no valid client certificate has the name or the serial number \"{shown}\"{also}; `wherry kubeconfig \
+                 list` shows them"
             ));
         }
         let mut revoked = revoked::revocations(root)?;

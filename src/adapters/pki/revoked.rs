@@ -109,7 +109,8 @@ fn read(path: &Path) -> Result<(Option<Stamp>, Vec<Revocation>), String> {
     let damaged = |why: String| {
         let path = path.display();
         format!(
-            "{path}: is damaged ({why}); restore it from a backup, or remove the directory that contains it and issue new kubeconfigs"
+            "{path}: is damaged ({why}); restore it from a backup, or remove the directory that contains it and issue \
+             new kubeconfigs"
         )
     };
     let content: Content =

@@ -60,7 +60,7 @@ pub(super) fn check_clock(now: Timestamp) -> Result<(), String> {
 /// The error for a clock that cannot be right.
 pub(super) fn wrong_clock(now: Timestamp, why: &str) -> String {
     format!(
-        "the clock of this machine is wrong: it shows {now:.0}, but {why}; set the clock (date, hwclock) and synchronise it \
-         (systemd-timesyncd, chrony), then try again"
+        "the clock of this machine is wrong: it shows {now:.0}, but {why}; set the clock (date, hwclock) and \
+         synchronise it (systemd-timesyncd, chrony), then try again"
     )
 }

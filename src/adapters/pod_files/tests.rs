@@ -104,7 +104,8 @@ fn the_hosts_file_is_a_kubelets_word_for_word() {
     let local = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\nfe00::0\tip6-localnet\n\
                  fe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n";
     let ips = ["10.97.0.71".to_owned()];
-    let aliases = r#"{"hostAliases":[{"ip":"192.0.2.9","hostnames":["foo.example","foo"]},{"ip":"2001:db8::1","hostnames":["six"]}]}"#;
+    let aliases = r#"{"hostAliases":[{"ip":"192.0.2.9","hostnames":["foo.example","foo"]},
+        {"ip":"2001:db8::1","hostnames":["six"]}]}"#;
     assert_eq!(
         hosts::content(&pod(aliases), &ips, "", None),
         format!(

@@ -276,8 +276,8 @@ impl Agent {
                 let wanted = new.map(|a| a.to_string()).unwrap_or_default();
                 (self.config.kubectl_address, self.config.kubectl_port) = (address, port);
                 let why = format!(
-                    "kubectlPort: cannot listen on {wanted}: {e}; the API for kubectl stays at {address}, port {port}; choose \
-                     another port, or end the process that uses it, and reload again"
+                    "kubectlPort: cannot listen on {wanted}: {e}; the API for kubectl stays at {address}, port {port}; \
+                     choose another port, or end the process that uses it, and reload again"
                 );
                 log::error!("reload: {why}");
                 self.keep_node_event(Severity::Warning, Reason::FailedListen, &why, now);

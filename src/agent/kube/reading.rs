@@ -241,7 +241,8 @@ pub(super) mod tests {
 
     #[test]
     fn the_memory_and_the_start_of_the_machine_are_read_from_proc() {
-        let text = "MemTotal:  100 kB\nMemFree:  20 kB\nMemAvailable:  60 kB\nAnonPages:  7 kB\nSwapTotal: 9 kB\nSwapFree: 4 kB\n";
+        let text = "MemTotal:  100 kB\nMemFree:  20 kB\nMemAvailable:  60 kB\nAnonPages:  7 kB\nSwapTotal: 9 kB\n\
+                    SwapFree: 4 kB\n";
         let expected =
             Memory { total: 102_400, available: 61_440, used: 81_920, rss: 7168, swap_total: 9216, swap_used: 5120 };
         assert_eq!(memory(text), Some(expected));

@@ -172,7 +172,8 @@ mod tests {
         }
     }
 
-    const SPDY: &str = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\nX-Stream-Protocol-Version: channel.k8s.io\r\n";
+    const SPDY: &str = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\
+                        X-Stream-Protocol-Version: channel.k8s.io\r\n";
 
     #[test]
     fn a_session_asks_the_runtime_for_the_protocols_of_the_client() {

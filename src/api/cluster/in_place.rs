@@ -91,7 +91,8 @@ mod tests {
 
     fn pod(labels: &str, image: &str, seen: &str) -> Rc<Pod> {
         let text = format!(
-            "{{apiVersion: v1, kind: Pod, metadata: {{name: web, labels: {{{labels}}}}}, spec: {{containers: [{{name: main, \
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: web, labels: {{{labels}}}}}, \
+             spec: {{containers: [{{name: main, \
              image: '{image}'}}]}}}}"
         );
         let mut pod = document::read(text.as_bytes(), "/m/a.yaml", Context::new("lab", "")).0.remove(0);

@@ -106,7 +106,8 @@ pub fn data(mut object: Value) -> Value {
 
 /// The manifest of a RuntimeClass.
 pub fn runtime_class(name: &str, handler: &str, overhead: Option<Value>) -> Value {
-    let mut object = json!({ "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": { "name": name }, "handler": handler });
+    let mut object = json!({ "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": { "name": name },
+        "handler": handler });
     if let Some(overhead) = overhead {
         object["overhead"] = json!({ "podFixed": overhead });
     }
@@ -187,7 +188,8 @@ mod tests {
     fn kept(spec: &str) -> Result<Kept, Vec<Problem>> {
         let text = format!(
             "{{apiVersion: v1, kind: Pod, metadata: {{name: web-1, namespace: shop, uid: u, resourceVersion: '5', \
-             labels: {{app: web, pod-template-hash: abc}}, annotations: {{note: hi, kubectl.kubernetes.io/last-applied-configuration: x}}, \
+             labels: {{app: web, pod-template-hash: abc}}, annotations: {{note: hi, \
+             kubectl.kubernetes.io/last-applied-configuration: x}}, \
              ownerReferences: [{{kind: ReplicaSet, name: web}}]}}, spec: {{{spec}}}}}"
         );
         let object = crate::api::document::value(text.as_bytes()).unwrap();
@@ -198,24 +200,33 @@ mod tests {
     #[test]
     fn a_manifest_has_the_fields_of_its_author() {
         let kept = kept(
-            "nodeName: lab, nodeSelector: {zone: a}, serviceAccountName: robot, serviceAccount: robot, schedulerName: default-scheduler, \
-             priority: 5, priorityClassName: gold, preemptionPolicy: PreemptLowerPriority, restartPolicy: Always, dnsPolicy: ClusterFirst, \
+            "nodeName: lab, nodeSelector: {zone: a}, serviceAccountName: robot, serviceAccount: robot, \
+             schedulerName: default-scheduler, \
+             priority: 5, priorityClassName: gold, preemptionPolicy: PreemptLowerPriority, restartPolicy: Always, \
+             dnsPolicy: ClusterFirst, \
              enableServiceLinks: true, terminationGracePeriodSeconds: 30, securityContext: {}, \
-             tolerations: [{key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute, tolerationSeconds: 300}], \
-             volumes: [{name: kube-api-access-x, projected: {defaultMode: 420, sources: [{serviceAccountToken: {path: token}}, {configMap: {name: kube-root-ca.crt}}]}}, \
-                       {name: both, projected: {sources: [{serviceAccountToken: {path: token}}, {configMap: {name: settings}}]}}, \
+             tolerations: [{key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute, \
+             tolerationSeconds: 300}], \
+             volumes: [{name: kube-api-access-x, projected: {defaultMode: 420, \
+             sources: [{serviceAccountToken: {path: token}}, {configMap: {name: kube-root-ca.crt}}]}}, \
+                       {name: both, projected: {sources: [{serviceAccountToken: {path: token}}, \
+                       {configMap: {name: settings}}]}}, \
                        {name: data, emptyDir: {}}], \
-             containers: [{name: main, image: 'i:1', imagePullPolicy: IfNotPresent, terminationMessagePath: /dev/termination-log, \
+             containers: [{name: main, image: 'i:1', imagePullPolicy: IfNotPresent, \
+             terminationMessagePath: /dev/termination-log, \
                terminationMessagePolicy: File, resources: {}, ports: [{containerPort: 80, protocol: TCP}], \
-               readinessProbe: {httpGet: {path: /, port: 80, scheme: HTTP}, periodSeconds: 10, timeoutSeconds: 2, failureThreshold: 3, successThreshold: 1}, \
-               volumeMounts: [{name: kube-api-access-x, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}, {name: data, mountPath: /d}]}]",
+               readinessProbe: {httpGet: {path: /, port: 80, scheme: HTTP}, periodSeconds: 10, timeoutSeconds: 2, \
+               failureThreshold: 3, successThreshold: 1}, \
+               volumeMounts: [{name: kube-api-access-x, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, \
+               readOnly: true}, {name: data, mountPath: /d}]}]",
         )
         .unwrap();
         assert_eq!(
             kept.object,
             json!({
                 "apiVersion": "v1", "kind": "Pod",
-                "metadata": { "name": "web-1", "namespace": "shop", "labels": { "app": "web" }, "annotations": { "note": "hi" } },
+                "metadata": { "name": "web-1", "namespace": "shop", "labels": { "app": "web" },
+                    "annotations": { "note": "hi" } },
                 "spec": {
                     "priority": 5,
                     "preemptionPolicy": "PreemptLowerPriority",
@@ -244,7 +255,8 @@ mod tests {
         );
         assert_eq!(
             runtime_class("kata", "kata", kept.overhead),
-            json!({ "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": { "name": "kata" }, "handler": "kata",
+            json!({ "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": { "name": "kata" },
+                "handler": "kata",
                 "overhead": { "podFixed": { "memory": "8Mi" } } })
         );
     }
@@ -261,7 +273,8 @@ mod tests {
     #[test]
     fn the_manifest_of_data_has_its_values_and_the_fields_of_its_author() {
         let object = json!({ "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "data": { "a": "YQ==" },
-            "metadata": { "name": "s", "namespace": "shop", "uid": "u", "resourceVersion": "5", "creationTimestamp": "x",
+            "metadata": { "name": "s", "namespace": "shop", "uid": "u", "resourceVersion": "5",
+                "creationTimestamp": "x",
                 "annotations": { LAST_APPLIED: "x" }, "labels": { "l": "m" } } });
         assert_eq!(
             data(object),

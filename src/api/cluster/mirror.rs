@@ -127,7 +127,8 @@ mod tests {
 
     fn mirror(spec: &str) -> Value {
         let text = format!(
-            "{{apiVersion: v1, kind: Pod, metadata: {{name: web, namespace: shop, labels: {{a: x}}}}, spec: {{{spec}}}}}"
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: web, namespace: shop, labels: {{a: x}}}}, \
+             spec: {{{spec}}}}}"
         );
         let pod = document::read(text.as_bytes(), "/m/a.yaml", Context::new("lab", "")).0.remove(0);
         serde_json::from_str(&object(&pod, "lab", "n-uid")).unwrap()

@@ -333,12 +333,14 @@ pub(super) mod tests {
             "status": {
                 "capacity": quantities, "allocatable": quantities,
                 "conditions": [
-                    condition("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+                    condition("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory \
+                                                                               available"),
                     condition("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
                     condition("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
                     condition("Ready", "KubeletNotReady", "CSINode is not yet initialized"),
                 ],
-                "addresses": [{ "type": "InternalIP", "address": "10.77.0.1" }, { "type": "Hostname", "address": "n1" }],
+                "addresses": [{ "type": "InternalIP", "address": "10.77.0.1" },
+                    { "type": "Hostname", "address": "n1" }],
                 "daemonEndpoints": { "kubeletEndpoint": { "Port": 10250 } },
                 "nodeInfo": {
                     "machineID": "3d12", "systemUUID": "", "bootID": "", "kernelVersion": "", "osImage": "Debian",

@@ -82,7 +82,8 @@ mod tests {
 
     fn outlook(spec: &str, missing: &[&str], token: Option<u64>) -> Outlook {
         let text = format!(
-            "{{metadata: {{name: web, namespace: shop, uid: u, resourceVersion: '5'}}, spec: {{{spec} containers: [{{name: a, image: 'i:1'}}]}}}}"
+            "{{metadata: {{name: web, namespace: shop, uid: u, resourceVersion: '5'}}, \
+             spec: {{{spec} containers: [{{name: a, image: 'i:1'}}]}}}}"
         );
         let object = document::value(text.as_bytes()).unwrap();
         let pod = pod_object::read(object, Context::new("lab", "")).unwrap().pod.unwrap();

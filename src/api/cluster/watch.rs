@@ -98,14 +98,16 @@ mod tests {
 
     #[test]
     fn a_bookmark_has_only_a_version() {
-        let pod = json!({ "kind": "Pod", "apiVersion": "v1", "metadata": { "resourceVersion": "9", "creationTimestamp": null } });
+        let pod = json!({ "kind": "Pod", "apiVersion": "v1",
+            "metadata": { "resourceVersion": "9", "creationTimestamp": null } });
         assert_eq!(of(json!({ "type": "BOOKMARK", "object": pod })), Ok(Line::Bookmark("9".into())));
     }
 
     #[test]
     fn an_expired_version_is_an_error_line() {
         let status = |reason: &str, code: u16| {
-            json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "too old resource version: 1 (9)",
+            json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "too old resource version: 1 \
+                                                                                           (9)",
                     "reason": reason, "code": code })
         };
         for (reason, code, expected) in

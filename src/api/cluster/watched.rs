@@ -172,7 +172,8 @@ mod tests {
             (
                 Watched::Pods("n1".into()),
                 ListFrom::NotOlder("437"),
-                "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1&limit=500&resourceVersion=437&resourceVersionMatch=NotOlderThan",
+                "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1&limit=500&resourceVersion=437\
+                 &resourceVersionMatch=NotOlderThan",
             ),
             (
                 Watched::Services("shop".into()),

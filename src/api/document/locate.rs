@@ -104,7 +104,8 @@ mod tests {
 
     #[test]
     fn a_field_is_found_on_its_line() {
-        let text = "# comment\nkind: Pod\nspec:\n  containers:\n  - name: a\n    env: [{name: A,\n      value: 1}]\n  - {name: b}\n\
+        let text = "# comment\nkind: Pod\nspec:\n  containers:\n  - name: a\n    env: [{name: A,\n      value: 1}]\n  \
+                    - {name: b}\n\
                     ---\n# nothing\n---\nkind: Pod\nmetadata:\n  name: x\n";
         for (document, steps, expected) in [
             (0, &["kind"][..], 2),

@@ -611,14 +611,14 @@ fn instead_of(kind: &str) -> &'static str {
             "; write a Pod for each replica, with a name of its own and the spec of spec.template"
         }
         "StatefulSet" => {
-            "; write a Pod for each replica, with a name of its own and the spec of spec.template, and a hostPath volume for each \
-             of volumeClaimTemplates"
+            "; write a Pod for each replica, with a name of its own and the spec of spec.template, and a hostPath \
+             volume for each of volumeClaimTemplates"
         }
         "DaemonSet" => "; write a Pod with a name and the spec of spec.template",
         "Job" => "; write a Pod with a name and the spec of spec.template, whose restartPolicy is OnFailure or Never",
         "CronJob" => {
-            "; write a Pod with the spec of spec.jobTemplate.spec.template and restartPolicy: Never, and let a timer of the machine \
-             put it into the manifests for each run, with another name each time"
+            "; write a Pod with the spec of spec.jobTemplate.spec.template and restartPolicy: Never, and let a timer \
+             of the machine put it into the manifests for each run, with another name each time"
         }
         _ => "",
     }

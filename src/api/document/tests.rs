@@ -65,7 +65,8 @@ fn d5_one_bad_document_leaves_the_others_alone_and_is_named_with_its_line() {
 
 #[test]
 fn an_error_in_an_item_of_a_list_is_found_there() {
-    let text = "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Pod\n  metadata: {name: a}\n  spec:\n    hostPid: true\n";
+    let text = "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Pod\n  metadata: {name: a}\n  spec:\n    \
+                hostPid: true\n";
     assert_eq!(
         problems(text),
         [
@@ -138,10 +139,10 @@ fn doubling_environment(lines: usize) -> String {
 fn references_that_multiply_the_environment_are_an_error_with_line_field_and_remedy() {
     let bomb = doubling_environment(32);
     assert!(bomb.len() < 1500, "{}", bomb.len());
-    let expected = "/m/web.yaml:26: spec.containers[0].env[17].value: Too long: with this value the environment, command and \
-                    arguments of the container are larger than 2097152 bytes once $(VAR) references are expanded: Linux \
-                    cannot start such a container; shorten the values, use fewer references, or write $$(VAR) for a plain \
-                    $(VAR)";
+    let expected = "/m/web.yaml:26: spec.containers[0].env[17].value: Too long: with this value the environment, \
+                    command and arguments of the container are larger than 2097152 bytes once $(VAR) references are \
+                    expanded: Linux cannot start such a container; shorten the values, use fewer references, or write \
+                    $$(VAR) for a plain $(VAR)";
     assert_eq!(problems(&bomb), [expected]);
     assert_eq!(pods(&doubling_environment(17)).len(), 1);
     // The same applies to an item of a List, and to a record that an earlier version accepted.
@@ -215,8 +216,8 @@ fn a_long_value_is_not_repeated_in_its_error() {
 #[test]
 fn unquoted_booleans_and_octal_numbers_are_those_of_yaml_1_1() {
     let text = pod_named("a").replace("name: c", "name: Y");
-    let message = "spec.containers[0].name: must be a string, not the boolean true; put it in quotes (yes, no, on, off, y \
-                   and n are booleans too)";
+    let message = "spec.containers[0].name: must be a string, not the boolean true; put it in quotes (yes, no, on, \
+                   off, y and n are booleans too)";
     assert_eq!(problems(&text), [format!("/m/web.yaml:4: {message}")]);
     let text =
         format!("{}  ", pod_named("a")).replace("spec: {", "spec: {hostPID: yes, terminationGracePeriodSeconds: 010, ");
@@ -229,7 +230,8 @@ fn d3_the_uid_depends_on_path_and_content_but_not_on_comments_order_or_status() 
     let uid = |path: &str, text: &str| read(text.as_bytes(), path, CONTEXT).0[0].uid.clone();
     let base = uid(PATH, &pod_named("a"));
     assert_eq!(base.as_str().len(), 32);
-    let reordered = "# why\nspec: {containers: [{image: 'i:1', name: c}]}\nmetadata: {name: a}\nkind: Pod\napiVersion: v1\n\
+    let reordered = "# why\nspec: {containers: [{image: 'i:1', name: c}]}\nmetadata: {name: a}\nkind: Pod\n\
+                     apiVersion: v1\n\
                      status: {phase: Running, newer: true}\n";
     assert_eq!(uid(PATH, reordered), base);
     let as_json = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"},
@@ -255,8 +257,10 @@ fn d4_collisions_name_both_places() {
 
 #[test]
 fn defaults_are_a_kubelets() {
-    let text = "apiVersion: v1\nkind: Pod\nmetadata: {name: bench-00008, namespace: bench, labels: {app: bench}}\nspec:\n  \
-                terminationGracePeriodSeconds: 1\n  containers:\n  - name: main\n    image: localhost/busybox:1.35\n    \
+    let text = "apiVersion: v1\nkind: Pod\nmetadata: {name: bench-00008, namespace: bench, labels: {app: bench}}\n\
+                spec:\n  \
+                terminationGracePeriodSeconds: 1\n  containers:\n  - name: main\n    image: \
+                localhost/busybox:1.35\n    \
                 command: [sleep, \"1000000\"]\n";
     let pod = &pods(text)[0];
     let uid = pod.uid.as_str();
@@ -314,7 +318,8 @@ const CLASS: &str = "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmeta
 fn a5_priority_classes_are_read_next_to_pods_and_in_lists() {
     let item = format!("{CLASS}value: -3\npreemptionPolicy: Never\nglobalDefault: true\n").replace('\n', "\n  ");
     let text = format!(
-        "{}---\n{CLASS}value: 1000000000\ndescription: for what earns money\n---\napiVersion: v1\nkind: List\nitems:\n- {}\n",
+        "{}---\n{CLASS}value: 1000000000\ndescription: for what earns money\n---\napiVersion: v1\nkind: List\nitems:\n\
+         - {}\n",
         pod_named("a"),
         item.trim_end()
     );
@@ -355,14 +360,14 @@ fn a5_a_wrong_priority_class_is_reported_with_line_and_field() {
         (
             "gold",
             "system-node-critical",
-            ":3: metadata.name: Forbidden: priority class names with 'system-' prefix are reserved for system use only; \
-             system-node-critical is built in and needs no manifest",
+            ":3: metadata.name: Forbidden: priority class names with 'system-' prefix are reserved for system use \
+             only; system-node-critical is built in and needs no manifest",
         ),
         (
             "gold",
             "system-mine",
-            ":3: metadata.name: Forbidden: priority class names with 'system-' prefix are reserved for system use only; \
-             choose another name",
+            ":3: metadata.name: Forbidden: priority class names with 'system-' prefix are reserved for system use \
+             only; choose another name",
         ),
         ("name: gold", "labels: {}", ":3: metadata.name: Required value: name is needed for the priority class"),
         ("name: gold", "name: gold, namespace: a", ":3: metadata.namespace: Forbidden: not allowed on this type"),
@@ -406,7 +411,8 @@ fn d6_config_maps_and_secrets_are_read_and_no_error_shows_a_secret() {
         (objects, problems.iter().map(ToString::to_string).collect::<Vec<_>>())
     };
     let (objects, problems) = read(
-        "{apiVersion: v1, kind: Secret, metadata: {name: s}, type: Opaque, immutable: true, data: {a: aGk=}, stringData: {b: c}}",
+        "{apiVersion: v1, kind: Secret, metadata: {name: s}, type: Opaque, immutable: true, data: {a: aGk=}, \
+         stringData: {b: c}}",
     );
     assert_eq!(problems, [""; 0]);
     let values: Vec<(&str, &[u8])> = objects[0].values.iter().map(|(k, v)| (&**k, v.bytes())).collect();
@@ -438,13 +444,14 @@ fn d6_config_maps_and_secrets_are_read_and_no_error_shows_a_secret() {
         (
             "type: kubernetes.io/dockerconfigjson\nstringData: {.dockerconfigjson: '{hunter2'}",
             5,
-            "stringData[.dockerconfigjson]: Invalid value: \"<secret contents redacted>\": not valid JSON (line 1, column 2)",
+            "stringData[.dockerconfigjson]: Invalid value: \"<secret contents redacted>\": not valid JSON (line 1, \
+             column 2)",
         ),
         (
             "type: kubernetes.io/dockercfg\nstringData: {.dockercfg: '{\"r.io\": {\"auth\": \"hunter2\"}}'}",
             5,
-            "stringData[.dockercfg]: Invalid value: \"<secret contents redacted>\": [r.io].auth: must be the base64 form of \
-             user:password",
+            "stringData[.dockercfg]: Invalid value: \"<secret contents redacted>\": [r.io].auth: must be the base64 \
+             form of user:password",
         ),
     ] {
         let (objects, problems) = read(&secret(fields));
@@ -492,7 +499,8 @@ fn each_kind_of_workload_has_an_advice() {
 
 #[test]
 fn all_wrong_types_of_a_document_are_reported_with_their_lines() {
-    let text = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  hostNetwork: 'yes'\n  containers:\n  - name: true\n    \
+    let text = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  hostNetwork: 'yes'\n  containers:\n  - name: \
+                true\n    \
                 image: i\n    command: sh\n";
     let (_, found) = read(text.as_bytes(), PATH, CONTEXT);
     let found: Vec<String> = found.iter().map(ToString::to_string).collect();

@@ -91,7 +91,8 @@ mod tests {
 
     #[test]
     fn the_first_supported_type_counts() {
-        let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
+        let table = "application/json;as=Table;v=v1;g=meta.k8s.io,\
+                     application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
         for (accept, expected) in [
             ("", Some(Format::Object)),
             ("*/*", Some(Format::Object)),
@@ -112,7 +113,8 @@ mod tests {
 
     #[test]
     fn kubectl_gets_the_newest_discovery_that_it_requests() {
-        let new = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
+        let new = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
+                   application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
         assert_eq!(discovery(new), Ok(Discovery::Aggregated("v2")));
         let (_, old) = new.split_once(',').unwrap();
         assert_eq!(discovery(old), Ok(Discovery::Aggregated("v2beta1")));

@@ -131,7 +131,8 @@ mod tests {
     }
 
     fn end(id: &str) -> Value {
-        json!({"terminated": {"containerID": format!("containerd://{id}"), "exitCode": 1, "startedAt": "2026-11-20T14:46:39Z"}})
+        json!({"terminated": {"containerID": format!("containerd://{id}"), "exitCode": 1,
+            "startedAt": "2026-11-20T14:46:39Z"}})
     }
 
     fn waits(reason: &str) -> Value {

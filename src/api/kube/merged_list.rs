@@ -187,8 +187,8 @@ impl<'a> Merged<'a> {
         let surplus = places.len().saturating_sub(wanted);
         if surplus > 0 && surplus < unchanged {
             return Err(format!(
-                "the patch removes {surplus} of {unchanged} items of {list} with {key} {id} and does not say which; use \
-                 kubectl replace"
+                "the patch removes {surplus} of {unchanged} items of {list} with {key} {id} and does not say which; \
+                 use kubectl replace"
             ));
         }
         if surplus > 0 {

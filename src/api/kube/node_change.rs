@@ -36,8 +36,8 @@ pub fn cordons(path: &ObjectPath, current: &Value, change: &Change) -> Result<bo
     let fields = ["metadata", "spec", "status"];
     let Some(field) = fields.into_iter().find(|field| old.get(field) != new.get(field)) else { return Ok(on) };
     let why = format!(
-        "only spec.unschedulable of the node can be changed (kubectl cordon, uncordon), but the request changes {field}; \
-         labels and taints come from the configuration of the node"
+        "only spec.unschedulable of the node can be changed (kubectl cordon, uncordon), but the request changes \
+         {field}; labels and taints come from the configuration of the node"
     );
     let name = path.name.as_deref().unwrap_or_default();
     Err(Failure::invalid(path.resource, name, &why, vec![(field.to_owned(), why.clone())]))

@@ -232,7 +232,8 @@ mod tests {
         let metadata = json!({ "name": "made", "namespace": "shop", "labels": { "a": "b" } });
         assert_eq!(
             to_json(&body("ConfigMap", &map)).unwrap(),
-            json!({ "kind": "ConfigMap", "metadata": metadata, "data": { "x": "one" }, "binaryData": { "y": "/w==" }, "immutable": true })
+            json!({ "kind": "ConfigMap", "metadata": metadata, "data": { "x": "one" }, "binaryData": { "y": "/w==" },
+                "immutable": true })
         );
         let secret = [&meta[..], &field(2, &entry(b"x", b"one")), &field(3, b"Opaque")].concat();
         assert_eq!(

@@ -77,7 +77,9 @@ impl Failure {
     pub fn invalid(resource: &Resource, name: &str, why: &str, causes: Vec<(String, String)>) -> Failure {
         let message = format!("{} {name:?} is invalid: {why}", resource.kind_name);
         let mut failure = Failure::new(422, "Invalid", message).about(resource, name);
-        let cause = |(field, message): (String, String)| json!({ "reason": "FieldValueInvalid", "field": field, "message": message });
+        let reason = "FieldValueInvalid";
+        let cause =
+            |(field, message): (String, String)| json!({ "reason": reason, "field": field, "message": message });
         failure.details["kind"] = resource.kind_name.into();
         failure.details["causes"] = causes.into_iter().map(cause).collect();
         failure
@@ -105,8 +107,8 @@ impl Failure {
     /// A subresource that is not served. A change of the pod itself is a resize (R1).
     pub fn no_resize(pod: &str) -> Failure {
         let why = format!(
-            "pods/resize is not served: change the resources in the pod itself, for example with kubectl edit pod {pod}; \
-             it is resized in place"
+            "pods/resize is not served: change the resources in the pod itself, for example with kubectl edit pod \
+             {pod}; it is resized in place"
         );
         Failure::new(405, "MethodNotAllowed", why)
     }

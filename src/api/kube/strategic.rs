@@ -117,7 +117,8 @@ mod tests {
         let pod = json!({
             "metadata": { "labels": { "a": "1", "b": "2" } },
             "spec": {
-                "containers": [{ "name": "main", "image": "a:1", "env": [{ "name": "X", "value": "1" }] }, { "name": "side" }],
+                "containers": [{ "name": "main", "image": "a:1", "env": [{ "name": "X", "value": "1" }] },
+                    { "name": "side" }],
                 "tolerations": [{ "key": "a" }],
             },
         });
@@ -138,7 +139,8 @@ mod tests {
             "spec": {
                 "containers": [
                     { "name": "new", "image": "b:1" },
-                    { "name": "main", "image": "a:2", "env": [{ "name": "X", "value": "1" }, { "name": "Y", "value": "2" }] },
+                    { "name": "main", "image": "a:2", "env": [{ "name": "X", "value": "1" }, { "name": "Y",
+                        "value": "2" }] },
                 ],
                 "tolerations": [{ "key": "b" }],
             },

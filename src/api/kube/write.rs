@@ -31,7 +31,8 @@ impl Change {
 }
 
 /// The media types of patches.
-pub const PATCHES: &str = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml";
+pub const PATCHES: &str = "application/json-patch+json, application/merge-patch+json, \
+                           application/strategic-merge-patch+json, application/apply-patch+yaml";
 
 /// The fields of `metadata` that belong to the server.
 const SERVER_METADATA: [&str; 8] = [
@@ -315,7 +316,8 @@ mod tests {
     #[test]
     fn a_patch_of_data_changes_a_value_of_string_data() {
         let path = path("/api/v1/namespaces/shop/secrets/login");
-        let current = json!({ "kind": "Secret", "apiVersion": "v1", "metadata": { "name": "login", "namespace": "shop" },
+        let current = json!({ "kind": "Secret", "apiVersion": "v1",
+            "metadata": { "name": "login", "namespace": "shop" },
             "data": { "b": "Yg==" }, "stringData": { "a": "one" } });
         let data = |change: &Change| {
             let after = changed(&path, Some(&current), change).unwrap();

@@ -132,8 +132,8 @@ fn containers_are_checked_in_kubernetes_words() {
         (json!({"env": [{"name": ""}]}), "env[0].name: Required value"),
         (
             json!({"env": [{"name": "A=B"}]}),
-            "env[0].name: Invalid value: \"A=B\": a valid environment variable name must consist only of printable ASCII \
-             characters other than '='",
+            "env[0].name: Invalid value: \"A=B\": a valid environment variable name must consist only of printable \
+             ASCII characters other than '='",
         ),
         (
             json!({"ports": [{"containerPort": 65536}]}),
@@ -186,11 +186,13 @@ fn requests_and_limits_are_checked() {
         ),
         (
             json!({"limits": {"hugepages-2Mi": "3Mi", "cpu": 1}}),
-            "limits[hugepages-2Mi]: Invalid value: \"3Mi\": must be a multiple of the page size 2Mi; round it up to 4Mi",
+            "limits[hugepages-2Mi]: Invalid value: \"3Mi\": must be a multiple of the page size 2Mi; round it up to \
+             4Mi",
         ),
         (
             json!({"limits": {"hugepages-1Gi": "1Mi", "cpu": 1}, "requests": {"hugepages-1Gi": "1Mi"}}),
-            "limits[hugepages-1Gi]: Invalid value: \"1Mi\": must be a multiple of the page size 1Gi; round it up to 1Gi",
+            "limits[hugepages-1Gi]: Invalid value: \"1Mi\": must be a multiple of the page size 1Gi; round it up to \
+             1Gi",
         ),
         (
             json!({"limits": {"hugepages-0": "1Mi", "cpu": 1}}),
@@ -214,12 +216,13 @@ fn requests_and_limits_are_checked() {
         ),
         (
             json!({"limits": {"node.kubernetes.io/gpu": 1}}),
-            "limits[node.kubernetes.io/gpu]: Invalid value: \"node.kubernetes.io/gpu\": doesn't follow extended resource name \
-             standard",
+            "limits[node.kubernetes.io/gpu]: Invalid value: \"node.kubernetes.io/gpu\": doesn't follow extended \
+             resource name standard",
         ),
         (
             json!({"limits": {"requests.x.io/gpu": 1}}),
-            "limits[requests.x.io/gpu]: Invalid value: \"requests.x.io/gpu\": doesn't follow extended resource name standard",
+            "limits[requests.x.io/gpu]: Invalid value: \"requests.x.io/gpu\": doesn't follow extended resource name \
+             standard",
         ),
         (
             json!({"limits": {"memory": "64mb"}}),
@@ -279,11 +282,13 @@ fn the_spec_is_checked() {
         ),
         (
             json!({"securityContext": {"supplementalGroups": [2147483648u32]}}),
-            "securityContext.supplementalGroups[0]: Invalid value: 2147483648: must be between 0 and 2147483647, inclusive",
+            "securityContext.supplementalGroups[0]: Invalid value: 2147483648: must be between 0 and 2147483647, \
+             inclusive",
         ),
         (
             json!({"securityContext": {"seccompProfile": {"type": "Localhost"}}}),
-            "securityContext.seccompProfile.localhostProfile: Required value: must be set when seccomp type is Localhost",
+            "securityContext.seccompProfile.localhostProfile: Required value: must be set when seccomp type is \
+             Localhost",
         ),
         (
             json!({"securityContext": {"seccompProfile": {"type": "Localhost", "localhostProfile": "../x"}}}),
@@ -295,7 +300,8 @@ fn the_spec_is_checked() {
              \"RuntimeDefault\", \"Unconfined\"",
         ),
         (
-            json!({"hostNetwork": true, "securityContext": {"sysctls": [{"name": "net.ipv4.tcp_syncookies", "value": "1"}]}}),
+            json!({"hostNetwork": true, "securityContext": {"sysctls": [{"name": "net.ipv4.tcp_syncookies",
+                "value": "1"}]}}),
             "securityContext.sysctls[0].name: Invalid value: \"net.ipv4.tcp_syncookies\": may not be specified when \
              'hostNetwork' is true",
         ),
@@ -346,7 +352,10 @@ fn init_containers_have_unique_names_and_only_sidecars_have_probes_and_hooks() {
 
 #[test]
 fn a_probe_or_hook_has_one_valid_handler_and_valid_times() {
-    let live = |probe: Value| json!({"ports": [{"name": "web", "containerPort": 80, "protocol": "TCP"}], "livenessProbe": probe});
+    let live = |probe: Value| {
+        json!({"ports": [{"name": "web", "containerPort": 80, "protocol": "TCP"}],
+        "livenessProbe": probe})
+    };
     let stop = |hook: Value| json!({"lifecycle": {"preStop": hook}});
     let get = |fields: Value| {
         let mut get = json!({"port": 80, "path": "/", "scheme": "HTTP"});
@@ -526,12 +535,13 @@ fn the_resources_of_the_pod_cover_those_of_its_containers() {
     for (resources, expected) in [
         (
             json!({"requests": {"cpu": "1"}}),
-            "spec.resources.requests[cpu]: Invalid value: \"1\": must be greater than or equal to aggregate container requests of \
-             1800m",
+            "spec.resources.requests[cpu]: Invalid value: \"1\": must be greater than or equal to aggregate container \
+             requests of 1800m",
         ),
         (
             json!({"limits": {"memory": "32Mi"}}),
-            "spec.resources.limits[memory]: Invalid value: \"64Mi\": container a: must be less than or equal to pod limits of 32Mi",
+            "spec.resources.limits[memory]: Invalid value: \"64Mi\": container a: must be less than or equal to pod \
+             limits of 32Mi",
         ),
         (
             json!({"requests": {"cpu": "3"}, "limits": {"cpu": "2"}}),
@@ -539,8 +549,8 @@ fn the_resources_of_the_pod_cover_those_of_its_containers() {
         ),
         (
             json!({"limits": {"ephemeral-storage": "1Gi"}}),
-            "spec.resources.limits[ephemeral-storage]: Unsupported value: \"ephemeral-storage\": supported values: \"cpu\", \
-             \"memory\", \"hugepages-<size>\"",
+            "spec.resources.limits[ephemeral-storage]: Unsupported value: \"ephemeral-storage\": supported values: \
+             \"cpu\", \"memory\", \"hugepages-<size>\"",
         ),
         (json!({"claims": [{"name": "x"}]}), "spec.resources.claims: not supported yet"),
     ] {
@@ -582,9 +592,8 @@ fn security_modules_are_checked_as_in_kubernetes() {
     assert_eq!(with_fields(pod), [""; 0]);
     assert_eq!(
         with_fields(json!({"securityContext": {"seLinuxChangePolicy": "x"}})),
-        [
-            "spec.securityContext.seLinuxChangePolicy: Unsupported value: \"x\": supported values: \"MountOption\", \"Recursive\""
-        ]
+        ["spec.securityContext.seLinuxChangePolicy: Unsupported value: \"x\": supported values: \"MountOption\", \
+             \"Recursive\""]
     );
 }
 
@@ -598,13 +607,15 @@ fn a3_a_problem_that_only_admission_can_detect_is_no_manifest_error() {
     for more in [
         json!({"nodeName": "other"}),
         json!({"os": {"name": "windows"}}),
-        json!({"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}, {"name": "net/core/x", "value": ""}]}}),
+        json!({"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"},
+            {"name": "net/core/x", "value": ""}]}}),
         json!({"nodeSelector": {"kubernetes.io/os": "plan9", "a": ""}}),
         json!({"overhead": {"cpu": "10m", "memory": "1Mi"}}),
         json!({"affinity": required(json!({}))}),
         json!({"affinity": required(json!({
             "matchExpressions": [
-                {"key": "a", "operator": "In", "values": ["b", ""]}, {"key": "x.io/a", "operator": "NotIn", "values": ["b"]},
+                {"key": "a", "operator": "In", "values": ["b", ""]},
+                    {"key": "x.io/a", "operator": "NotIn", "values": ["b"]},
                 {"key": "a", "operator": "Exists"}, {"key": "a", "operator": "DoesNotExist", "values": []},
                 {"key": "a", "operator": "Gt", "values": ["5"]}, {"key": "a", "operator": "Lt", "values": ["7"]},
             ],
@@ -712,14 +723,16 @@ fn a_resize_policy_is_checked() {
             json!([cpu("RestartContainer")]),
             "Never",
             Some(
-                "[0].restartPolicy: Invalid value: \"RestartContainer\": must be NotRequired when the pod's restartPolicy is Never",
+                "[0].restartPolicy: Invalid value: \"RestartContainer\": must be NotRequired when the pod's \
+                 restartPolicy is Never",
             ),
         ),
         (
             json!([cpu("Restart")]),
             "Always",
             Some(
-                "[0].restartPolicy: Unsupported value: \"Restart\": supported values: \"NotRequired\", \"RestartContainer\"",
+                "[0].restartPolicy: Unsupported value: \"Restart\": supported values: \"NotRequired\", \
+                 \"RestartContainer\"",
             ),
         ),
         (json!([cpu("NotRequired"), cpu("NotRequired")]), "Always", Some("[1].resourceName: Duplicate value: \"cpu\"")),

@@ -63,8 +63,8 @@ fn source(volume: &Volume, spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
         faults.required(at, "must specify a volume type");
     }
     if volume.persistent_volume_claim.is_some() {
-        let detail = "a PersistentVolumeClaim needs a cluster with storage; for data that outlives the pod use a hostPath \
-                      volume with type DirectoryOrCreate";
+        let detail = "a PersistentVolumeClaim needs a cluster with storage; for data that outlives the pod use a \
+                      hostPath volume with type DirectoryOrCreate";
         faults.unsupported(at.field("persistentVolumeClaim"), detail);
     }
     for (_, field) in others(volume).into_iter().filter(|(is_set, field)| *is_set && *field != "persistentVolumeClaim")
@@ -326,8 +326,8 @@ fn projection(source: &VolumeProjection, spec: &PodSpec, at: At<'_>, faults: &mu
             }
         }
         file_path(&token.path, at.field("path"), faults);
-        let detail = "a token for an API server needs a cluster; remove this volume and its mounts (a cluster adds them to each pod \
-                      unless automountServiceAccountToken is false)";
+        let detail = "a token for an API server needs a cluster; remove this volume and its mounts (a cluster adds \
+                      them to each pod unless automountServiceAccountToken is false)";
         faults.needs_cluster(at, detail);
     }
     if cluster_trust_bundle.is_some() {

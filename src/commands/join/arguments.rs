@@ -135,9 +135,8 @@ mod tests {
             }
             other => panic!("{other:?}"),
         }
-        assert!(
-            matches!(target(None, None, Some("/f")).source(None), Ok(Source::Kubeconfig(p)) if p.as_path() == Path::new("/f"))
-        );
+        assert!(matches!(target(None, None, Some("/f")).source(None),
+                Ok(Source::Kubeconfig(p)) if p.as_path() == Path::new("/f")));
         let skip = Target { discovery_token_unsafe_skip_ca_verification: true, ..target(Some(TOKEN), None, None) };
         assert!(matches!(skip.source(Some("a:1")), Ok(Source::Server { pins: Pins::Unsafe, .. })));
     }

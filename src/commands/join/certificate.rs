@@ -105,8 +105,8 @@ pub(super) fn get(api: &mut Blocking, directory: &Directory, node: &str, timeout
                     timeout.as_secs()
                 )),
                 None => Failed::Pending(format!(
-                    "the certificate request was not approved within {} s; approve it (kubectl certificate approve {name}), \
-                     then run wherry join again: it continues with the same request",
+                    "the certificate request was not approved within {} s; approve it (kubectl certificate approve \
+                     {name}), then run wherry join again: it continues with the same request",
                     timeout.as_secs()
                 )),
             });
@@ -114,7 +114,8 @@ pub(super) fn get(api: &mut Blocking, directory: &Directory, node: &str, timeout
         if made && !printed && waited >= QUIET {
             printed = true;
             print_message(&format!(
-                "waiting up to {} s for the approval of the certificate request; to approve it: kubectl certificate approve {name}",
+                "waiting up to {} s for the approval of the certificate request; to approve it: kubectl certificate \
+                 approve {name}",
                 timeout.as_secs()
             ));
         }
@@ -137,7 +138,8 @@ fn forbidden(refusal: &Refusal) -> String {
             format!("the API server does not accept the token ({refusal}): it has expired or was removed; {NEW_TOKEN}")
         }
         Cause::Forbidden => format!(
-            "the token may not request a certificate ({refusal}); bind the ClusterRole system:node-bootstrapper to its group"
+            "the token may not request a certificate ({refusal}); bind the ClusterRole system:node-bootstrapper to its \
+             group"
         ),
         _ => format!("the API server refuses the certificate request: {refusal}"),
     }

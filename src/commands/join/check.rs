@@ -35,9 +35,10 @@ const CSRS: (&str, &str) = ("certificates.k8s.io", "certificatesigningrequests")
 /// The calls of a join with a token: verb, group, resource.
 const OF_TOKEN: [(&str, &str, &str); 2] = [("create", CSRS.0, CSRS.1), ("get", CSRS.0, CSRS.1)];
 /// The calls of a node.
-const OF_NODE: [(&str, &str, &str); 13] = [
+const OF_NODE: [(&str, &str, &str); 14] = [
     ("create", "", "nodes"),
     ("get", "", "nodes"),
+    ("patch", "", "nodes"),
     ("patch", "", "nodes/status"),
     ("create", "coordination.k8s.io", "leases"),
     ("patch", "coordination.k8s.io", "leases"),
@@ -274,7 +275,8 @@ fn permissions(api: &mut Blocking, calls: &[(&str, &str, &str)], node: &str) -> 
         false => Finding::error(
             check,
             format!("not permitted: {}", denied.join(", ")),
-            "bind the ClusterRole system:node-bootstrapper to the group of the token; a node needs --authorization-mode=Node,RBAC",
+            "bind the ClusterRole system:node-bootstrapper to the group of the token; a node needs \
+             --authorization-mode=Node,RBAC",
         ),
     }
 }

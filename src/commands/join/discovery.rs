@@ -112,8 +112,8 @@ fn signed_kubeconfig(response: &ApiResponse, token: &Token) -> Result<String, St
     match is_signed(kubeconfig, signature, token) {
         true => Ok(kubeconfig.to_owned()),
         false => Err(format!(
-            "the token {} has not signed this cluster-info: its part after the dot is wrong, or this is another server; \
-             {NEW_TOKEN}",
+            "the token {} has not signed this cluster-info: its part after the dot is wrong, or this is another \
+             server; {NEW_TOKEN}",
             token.id()
         )),
     }

@@ -43,8 +43,8 @@ impl Membership {
         let Some(path) = &config.kubeconfig else { return Ok(Membership(State::None)) };
         if !identity::is_managed(path, &config.root_dir) {
             return Err(Failure::message(format!(
-                "the configuration sets kubeconfig: {}, which is not from wherry join; remove the setting, so that wherry \
-                 join can set another one",
+                "the configuration sets kubeconfig: {}, which is not from wherry join; remove the setting, so that \
+                 wherry join can set another one",
                 path.display()
             )));
         }

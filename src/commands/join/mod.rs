@@ -75,8 +75,8 @@ pub fn run(out: &mut dyn Write, arguments: Arguments) -> Result<u8, Failure> {
         let taint = registration::DEFAULT;
         writeln!(
             out,
-            "a new node has the taint {taint}:NoSchedule, which its pods have to tolerate; to remove it: kubectl taint node \
-             {node} {taint}-"
+            "a new node has the taint {taint}:NoSchedule, which its pods have to tolerate; to remove it: kubectl taint \
+             node {node} {taint}-"
         )?;
     }
     service::restart(out, !no_restart, &format!("To see the node: kubectl get node {node}"))?;
@@ -181,8 +181,8 @@ fn check_name(chain: &[u8], node: &str) -> Result<(), String> {
             format!("the kubeconfig is for the node {other}, and this is the node {node}; add --node-name {other}")
         }
         None => format!(
-            "the user of the kubeconfig is {name}, and not a node (system:node:{node}); use a kubeconfig of the node, or one \
-             with a bootstrap token"
+            "the user of the kubeconfig is {name}, and not a node (system:node:{node}); use a kubeconfig of the node, \
+             or one with a bootstrap token"
         ),
     })
 }

@@ -84,7 +84,8 @@ pub(super) fn run(out: &mut dyn Write, arguments: Issue) -> Result<u8, Failure> 
         && (namespace.len() > 63 || namespace.contains('.') || !config::is_dns_subdomain(namespace))
     {
         return Err(Failure::message(format!(
-            "--namespace: \"{}\" is not a valid namespace; use lower case letters, digits and '-', at most 63 characters",
+            "--namespace: \"{}\" is not a valid namespace; use lower case letters, digits and '-', at most 63 \
+             characters",
             shown(namespace)
         )));
     }
@@ -148,8 +149,8 @@ fn report(config: &Config, issued: &Issued, lifetime: Duration, now: Timestamp) 
     print_message(&text);
     if config.kubectl().is_none() {
         print_message(&format!(
-            "note: kubectlPort is 0, so no agent listens for kubectl; set kubectlPort (for example {USUAL_PORT}) in the \
-             WherryConfiguration and reload wherry"
+            "note: kubectlPort is 0, so no agent listens for kubectl; set kubectlPort (for example {USUAL_PORT}) in \
+             the WherryConfiguration and reload wherry"
         ));
     }
 }

@@ -45,7 +45,7 @@ fn tell_agent(socket: &Path) {
         Err(Failure::Output(e)) => e.to_string(),
     };
     print_message(&format!(
-        "note: the agent was not told to close the open connections of these certificates ({why}); restart it if one of them \
-         may be in use"
+        "note: the agent was not told to close the open connections of these certificates ({why}); restart it if one \
+         of them may be in use"
     ));
 }

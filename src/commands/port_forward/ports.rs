@@ -36,7 +36,8 @@ impl Ports {
     /// The text has another form.
     pub fn parse(text: &str) -> Result<Ports, String> {
         let expected = || {
-            "expected [ADDRESS:]LOCAL:REMOTE, REMOTE or :REMOTE, with ports from 1 to 65535, and for REMOTE also the name of a port"
+            "expected [ADDRESS:]LOCAL:REMOTE, REMOTE or :REMOTE, with ports from 1 to 65535, and for REMOTE also the \
+             name of a port"
                 .to_owned()
         };
         let number = |text: &str| text.parse().ok().filter(|port| *port != 0);

@@ -305,7 +305,8 @@ mod tests {
 
     #[test]
     fn frames_follow_the_upgrade_and_pings_are_answered() {
-        let answer = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: SPDY/3.1\r\n\r\n\x80\x03\x00\x06\x00\x00\x00\x04\x00\x00\x00\x02\x00\x00\x00\x01\x01\x00\x00\x02ok";
+        let answer = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: SPDY/3.1\r\n\r\n\
+                       \x80\x03\x00\x06\x00\x00\x00\x04\x00\x00\x00\x02\x00\x00\x00\x01\x01\x00\x00\x02ok";
         let (url, server) = served(10 + 12, answer);
         let mut connection = Connection::start(&url, "v4.channel.k8s.io").unwrap();
         connection.data(StreamId(3), b"in");

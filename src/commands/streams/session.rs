@@ -223,8 +223,11 @@ mod tests {
 
     #[test]
     fn the_result_is_an_exit_code_or_a_message() {
-        let exited = r#"{"metadata":{},"status":"Failure","message":"command terminated with non-zero exit code","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"3"}]}}"#;
-        let failed = r#"{"status":"Failure","message":"executable file not found in $PATH","reason":"InternalError","details":{"causes":[{"message":"x"}]},"code":500}"#;
+        let exited = r#"{"metadata":{},"status":"Failure",
+            "message":"command terminated with non-zero exit code","reason":"NonZeroExitCode",
+            "details":{"causes":[{"reason":"ExitCode","message":"3"}]}}"#;
+        let failed = r#"{"status":"Failure","message":"executable file not found in $PATH",
+            "reason":"InternalError","details":{"causes":[{"message":"x"}]},"code":500}"#;
         let failed_as = |words: &str| End::Failed(words.to_owned());
         for (result, expected) in [
             ("", End::Exited(0)),

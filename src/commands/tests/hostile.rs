@@ -39,7 +39,8 @@ fn pod() -> Value {
             "containerStatuses": [{
                 "name": h, "containerID": h, "imageID": h, "ready": false, "restartCount": 1,
                 "state": {"waiting": {"reason": h, "message": h}},
-                "lastState": {"terminated": {"reason": h, "message": h, "exitCode": 1, "startedAt": h, "finishedAt": h}},
+                "lastState": {"terminated": {"reason": h, "message": h, "exitCode": 1, "startedAt": h,
+                    "finishedAt": h}},
             }],
             "ephemeralContainerStatuses": [{"name": "d", "state": {"waiting": {"reason": h, "message": h}}}],
         },

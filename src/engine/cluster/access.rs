@@ -87,8 +87,8 @@ impl fmt::Display for AccessError {
             }
             AccessError::Unavailable { why } => write!(
                 f,
-                "the node cannot ask the API server whether this is permitted: {why}; try again when the server answers, or use \
-                 the wherry command on the node (wherry logs, wherry exec, wherry top)"
+                "the node cannot ask the API server whether this is permitted: {why}; try again when the server \
+                 answers, or use the wherry command on the node (wherry logs, wherry exec, wherry top)"
             ),
             AccessError::Refused { why } => {
                 write!(

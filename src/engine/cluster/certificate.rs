@@ -241,8 +241,8 @@ impl Certificate {
                 )
             }
             InUse::Serving { .. } => format!(
-                "the serving certificate of the node expired at {at}, so the node's server uses a certificate that Wherry \
-                 issues itself. If the clock is right, approve the request of the node (kubectl get csr)"
+                "the serving certificate of the node expired at {at}, so the node's server uses a certificate that \
+                 Wherry issues itself. If the clock is right, approve the request of the node (kubectl get csr)"
             ),
         };
         step.outbox.emit_node_event(Severity::Warning, Reason::CertificateExpired, message);

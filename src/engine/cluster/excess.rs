@@ -179,8 +179,8 @@ impl Excess {
                 self.report = Report::Made;
                 let pods = self.pods.len() + self.left_out;
                 let message = format!(
-                    "{pods} pods or more are bound to this node beyond the {} that it can hold, and are rejected; find out who \
-                     binds them",
+                    "{pods} pods or more are bound to this node beyond the {} that it can hold, and are rejected; find \
+                     out who binds them",
                     step.most_pods
                 );
                 super::warn(step.outbox, message);

@@ -80,8 +80,9 @@ impl Rival {
         let is_known = self.is_known();
         if !is_known {
             let message = format!(
-                "another machine reports itself as this node (machine id {:?}, system UUID {:?}, boot id {:?}); both run the \
-                 pods of the node, and this one reports only its own changes; run `wherry leave` on one of them",
+                "another machine reports itself as this node (machine id {:?}, system UUID {:?}, boot id {:?}); both \
+                 run the pods of the node, and this one reports only its own changes; run `wherry leave` on one of \
+                 them",
                 shown.machine_id, shown.system_uuid, shown.boot_id
             );
             outbox.emit_node_event(Severity::Warning, Reason::NodeNameConflict, message);

@@ -112,7 +112,8 @@ impl Sealing {
         let is_conversion = self.conversions.remove(&op);
         if let (true, Err(e)) = (is_conversion, result) {
             let message = format!(
-                "a Secret or a token on the disk keeps its form: {}; the next change or the next start of wherry tries again",
+                "a Secret or a token on the disk keeps its form: {}; the next change or the next start of wherry tries \
+                 again",
                 e.message()
             );
             outbox.emit_node_event(Severity::Warning, Reason::FailedSeal, message);
@@ -134,8 +135,8 @@ impl Sealing {
             let (count, named) = (self.locked.len(), first.join(", "));
             let more = if count > first.len() { ", ..." } else { "" };
             let message = format!(
-                "{count} records of Secrets and tokens are sealed ({named}{more}), and {key}; they stay on the disk, and containers that \
-                 need them wait for the API server"
+                "{count} records of Secrets and tokens are sealed ({named}{more}), and {key}; they stay on the disk, \
+                 and containers that need them wait for the API server"
             );
             (Reason::FailedUnseal, message)
         } else if self.protection() == Protection::Withheld {

@@ -1,5 +1,5 @@
-//! C16: the node's cordon at the API server. The node's object shows whether the server has it, so nothing is kept on the
-//! disk, and a node that was created again is cordoned again.
+//! C16: the node's cordon at the API server. The node's object shows whether the server has it, so nothing is kept on
+//! the disk, and a node that was created again is cordoned again.
 
 use super::backoff::{Backoff, REQUESTS};
 use super::reflector::{Step, begin};
@@ -69,7 +69,8 @@ impl ShownCordon {
         self.state = State::Patching(begin(request, Some(TIMEOUT), step.outbox));
     }
 
-    /// None: the operation is not the one of the cordon. Otherwise the node's object, if the server has answered with it.
+    /// Handles the end of a request. Returns None if the request is not for the cordon, otherwise the node's object, if
+    /// the server has answered with it.
     pub fn ended(
         &mut self,
         op: OpId,

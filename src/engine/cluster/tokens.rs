@@ -214,8 +214,8 @@ impl Tokens {
                 slot.held = Held::Expired;
                 let Wanted { pod, account } = &slot.wanted;
                 let message = format!(
-                    "a token of the service account {account} for pod {pod} has expired, and the API server has not issued \
-                     another one; the pod keeps the old one"
+                    "a token of the service account {account} for pod {pod} has expired, and the API server has not \
+                     issued another one; the pod keeps the old one"
                 );
                 outbox.emit_node_event(Severity::Warning, Reason::TokenExpired, message);
             }

@@ -118,13 +118,15 @@ mod tests {
 
     fn class(name: &str, more: &str) -> String {
         format!(
-            "---\n{{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {{name: {name}}}, value: 5{more}}}\n"
+            "---\n{{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {{name: {name}}}, \
+             value: 5{more}}}\n"
         )
     }
 
     fn pod(spec: &str) -> String {
         format!(
-            "---\n{{apiVersion: v1, kind: Pod, metadata: {{name: web}}, spec: {{{spec}containers: [{{name: m, image: 'i:1'}}]}}}}\n"
+            "---\n{{apiVersion: v1, kind: Pod, metadata: {{name: web}}, spec: {{{spec}containers: [{{name: m, \
+             image: 'i:1'}}]}}}}\n"
         )
     }
 

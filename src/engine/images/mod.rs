@@ -348,9 +348,9 @@ impl Images {
             Goal::Age => self.find_file_system(inputs),
             Goal::Space(bytes) if freed < bytes => {
                 let message = format!(
-                    "Insufficient free disk space on the node's image filesystem ({used_percent}% used). Failed to free \
-                     sufficient space by deleting unused images: {wanted}freed {freed} bytes. Consider resizing the disk \
-                     or deleting unused files."
+                    "Insufficient free disk space on the node's image filesystem ({used_percent}% used). Failed to \
+                     free sufficient space by deleting unused images: {wanted}freed {freed} bytes. Consider resizing \
+                     the disk or deleting unused files."
                 );
                 inputs.outbox.emit_node_event(Severity::Warning, Reason::FreeDiskSpaceFailed, message.clone());
                 self.failed(message, inputs);

@@ -327,7 +327,8 @@ mod tests {
 
     /// The status of a pod whose container has ended.
     fn ended() -> core::PodStatus {
-        let ended = serde_json::json!({ "containerStatuses": [{ "name": "m", "image": "i:1", "imageID": "", "ready": false,
+        let ended = serde_json::json!({ "containerStatuses": [{ "name": "m", "image": "i:1", "imageID": "",
+            "ready": false,
             "restartCount": 4, "state": { "terminated": { "exitCode": 143 } } }] });
         serde_json::from_value(ended).unwrap()
     }
@@ -404,7 +405,9 @@ mod tests {
     fn w25_a_record_of_an_older_version_has_the_replaced_containers_or_none() {
         let older = |more: &str| {
             format!(
-                r#"{{"version":1,"path":"/m/a.yaml","document":1,"digest":"d","startTime":5,{more}"pod":{{"metadata":{{"name":"a","namespace":"default","uid":"u1"}},"spec":{{"containers":[{{"name":"m","image":"i:1"}}]}}}}}}"#
+                r#"{{"version":1,"path":"/m/a.yaml","document":1,"digest":"d","startTime":5,{more}
+                "pod":{{"metadata":{{"name":"a","namespace":"default","uid":"u1"}},
+                "spec":{{"containers":[{{"name":"m","image":"i:1"}}]}}}}}}"#
             )
         };
         let restarting = |more: &str| read("pods/u1", &older(more)).unwrap().restarting;

@@ -26,8 +26,8 @@ pub fn handler(pod: &Pod, classes: &RuntimeClasses, runtime: &RuntimeFeatures) -
     if spec.host_users == Some(false) && !runtime.of_handler(handler).user_namespaces {
         let of = if handler.is_empty() { "default runtime handler".to_owned() } else { format!("handler {handler:?}") };
         return Err(format!(
-            "hostUsers=false is not supported in this node: the container runtime does not report user namespaces for its {of}; \
-             containerd has them from 2.0 on, CRI-O from 1.30 on, with runc 1.2 or crun 1.13"
+            "hostUsers=false is not supported in this node: the container runtime does not report user namespaces for \
+             its {of}; containerd has them from 2.0 on, CRI-O from 1.30 on, with runc 1.2 or crun 1.13"
         ));
     }
     Ok(handler.into())
@@ -43,15 +43,16 @@ fn image_volumes(pod: &Pod, runtime: ImageVolumes) -> Result<(), String> {
     match (runtime, volumes().next()) {
         (_, None) => Ok(()),
         (ImageVolumes::None, Some(volume)) => Err(format!(
-            "volume {:?}: image volumes are not supported in this node: containerd has them from 2.1 on, CRI-O from 1.31 on; \
-             upgrade the container runtime",
+            "volume {:?}: image volumes are not supported in this node: containerd has them from 2.1 on, CRI-O from \
+             1.31 on; upgrade the container runtime",
             volume.name
         )),
         (ImageVolumes::Whole, _) => match volumes().find(|volume| has_sub_path(&volume.name)) {
             None => Ok(()),
             Some(volume) => Err(format!(
-                "volume {:?}: subPath of an image volume is not supported in this node: the container runtime would mount the \
-                 whole image; containerd has it from 2.2 on, CRI-O from 1.33 on; upgrade the container runtime",
+                "volume {:?}: subPath of an image volume is not supported in this node: the container runtime would \
+                 mount the whole image; containerd has it from 2.2 on, CRI-O from 1.33 on; upgrade the container \
+                 runtime",
                 volume.name
             )),
         },

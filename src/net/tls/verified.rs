@@ -153,8 +153,8 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Refusal::OtherAuthority => f.write_str(
-                "the server's certificate is not signed by the configured CA; correct the CA, or the address if this is \
-                 another server",
+                "the server's certificate is not signed by the configured CA; correct the CA, or the address if this \
+                 is another server",
             ),
             Refusal::Expired => {
                 f.write_str("the server's certificate has expired; renew it, or correct the clock of this machine")

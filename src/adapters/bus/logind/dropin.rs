@@ -69,7 +69,8 @@ fn content(delay: Duration) -> String {
     // Round up: a shorter delay would cut the grace period of the last pods short.
     let seconds = delay.as_secs() + u64::from(delay.subsec_nanos() > 0);
     format!(
-        "# Written by wherry: the sum of its shutdown grace periods. wherry rewrites this file when they change. The file stays\n\
+        "# Written by wherry: the sum of its shutdown grace periods. wherry rewrites this file when they change. The \
+         file stays\n\
          # when graceful shutdown is turned off; wherry purge removes it.\n\
          [Login]\nInhibitDelayMaxSec={seconds}\n"
     )

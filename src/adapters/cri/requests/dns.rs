@@ -181,7 +181,8 @@ mod tests {
     #[test]
     fn a_resolv_conf_is_read_as_resolvers_read_it() {
         let dns = HostDns::parse(
-            "# c\n; c\nnameserver 192.0.2.1\nnameserver 2001:db8::1\nsearch old.example\nsearch a.example. b.example .\n\
+            "# c\n; c\nnameserver 192.0.2.1\nnameserver 2001:db8::1\nsearch old.example\n\
+             search a.example. b.example .\n\
              options ndots:2 rotate\noptions ndots:3\nsortlist x\nnameserver\n",
         );
         assert_eq!(dns.servers, strings(&["192.0.2.1", "2001:db8::1"]));
@@ -217,7 +218,8 @@ mod tests {
         assert_eq!((d.servers, d.searches), (strings(&["192.0.2.53"]), strings(&["x.y"])));
         assert_eq!(d.options, strings(&["ndots:2", "edns0", "rotate"]));
 
-        let add = r#"{"dnsPolicy":"Default","dnsConfig":{"nameservers":["10.255.255.53","a","b","c"],"options":[{"name":"rotate"}]}}"#;
+        let add = r#"{"dnsPolicy":"Default",
+            "dnsConfig":{"nameservers":["10.255.255.53","a","b","c"],"options":[{"name":"rotate"}]}}"#;
         let d = dns(add, &cfg);
         assert_eq!((d.servers, d.options), (strings(&["10.255.255.53", "a", "b"]), strings(&["rotate"])));
     }
@@ -226,8 +228,8 @@ mod tests {
     fn omitted_dns_settings_are_reported_with_the_kubelets_messages() {
         let mut cfg = config();
         let notices = |spec: &str, cfg: &RequestConfig| dns_notices(&pod(spec), cfg);
-        let missing = "pod: \"p_default(u)\". kubelet does not have ClusterDNS IP configured and cannot create Pod using \
-            \"ClusterFirst\" policy. Falling back to \"Default\" policy.";
+        let missing = "pod: \"p_default(u)\". kubelet does not have ClusterDNS IP configured and cannot create Pod \
+                       using \"ClusterFirst\" policy. Falling back to \"Default\" policy.";
         let by_name = r#"{"dnsPolicy":"ClusterFirst"}"#;
         assert_eq!(notices(by_name, &cfg), [(Reason::MissingClusterDNS, missing.to_owned())]);
         assert_eq!(notices(r#"{"hostNetwork":true,"dnsPolicy":"ClusterFirstWithHostNet"}"#, &cfg).len(), 1);

@@ -394,7 +394,8 @@ fn requests_are_those_recorded_of_a_kubelet() {
 
 #[test]
 fn fs_group_precedes_supplemental_groups_in_sandbox_and_container() {
-    let spec = r#"{"securityContext":{"fsGroup":3000,"supplementalGroups":[4000],"sysctls":[{"name":"net.x","value":"1"}]},
+    let spec = r#"{"securityContext":{"fsGroup":3000,"supplementalGroups":[4000],
+        "sysctls":[{"name":"net.x","value":"1"}]},
         "containers":[{"name":"main"}]}"#;
     let p = pod(spec);
     let s = sandbox_config(&p, 2, None, &config()).unwrap();
@@ -493,7 +494,8 @@ fn huge_pages_and_node_settings_reach_the_resources() {
 #[test]
 fn a_container_without_a_limit_has_that_of_its_pod() {
     let spec = r#"{"resources":{"requests":{"memory":"2Gi"},"limits":{"cpu":"2","memory":"4Gi"}},
-        "containers":[{"name":"main"},{"name":"own","resources":{"requests":{"memory":"1Gi"},"limits":{"memory":"1Gi"}}}]}"#;
+        "containers":[{"name":"main"},
+        {"name":"own","resources":{"requests":{"memory":"1Gi"},"limits":{"memory":"1Gi"}}}]}"#;
     let of = |name: &str| container_config(&create(Rc::new(pod(spec)), name, 0), &config()).unwrap();
     let (main, own) = (of("main").linux.resources.clone().unwrap(), of("own").linux.resources.clone().unwrap());
     assert_eq!((main.memory_limit_in_bytes, main.cpu_quota, main.cpu_shares), (4 << 30, 200_000, 2048));
@@ -507,7 +509,8 @@ fn a_container_without_a_limit_has_that_of_its_pod() {
 fn a_container_without_huge_pages_has_those_of_its_pod_or_none() {
     let of = |pod_limits: &str, limits: &str| {
         let spec = format!(
-            r#"{{"resources":{{"limits":{pod_limits}}},"containers":[{{"name":"main","resources":{{"limits":{limits}}}}}]}}"#
+            r#"{{"resources":{{"limits":{pod_limits}}},
+            "containers":[{{"name":"main","resources":{{"limits":{limits}}}}}]}}"#
         );
         let c = container_config(&create(Rc::new(pod(&spec)), "main", 0), &config()).unwrap();
         c.linux.resources.hugepage_limits.iter().map(|h| (h.page_size.clone(), h.limit)).collect::<Vec<_>>()

@@ -43,8 +43,8 @@ pub(super) fn inspect(roots: &Roots, names: &CgroupNames) -> Vec<Finding> {
         found.push(Finding::error(
             "cgroup-driver",
             "cgroupDriver is systemd, and this machine was not booted with systemd",
-            "set cgroupDriver: cgroupfs in the configuration, and the same driver in that of the runtime (containerd: SystemdCgroup = \
-             false, CRI-O: cgroup_manager = \"cgroupfs\")",
+            "set cgroupDriver: cgroupfs in the configuration, and the same driver in that of the runtime (containerd: \
+             SystemdCgroup = false, CRI-O: cgroup_manager = \"cgroupfs\")",
         ));
     }
     found

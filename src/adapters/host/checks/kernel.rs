@@ -68,7 +68,8 @@ pub(super) fn try_inotify() -> Option<Finding> {
     Some(Finding::warning(
         "inotify",
         format!("inotify_init: {e}: wherry reads manifests every fileCheckFrequency instead of when they change"),
-        "sysctl fs.inotify.max_user_instances=512, or stop the processes that use them (ls -l /proc/*/fd | grep inotify)",
+        "sysctl fs.inotify.max_user_instances=512, or stop the processes that use them (ls -l /proc/*/fd | grep \
+         inotify)",
     ))
 }
 

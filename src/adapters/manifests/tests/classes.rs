@@ -53,10 +53,8 @@ fn a5_a_pod_waits_until_its_class_is_defined() {
     assert_eq!(lab.events(), some(&["b"]), "the other files are not affected");
     assert_eq!(
         lab.problems(),
-        [
-            "M/a.yaml: spec.priorityClassName: no PriorityClass with name gold was found; add a manifest of kind PriorityClass \
-          with this name"
-        ]
+        ["M/a.yaml: spec.priorityClassName: no PriorityClass with name gold was found; add a manifest of kind \
+             PriorityClass with this name"]
     );
     assert_eq!(lab.desired(), ["b"]);
     lab.place("z.yaml", &class("gold", 5));
@@ -214,6 +212,7 @@ fn a5_the_later_of_two_conflicting_classes_is_an_error() {
     // The pod sets a priority that differs from that of its class.
     lab.place("d.yaml", &pod_of("x", "gold, priority: 9"));
     assert_eq!(lab.events(), some(&[]), "d was removed from a complete file");
-    let expected = "M/d.yaml: spec.priorityClassName: Invalid value: \"gold\": its priority is 5, which differs from spec.priority";
+    let expected = "M/d.yaml: spec.priorityClassName: Invalid value: \"gold\": its priority is 5, which differs from \
+                    spec.priority";
     assert_eq!(lab.problems(), [expected]);
 }

@@ -37,7 +37,8 @@ fn with_hung_mount(lab: &Lab) {
     symlink("../hung/h.yaml", lab.path("h.yaml")).unwrap();
 }
 
-const DOES_NOT_ANSWER: &str = "M/h.yaml: the file system on R/hung (server, fuse.x) does not answer: check its server, or unmount it (umount -l R/hung)";
+const DOES_NOT_ANSWER: &str = "M/h.yaml: the file system on R/hung (server, fuse.x) does not answer: check its server, \
+                               or unmount it (umount -l R/hung)";
 
 #[test]
 fn d1_a_file_that_hangs_at_the_start_counts_as_read_and_keeps_its_last_good_version() {

@@ -139,7 +139,8 @@ fn a_thousand_pod_lives_leave_no_mount_and_no_descriptor() {
         ];
         let container: k8s_openapi::api::core::v1::Container = serde_json::from_value(serde_json::json!({
             "name": "main",
-            "volumeMounts": [{"name": "m", "mountPath": "/m", "subPath": "a/b"}, {"name": "c", "mountPath": "/c", "subPath": "key"}],
+            "volumeMounts": [{"name": "m", "mountPath": "/m", "subPath": "a/b"},
+                {"name": "c", "mountPath": "/c", "subPath": "key"}],
         }))
         .unwrap();
         let of = ForContainer { container: &container, env: &[], recursive_read_only: false };

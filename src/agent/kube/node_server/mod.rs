@@ -159,7 +159,8 @@ impl Agent {
             (NodeServerState::On(server), Err(why)) => {
                 if server.failure.as_ref() != Some(&why) {
                     log::error!(
-                        "failed to read the certificates of the node's server again; keeping the last ones error={why:?}"
+                        "failed to read the certificates of the node's server again; keeping the last ones \
+                         error={why:?}"
                     );
                 }
                 server.failure = Some(why);

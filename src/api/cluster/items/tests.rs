@@ -18,7 +18,8 @@ fn texts(items: &[&str]) -> Vec<String> {
     items.iter().map(|item| (*item).to_owned()).collect()
 }
 
-const LIST: &str = r#" {"kind":"PodList","metadata":{"resourceVersion":"7","items":[1]}, "items" : [ {"a":"]}\"\\","b":[{},[]]} ,
+const LIST: &str = r#" {"kind":"PodList","metadata":{"resourceVersion":"7","items":[1]},
+    "items" : [ {"a":"]}\"\\","b":[{},[]]} ,
     17, "x]\"\\", null,{"items":[{}]} ,true] , "more":[{"x":"}"}],"n":-1.5e3}
 "#;
 

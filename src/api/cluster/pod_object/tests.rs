@@ -43,7 +43,8 @@ fn recorded() -> Value {
             "serviceAccountName": "default",
             "terminationGracePeriodSeconds": 30,
             "tolerations": [
-                { "effect": "NoExecute", "key": "node.kubernetes.io/not-ready", "operator": "Exists", "tolerationSeconds": 300 },
+                { "effect": "NoExecute", "key": "node.kubernetes.io/not-ready", "operator": "Exists",
+                    "tolerationSeconds": 300 },
             ],
             "volumes": [{
                 "name": "kube-api-access-wgb8n",
@@ -51,7 +52,8 @@ fn recorded() -> Value {
                     "defaultMode": 420,
                     "sources": [
                         { "serviceAccountToken": { "expirationSeconds": 3607, "path": "token" } },
-                        { "configMap": { "items": [{ "key": "ca.crt", "path": "ca.crt" }], "name": "kube-root-ca.crt" } },
+                        { "configMap": { "items": [{ "key": "ca.crt", "path": "ca.crt" }],
+                            "name": "kube-root-ca.crt" } },
                         { "downwardAPI": { "items": [{
                             "fieldRef": { "apiVersion": "v1", "fieldPath": "metadata.namespace" }, "path": "namespace",
                         }] } },
@@ -60,7 +62,8 @@ fn recorded() -> Value {
             }],
         },
         "status": {
-            "conditions": [{ "lastProbeTime": null, "lastTransitionTime": "2026-11-22T07:43:26Z", "status": "True", "type": "Ready" }],
+            "conditions": [{ "lastProbeTime": null, "lastTransitionTime": "2026-11-22T07:43:26Z", "status": "True",
+                "type": "Ready" }],
             "hostIP": "10.77.0.1",
             "phase": "Running",
             "qosClass": "BestEffort",

@@ -127,7 +127,8 @@ fn each_patch_makes_the_servers_status_ours() {
     // As recorded: what a condition does not have any more is null, and nothing else of it is repeated.
     let ready = &sent["status"]["conditions"][2];
     let expected = json!({
-        "type": "Ready", "status": "True", "lastTransitionTime": "2026-11-22T07:43:27Z", "message": null, "reason": null,
+        "type": "Ready", "status": "True", "lastTransitionTime": "2026-11-22T07:43:27Z", "message": null,
+            "reason": null,
     });
     assert_eq!(ready, &expected);
     assert_eq!(sent["status"].get("startTime"), None);

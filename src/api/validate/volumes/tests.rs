@@ -45,7 +45,8 @@ fn valid_volumes_have_no_fault() {
             {"path": "a", "fieldRef": {"fieldPath": "metadata.labels"}},
             {"path": "b", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.annotations['a.b/C']"}},
             {"path": "c", "resourceFieldRef": {"containerName": "main", "resource": "limits.cpu", "divisor": "1m"}},
-            {"path": "d", "resourceFieldRef": {"containerName": "main", "resource": "requests.hugepages-2Mi", "divisor": "1Mi"}},
+            {"path": "d", "resourceFieldRef": {"containerName": "main", "resource": "requests.hugepages-2Mi",
+                "divisor": "1Mi"}},
         ]}}),
         json!({"projected": {"sources": [
             {"configMap": {"name": "c", "items": [{"key": "k", "path": "a"}]}},
@@ -93,10 +94,8 @@ fn a_source_that_wherry_does_not_have_is_rejected_by_name() {
     let claim = json!({"persistentVolumeClaim": {"claimName": "c"}});
     assert_eq!(
         of_volume(claim),
-        [
-            ".persistentVolumeClaim: Forbidden: a PersistentVolumeClaim needs a cluster with storage; for data that outlives \
-          the pod use a hostPath volume with type DirectoryOrCreate"
-        ]
+        [".persistentVolumeClaim: Forbidden: a PersistentVolumeClaim needs a cluster with storage; for data that \
+             outlives the pod use a hostPath volume with type DirectoryOrCreate"]
     );
     for (source, field) in [
         (json!({"nfs": {"path": "/", "server": "s"}}), "nfs"),
@@ -229,12 +228,16 @@ fn a_file_in_a_volume_has_a_key_and_a_path_below_the_volume() {
 #[test]
 fn a_file_of_the_downward_api_refers_to_one_field_or_one_resource() {
     let field = |path: &str| json!({"path": "a", "fieldRef": {"fieldPath": path}});
-    let resource = |resource: &str, divisor: &str| json!({"path": "a", "resourceFieldRef": {"containerName": "main", "resource": resource, "divisor": divisor}});
+    let resource = |resource: &str, divisor: &str| {
+        json!({"path": "a", "resourceFieldRef": {"containerName": "main",
+        "resource": resource, "divisor": divisor}})
+    };
     let units = "1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei";
     for (item, wanted) in [
         (json!({"path": "a"}), ": Required value: one of fieldRef and resourceFieldRef is required".to_owned()),
         (
-            json!({"path": "a", "fieldRef": {"fieldPath": "metadata.name"}, "resourceFieldRef": {"resource": "limits.cpu"}}),
+            json!({"path": "a", "fieldRef": {"fieldPath": "metadata.name"},
+                "resourceFieldRef": {"resource": "limits.cpu"}}),
             ": Invalid value: \"resource\": fieldRef and resourceFieldRef can not be specified simultaneously".into(),
         ),
         (field(""), ".fieldRef.fieldPath: Required value".into()),
@@ -269,22 +272,19 @@ fn a_file_of_the_downward_api_refers_to_one_field_or_one_resource() {
         ),
         (
             resource("limits.cpu", "1Mi"),
-            ".resourceFieldRef.divisor: Invalid value: \"limits.cpu\": only divisor's values 1m, 1 are supported with the \
-             cpu resource"
+            ".resourceFieldRef.divisor: Invalid value: \"limits.cpu\": only divisor's values 1m, 1 are supported with \
+             the cpu resource"
                 .into(),
         ),
         (
             resource("requests.memory", "3Mi"),
             format!(
-                ".resourceFieldRef.divisor: Invalid value: \"requests.memory\": only divisor's values {units} are supported \
-                 with the memory resource"
+                ".resourceFieldRef.divisor: Invalid value: \"requests.memory\": only divisor's values {units} are \
+                 supported with the memory resource"
             ),
         ),
     ] {
-        assert_eq!(
-            of_volume(json!({"downwardAPI": {"items": [item]}})),
-            [format!(".downwardAPI.items[0]{wanted}")]
-        );
+        assert_eq!(of_volume(json!({"downwardAPI": {"items": [item]}})), [format!(".downwardAPI.items[0]{wanted}")]);
         let projected = json!({"projected": {"sources": [{"downwardAPI": {"items": [item]}}]}});
         assert_eq!(of_volume(projected), [format!(".projected.sources[0].downwardAPI.items[0]{wanted}")]);
     }
@@ -316,8 +316,8 @@ fn the_mounts_of_a_container_are_checked() {
         ),
         (
             plain(json!({"mountPropagation": "Shared"})),
-            ".mountPropagation: Unsupported value: \"Shared\": supported values: \"Bidirectional\", \"HostToContainer\", \
-             \"None\"",
+            ".mountPropagation: Unsupported value: \"Shared\": supported values: \"Bidirectional\", \
+             \"HostToContainer\", \"None\"",
         ),
         (
             plain(json!({"mountPropagation": "Bidirectional"})),
@@ -330,7 +330,8 @@ fn the_mounts_of_a_container_are_checked() {
         ),
         (
             plain(json!({"recursiveReadOnly": "yes"})),
-            ".recursiveReadOnly: Unsupported value: \"yes\": supported values: \"Disabled\", \"Enabled\", \"IfPossible\"",
+            ".recursiveReadOnly: Unsupported value: \"yes\": supported values: \"Disabled\", \"Enabled\", \
+             \"IfPossible\"",
         ),
     ] {
         assert_eq!(of_mount(mount, json!({})), [wanted]);

@@ -277,7 +277,8 @@ fn a2_host_ports_are_those_of_main_containers_and_sidecars() {
         (json!({ "initContainers": [sidecar(two.clone())], "containers": [] }), &["UDP 10.0.0.1:2"]),
         (json!({ "containers": [container(json!({ "containerPort": 1, "hostPort": 70000 }))] }), &[]),
         (
-            json!({ "containers": [container(json!({ "containerPort": 1, "hostPort": 5, "protocol": "SCTP", "hostIP": "::1" }))] }),
+            json!({ "containers": [container(json!({ "containerPort": 1, "hostPort": 5, "protocol": "SCTP",
+                "hostIP": "::1" }))] }),
             &["SCTP [::1]:5"],
         ),
     ] {
@@ -331,6 +332,7 @@ fn a2_the_port_that_clashes_is_named() {
     assert_eq!(refusal.reason, Reason::NodePorts);
     assert_eq!(
         refusal.message,
-        "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports: TCP 10.0.0.1:2 is taken"
+        "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports: TCP 10.0.0.1:2 is \
+         taken"
     );
 }

@@ -98,9 +98,9 @@ impl Worker {
                 let wait = ctx.rng.jitter(wait);
                 outdated.failures = outdated.failures.saturating_add(1);
                 let message = format!(
-                    "the manifest changed, but the old version continues to run, because the new version could not start: \
-                     failed to write the pod's record: {e}; make the root directory writable, or free space on its disk; \
-                     retrying in {} s",
+                    "the manifest changed, but the old version continues to run, because the new version could not \
+                     start: failed to write the pod's record: {e}; make the root directory writable, or free space on \
+                     its disk; retrying in {} s",
                     wait.as_secs()
                 );
                 (wait, message)
@@ -312,16 +312,16 @@ impl Worker {
         let honoured = ctx.runtime_features.stop_signals.of_container(spec, fact.stop_signal);
         if let Some(signal) = wanted.filter(|signal| honoured != Some(*signal)) {
             let message = format!(
-                "the container runtime does not support lifecycle.stopSignal {signal}: the container is stopped with the signal of \
-                 its image, by default SIGTERM"
+                "the container runtime does not support lifecycle.stopSignal {signal}: the container is stopped with \
+                 the signal of its image, by default SIGTERM"
             );
             ctx.emit_warning(Some(&pod), Some(name), Reason::StopSignalIgnored, message);
         }
         let cdi = self.allocated_to(name).cdi;
         if !cdi.is_empty() && ctx.runtime_features.cdi_devices == CdiDevices::Ignored {
             let message = format!(
-                "the container runtime does not support CDI devices: the container runs without {}; upgrade the runtime (containerd has \
-                 them since 1.7)",
+                "the container runtime does not support CDI devices: the container runs without {}; upgrade the \
+                 runtime (containerd has them since 1.7)",
                 cdi.join(", ")
             );
             ctx.emit_warning(Some(&pod), Some(name), Reason::CDIDevicesIgnored, message);

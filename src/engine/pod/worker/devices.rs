@@ -138,8 +138,8 @@ impl Worker {
 
     /// A container does not start with devices that the record lacks: after a kill, another pod could get them.
     pub(super) fn devices_not_recorded(&mut self, pod: &Rc<Pod>, index: usize, ctx: &mut Context<'_>) {
-        let message = "failed to record the container's devices (see the event FailedRecord); make the root directory writable, \
-                       or free space on its disk";
+        let message = "failed to record the container's devices (see the event FailedRecord); make the root directory \
+                       writable, or free space on its disk";
         self.hold_error(pod, index, Reason::CreateContainerConfigError, message.to_owned(), ctx);
     }
 

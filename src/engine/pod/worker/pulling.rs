@@ -137,7 +137,8 @@ impl Worker {
                 let wanted = self.pull_of(of).map_or(began, |pull| pull.wanted);
                 let [took, waited] = [began, wanted].map(|at| backoff::in_milliseconds(now.since(at)));
                 let message = format!(
-                    "Successfully pulled image \"{image}\" in {took} ({waited} including waiting). Image size: {} bytes.",
+                    "Successfully pulled image \"{image}\" in {took} ({waited} including waiting). Image size: {} \
+                     bytes.",
                     found.size
                 );
                 ctx.emit_normal(Some(&pod), Some(name), Reason::Pulled, message);

@@ -365,7 +365,8 @@ impl Worker {
         match used {
             Some(used) if used >= limit => {
                 let message = format!(
-                    "attempting to set the memory limit of container {name} ({limit} bytes) below its current usage ({used} bytes)"
+                    "attempting to set the memory limit of container {name} ({limit} bytes) below its current usage \
+                     ({used} bytes)"
                 );
                 self.resize_failed(message, ctx);
             }

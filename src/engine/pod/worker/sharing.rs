@@ -57,8 +57,8 @@ impl Worker {
             false => format!("remove {}", pod.source.path),
         };
         let message = format!(
-            "the UID {} is in use by {}; this pod waits until that no longer runs. Stop or remove it where it was started, or \
-             {remedy}",
+            "the UID {} is in use by {}; this pod waits until that no longer runs. Stop or remove it where it was \
+             started, or {remedy}",
             self.uid,
             stranger.in_words(),
         );
