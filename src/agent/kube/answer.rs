@@ -258,7 +258,7 @@ impl Kube {
         let without_manifest = live.as_ref().filter(|_| source.is_none());
         let is_deleted_again = without_manifest.is_some();
         if let Some(live) = without_manifest {
-            write::check_deletion_again(resource, &name, live, change.as_ref())?;
+            write::check_without_manifest(resource, &name, live, change.as_ref())?;
         }
         if let Some(live) = &live {
             let (uid, version) = match &change {

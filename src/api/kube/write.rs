@@ -220,7 +220,7 @@ pub fn check_preconditions(
 ///
 /// # Errors
 /// Everything else is refused.
-pub fn check_deletion_again(
+pub fn check_without_manifest(
     resource: &Resource,
     name: &str,
     live: &Value,
@@ -350,7 +350,7 @@ mod tests {
             json!({ "metadata": { "deletionTimestamp": at, "annotations": { "kubernetes.io/config.source": source } } })
         };
         let why = |resource, live: &Value, change: Option<&Change>| {
-            check_deletion_again(resource, "web", live, change).map_err(|failure| failure.message)
+            check_without_manifest(resource, "web", live, change).map_err(|failure| failure.message)
         };
         let patch = Change::Merge(json!({}));
         assert_eq!(why(pods, &object(true, "file"), None), Ok(()));

@@ -370,8 +370,8 @@ impl Member {
             if renewal == Renewal::Missing {
                 self.node.read_again();
             }
-        } else if let Some(node) = self.cordon.ended(op, result, step) {
-            if let Some(node) = node {
+        } else if self.cordon.op() == Some(op) {
+            if let Some(node) = self.cordon.ended(result, step) {
                 self.observe(Observed::Object(node), step);
             }
         } else if self.pods.reflector.op() == Some(op) {

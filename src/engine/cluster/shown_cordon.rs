@@ -69,17 +69,16 @@ impl ShownCordon {
         self.state = State::Patching(begin(request, Some(TIMEOUT), step.outbox));
     }
 
-    /// Handles the end of a request. Returns None if the request is not for the cordon, otherwise the node's object, if
-    /// the server has answered with it.
-    pub fn ended(
-        &mut self,
-        op: OpId,
-        result: &Result<ApiResponse, ApiError>,
-        step: &mut Step<'_>,
-    ) -> Option<Option<Value>> {
-        if !matches!(self.state, State::Patching(of) if of == op) {
-            return None;
+    /// The request in flight.
+    pub fn op(&self) -> Option<OpId> {
+        match self.state {
+            State::Patching(op) => Some(op),
+            State::Unseen | State::Shown(_) => None,
         }
+    }
+
+    /// Handles the end of the request. Returns the node's object if the server has answered with it.
+    pub fn ended(&mut self, result: &Result<ApiResponse, ApiError>, step: &mut Step<'_>) -> Option<Value> {
         let answer = result.as_ref().ok();
         let refusal = answer.and_then(Refusal::of);
         if let Some(refusal) = &refusal {
@@ -92,6 +91,6 @@ impl ShownCordon {
         // Without an answer, the server may have either state. The patch is repeated.
         let shown = node.as_ref().map_or(!self.wanted, cordon::is_shown);
         self.state = State::Shown(shown);
-        Some(node)
+        node
     }
 }
