@@ -65,8 +65,15 @@ impl World {
             return id;
         }
         self.expect(&request);
-        if let Request::Ephemeral(EphemeralRequest { uid, dry_run: false, .. }) = &request {
+        if let Request::Ephemeral(EphemeralRequest { uid, dry_run: false, wanted, .. }) = &request {
             self.users.debugged.insert(id, uid.clone());
+            // A user may use a name of an earlier run of the pod again.
+            let (Wanted::More(list) | Wanted::All(list)) = wanted;
+            let pod = self.engine.pod(uid).map(|view| view.pod.clone());
+            let is_new = |name: &str| {
+                list.iter().any(|c| c["name"] == name) && pod.as_ref().is_some_and(|pod| pod.ephemeral(name).is_none())
+            };
+            self.checks.ephemeral.retain(|(of, name)| of != uid || !is_new(name));
         }
         self.users.open.insert(id, self.clock.now);
         self.step(Event::Request { id, request });

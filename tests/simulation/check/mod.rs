@@ -92,7 +92,7 @@ pub struct Checks {
     /// The wall clock was set, so the rest of a grace period is unknown after a restart.
     clock_set: bool,
     /// W29: the ephemeral containers that were started, by pod and name.
-    ephemeral: BTreeSet<(Uid, String)>,
+    pub ephemeral: BTreeSet<(Uid, String)>,
     ends: ends::Ends,
     pub bounds: Bounds,
     /// The runtime may report implausible times, from which back-offs count.

@@ -13,7 +13,7 @@ use wherry::engine::control::{Request, RequestError};
 use wherry::engine::pod::kill::TerminationSource;
 
 /// A registered node with a graceful shutdown.
-fn with_graceful_shutdown() -> World {
+pub fn with_graceful_shutdown() -> World {
     let mut w = node_with(EngineConfig { cluster: cluster().cluster, ..with_shutdown() });
     w.run(5);
     assert!(w.api.node().is_some(), "{}", w.trace());

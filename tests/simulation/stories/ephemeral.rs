@@ -424,3 +424,32 @@ fn w29_an_added_container_stays_when_the_object_at_the_api_server_changes() {
         w.assert_well();
     }
 }
+
+#[test]
+fn w29_it_does_not_start_again_with_a_pod_of_a_cluster_after_a_shutdown() {
+    let mut w = crate::stories::cluster_ends::with_graceful_shutdown();
+    w.api_pod("web", "uid-1", ONE);
+    w.run(5);
+    let mut pod = w.api.pod("web").cloned().expect("a pod");
+    pod["spec"]["ephemeralContainers"] = json!([{ "name": "e", "image": "busybox:1.35" }]);
+    w.api_set("/api/v1/namespaces/default/pods", pod);
+    w.debugged("d");
+    assert!(w.runs("web/e"), "{}", w.trace());
+    w.power_off();
+    w.run(20);
+    w.reboot(0);
+    w.run(60);
+    // What is desired is compared again.
+    w.file("other", ONE);
+    let mut pod = w.api.pod("web").cloned().expect("a pod");
+    pod["metadata"]["labels"] = json!({ "a": "x" });
+    w.api_set("/api/v1/namespaces/default/pods", pod);
+    w.run(60);
+    assert!(w.runs("web/main") && w.runs("other/main"), "{}", w.trace());
+    assert_eq!((w.creations("d"), w.creations("e")), (1, 1), "{}", w.trace());
+    // The user needs it once more.
+    w.debugged("d");
+    assert_eq!(w.creations("d"), 2);
+    assert!(!w.runs("web/e"), "{}", w.trace());
+    w.assert_well();
+}

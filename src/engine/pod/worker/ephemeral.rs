@@ -21,6 +21,10 @@ impl Worker {
     /// The pod has these ephemeral containers from now on. They start when its record contains them.
     pub fn set_ephemeral(&mut self, list: Vec<core::EphemeralContainer>, ctx: &mut Context<'_>) {
         let Some(pod) = &self.pod else { return };
+        // A user may use a name of an earlier run of the pod again.
+        for new in list.iter().filter(|new| pod.ephemeral(&new.name).is_none()) {
+            self.begun_ephemeral.remove(&new.name);
+        }
         self.pod = Some(Rc::new(pod.with_ephemeral(list)));
         self.record_version(ctx);
     }

@@ -24,7 +24,7 @@ impl Worker {
             || !in_place::has_tolerations_and_deadline(pod, wanted)
             || !in_place::has_images(self.replacing.newest(pod), wanted)
             || !self.state.is_sync() && resize::with_amounts(pod, wanted).is_some()
-            || self.takes_ephemeral() && added(pod, wanted).next().is_some()
+            || self.takes_ephemeral() && self.added(pod, wanted).next().is_some()
     }
 
     pub fn follow_in_place(&mut self, wanted: &Rc<Pod>, ctx: &mut Context<'_>) {
@@ -47,7 +47,7 @@ impl Worker {
             self.follow_deadline(&followed, ctx);
         }
         // Those that a user of this machine has added stay, in their places.
-        let new: Vec<_> = added(&pod, wanted).cloned().collect();
+        let new: Vec<_> = self.added(&pod, wanted).cloned().collect();
         let list = [pod.ephemeral_specs(), &new].concat();
         let is_new = self.takes_ephemeral() && !new.is_empty();
         if followed.object == pod.object && !is_new {
@@ -64,6 +64,13 @@ impl Worker {
         ctx.outbox.push(Effect::Publish { uid: self.uid.clone(), name: self.name.clone() });
     }
 
+    /// The ephemeral containers that the pod does not have yet, without those of an earlier run of the pod (W29). None is
+    /// ever removed.
+    fn added<'w>(&'w self, pod: &'w Pod, wanted: &'w Pod) -> impl Iterator<Item = &'w core::EphemeralContainer> {
+        let is_new = |name: &str| pod.ephemeral(name).is_none() && !self.begun_ephemeral.contains(name);
+        wanted.ephemeral_specs().iter().filter(move |new| is_new(&new.name))
+    }
+
     /// The time that the pod was active counts if it had a deadline before. Otherwise it was not measured.
     fn follow_deadline(&mut self, followed: &Pod, ctx: &Context<'_>) {
         let now = ctx.now.boot;
@@ -73,9 +80,4 @@ impl Worker {
             None => ActiveDeadline::new(whole, now),
         });
     }
-}
-
-/// The ephemeral containers that the pod does not have yet. None is ever removed.
-fn added<'w>(pod: &'w Pod, wanted: &'w Pod) -> impl Iterator<Item = &'w core::EphemeralContainer> {
-    wanted.ephemeral_specs().iter().filter(|new| pod.ephemeral(&new.name).is_none())
 }

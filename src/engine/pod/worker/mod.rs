@@ -194,6 +194,8 @@ impl Worker {
         if self.is_from_api_server() {
             self.start_time = previous.start_time;
             self.earlier = Earlier::of(&previous.status);
+            // W29: its object keeps the ephemeral containers, and each has had its one start.
+            self.begun_ephemeral.clone_from(&previous.begun_ephemeral);
         }
     }
 
