@@ -2,7 +2,7 @@
 //! the kubeconfig and look up the server's name.
 
 use super::Agent;
-use super::effects::{Job, Work};
+use super::jobs::JobSpec;
 use crate::adapters::api_server::{ApiServer, Arrived, Credentials, Limits};
 use crate::api::cluster::request::{ApiError, ApiRequest};
 use crate::api::time::{Boot, Now};
@@ -13,7 +13,7 @@ use crate::event_loop::{Class, clock};
 use mio::Token;
 use std::collections::VecDeque;
 use std::net::{SocketAddr, ToSocketAddrs as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
@@ -248,18 +248,22 @@ impl Agent {
         cluster.reading = Reading::Running;
         let path = cluster.kubeconfig.clone();
         let (of_thread, deadline) = (path.clone(), now.boot + READ_TIMEOUT);
-        let work = move || Work::Kubeconfig(Credentials::read(&of_thread));
-        let id = self.sources.helpers.submit_for(Class::Credentials, "read the kubeconfig", &path, deadline, work);
-        self.sources.jobs.insert(id, Job::Kubeconfig);
+        let spec = JobSpec::new(Class::Credentials, "read the kubeconfig", deadline).on(&path);
+        self.jobs.run(
+            spec,
+            move || Credentials::read(&of_thread),
+            |agent, credentials, now| {
+                let no_answer = |_| Err("the file system does not answer".to_owned());
+                agent.kubeconfig_read(credentials.unwrap_or_else(no_answer), now);
+            },
+        );
     }
 
-    /// None: the thread has not answered in time.
-    pub(super) fn kubeconfig_read(&mut self, credentials: Option<Result<Credentials, String>>, now: Now) {
+    fn kubeconfig_read(&mut self, credentials: Result<Credentials, String>, now: Now) {
         let Some(cluster) = &mut self.cluster else { return };
         if std::mem::replace(&mut cluster.reading, Reading::No) == Reading::Outdated {
             return self.read_kubeconfig(now);
         }
-        let credentials = credentials.unwrap_or_else(|| Err("the file system does not answer".to_owned()));
         if let Ok(credentials) = &credentials {
             self.certificate_in_use(credentials);
         }
@@ -281,15 +285,16 @@ impl Agent {
         let of_thread = host.clone();
         let work = move || {
             let found = (of_thread.as_str(), port).to_socket_addrs();
-            Work::ApiServer(found.map(Iterator::collect).map_err(|e| e.to_string()))
+            found.map(Iterator::collect).map_err(|e| e.to_string())
         };
-        let deadline = now.boot + LOOKUP_TIMEOUT;
-        let id =
-            self.sources.helpers.submit_for(Class::Names, "look up the API server", Path::new(&host), deadline, work);
-        self.sources.jobs.insert(id, Job::ApiServer(host));
+        let path = PathBuf::from(&host);
+        let spec = JobSpec::new(Class::Names, "look up the API server", now.boot + LOOKUP_TIMEOUT).on(&path);
+        self.jobs.run(spec, work, move |agent, found, now| {
+            agent.api_server_looked_up(&host, found.unwrap_or_else(|_| Err("i/o timeout".to_owned())), now);
+        });
     }
 
-    pub(super) fn api_server_looked_up(&mut self, host: &str, found: Result<Vec<SocketAddr>, String>, now: Now) {
+    fn api_server_looked_up(&mut self, host: &str, found: Result<Vec<SocketAddr>, String>, now: Now) {
         if let Some(Server::Known(server)) = self.cluster.as_mut().map(|cluster| &mut cluster.server) {
             match found {
                 Ok(addresses) => server.set_addresses(host, addresses),

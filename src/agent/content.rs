@@ -145,8 +145,7 @@ impl Agent {
     pub(super) fn view(&mut self, now: Now) -> (View<'_>, &mut Server, Option<&mut Kube>, Option<&mut NodeServer>) {
         let parts = AgentParts {
             timers: &self.sources.timers,
-            helpers: &self.sources.helpers,
-            jobs: &self.sources.jobs,
+            jobs: &self.jobs,
             records: &self.records,
             cgroups: &self.cgroups,
             pidfds: &self.pidfds,

@@ -2,9 +2,9 @@
 //! the credential providers.
 
 use super::Agent;
-use super::effects::{Job, Work};
+use super::jobs::JobSpec;
 use crate::adapters::credentials::{docker_config, provider};
-use crate::api::credential_provider::{Provided, Provider};
+use crate::api::credential_provider::Provider;
 use crate::api::time::Now;
 use crate::engine::event::{Answer, Event};
 use crate::engine::op::{OpError, OpId};
@@ -23,20 +23,23 @@ impl Agent {
         };
         // If a path hangs, all searches fail until it returns.
         let first = paths.first().cloned().unwrap_or_default();
-        let name = "read the docker configuration";
-        let id = self.sources.helpers.submit_for(Class::Credentials, name, &first, now.boot + timeout, move || {
-            Work::DockerConfig(docker_config::read(&paths))
-        });
-        self.sources.jobs.insert(id, Job::DockerConfig(op));
-    }
-
-    pub(super) fn docker_config_read(&mut self, op: OpId, found: docker_config::Found, now: Now) {
-        for warning in &found.warnings {
-            if let Some(repeated) = self.standing.repetitions(warning, now.boot) {
-                log::warn!("{warning} repeated={repeated}");
-            }
-        }
-        self.events.push_back(Event::Done { op, result: Ok(Answer::DockerConfig(found.keyring)) });
+        let spec = JobSpec::new(Class::Credentials, "read the docker configuration", now.boot + timeout).on(&first);
+        let id = self.jobs.run(
+            spec,
+            move || docker_config::read(&paths),
+            move |agent, found, now| {
+                let result = agent.job_result(found, now).map(|found| {
+                    for warning in &found.warnings {
+                        if let Some(repeated) = agent.standing.repetitions(warning, now.boot) {
+                            log::warn!("{warning} repeated={repeated}");
+                        }
+                    }
+                    Answer::DockerConfig(found.keyring)
+                });
+                agent.events.push_back(Event::Done { op, result });
+            },
+        );
+        self.jobs.make_cancellable(id, op);
     }
 
     pub(super) fn ask_provider(
@@ -50,23 +53,24 @@ impl Agent {
         let directory: PathBuf = self.config.image_credential_provider_bin_dir.clone().unwrap_or_default();
         let name = provider.name.clone();
         let deadline = now.boot + timeout;
-        let id = self.sources.helpers.submit(
-            Class::Credentials,
-            "run a credential provider",
-            deadline + TO_KILL,
-            move || Work::Provided(provider::ask(&directory, &provider, &repository, deadline)),
-        );
-        self.sources.jobs.insert(id, Job::Provider(op, name));
+        let spec = JobSpec::new(Class::Credentials, "run a credential provider", deadline + TO_KILL);
+        let work = move || provider::ask(&directory, &provider, &repository, deadline);
+        let id = self.jobs.run(spec, work, move |agent, provided, now| {
+            let result = agent.job_result(provided, now).and_then(|provided| {
+                provided.map(Answer::Provided).map_err(|why| {
+                    agent.provider_failed(&name, &why, now);
+                    OpError::Unknown(why)
+                })
+            });
+            agent.events.push_back(Event::Done { op, result });
+        });
+        self.jobs.make_cancellable(id, op);
     }
 
-    pub(super) fn provider_asked(&mut self, op: OpId, name: &str, result: Result<Provided, String>, now: Now) {
-        if let Err(why) = &result {
-            let line = format!("the credential provider {name} failed; pulls continue without it error={why:?}");
-            if let Some(repeated) = self.standing.repetitions(&line, now.boot) {
-                log::warn!("{line} repeated={repeated}");
-            }
+    fn provider_failed(&mut self, name: &str, why: &str, now: Now) {
+        let line = format!("the credential provider {name} failed; pulls continue without it error={why:?}");
+        if let Some(repeated) = self.standing.repetitions(&line, now.boot) {
+            log::warn!("{line} repeated={repeated}");
         }
-        let result = result.map(Answer::Provided).map_err(OpError::Unknown);
-        self.events.push_back(Event::Done { op, result });
     }
 }

@@ -193,7 +193,7 @@ fn unwatched(fd: i32, file: &str, beside: &AgentParts<'_>, config: &Config) -> (
         return plain("inherited", "not used: inherited from the parent process");
     }
     // The loop closes any other descriptor in the same iteration, so only a helper thread can hold one open.
-    let helpers = beside.helpers;
+    let helpers = beside.jobs.helpers();
     if helpers.pending().any(|job| job.begun) || Class::ALL.into_iter().any(|class| helpers.stuck(class) > 0) {
         return plain("file", "in use by a helper thread");
     }

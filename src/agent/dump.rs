@@ -1,8 +1,9 @@
 //! `wherry debug dump`: the whole state of the engine, and the agent's own state.
 
 use super::descriptors;
-use super::effects::{Job, Jobs, RecordQueue, Work};
+use super::effects::RecordQueue;
 use super::event_cache::EventCache;
+use super::jobs::Jobs;
 use super::logind::HeldLock;
 use crate::adapters::cgroups::PodCgroups;
 use crate::adapters::cri::client::Client;
@@ -16,14 +17,13 @@ use crate::api::names::Uid;
 use crate::api::time::Now;
 use crate::engine::effect::TimerKey;
 use crate::engine::node::Engine;
-use crate::event_loop::{Class, EventLoop, Helpers, Pending, Signals, Timers};
+use crate::event_loop::{Class, EventLoop, Pending, Signals, Timers};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// State of the agent that is not in the engine; borrowed for one drive of the server.
 pub(super) struct AgentParts<'a> {
     pub timers: &'a Timers<TimerKey>,
-    pub helpers: &'a Helpers<Work>,
     pub jobs: &'a Jobs,
     pub records: &'a RecordQueue,
     pub cgroups: &'a PodCgroups,
@@ -54,7 +54,6 @@ pub(super) fn dump(
     // Without `..`, so that a new field must be considered here.
     let AgentParts {
         timers,
-        helpers,
         jobs,
         records,
         cgroups,
@@ -74,35 +73,8 @@ pub(super) fn dump(
     } = beside;
     let (pods, of_pods, of_node) = event_cache.counts();
     let timers: BTreeMap<String, Value> = timers.all().map(|(key, at)| (format!("{key:?}"), json!(at))).collect();
-    let jobs: BTreeMap<String, &str> = jobs
-        .iter()
-        .map(|(id, job)| {
-            let what = match job {
-                Job::Records(_) => "write pods' records",
-                Job::Manifest => "write a manifest's record",
-                Job::Reports => "write events",
-                Job::Inspection(_) => "read manifests",
-                Job::Files(_) => "remove files",
-                Job::Message(_) => "read a termination message",
-                Job::FileSystem(_) => "measure a file system",
-                Job::Rotation(_) => "rotate a container's log",
-                Job::PodDisks(..) => "measure the disk usage of pods",
-                Job::Hosts(_) => "read the host's hosts file",
-                Job::Dns(_) => "read the host's resolv.conf",
-                Job::DockerConfig(_) => "read the docker configuration",
-                Job::Provider(..) => "run a credential provider",
-                Job::Configuration => "read the configuration",
-                Job::Findings => "search for a container runtime",
-                Job::Kube(_) => "prepare an answer for kubectl",
-                Job::Lookup(_) => "look up a host name",
-                Job::Kubeconfig => "read the kubeconfig",
-                Job::Identity(_) => "change the certificate",
-                Job::ApiServer(_) => "look up the API server",
-                Job::Networks(_) => "check the network results of sandboxes",
-            };
-            (id.0.to_string(), what)
-        })
-        .collect();
+    let helpers = jobs.helpers();
+    let jobs: BTreeMap<String, &str> = jobs.awaited().map(|(id, name)| (id.0.to_string(), name)).collect();
     let stuck: BTreeMap<&str, usize> = Class::ALL.map(|class| (class.name(), helpers.stuck(class))).into();
     let shown = |Pending { id, class, name, deadline, begun }: Pending| {
         json!({ "job": id.0, "class": class.name(), "name": name, "deadline": deadline,

@@ -1,39 +1,25 @@
 //! Carries out the engine's effects: each goes to its adapter. Each effect with an `OpId` ends in one `Event::Done`.
 
-use super::handlers::Lookup;
-use super::identity::Changed;
-use super::kube::{KubeJob, KubeWork};
-use super::paths::{ContainerFiles, Removed, SandboxCall};
-use super::{Agent, system_check, views};
-use crate::adapters::api_server::Credentials;
+use super::jobs::JobSpec;
+use super::{Agent, views};
 use crate::adapters::cgroups::CgroupResult;
-use crate::adapters::credentials::docker_config;
-use crate::adapters::cri::requests::HostDns;
-use crate::adapters::host::disk_use::{self, Found};
 use crate::adapters::host::levels;
-use crate::adapters::manifests::{NotSeen, Seen};
+use crate::adapters::manifests::NotSeen;
 use crate::adapters::records::Records;
 use crate::adapters::records::queue::Queue;
 use crate::adapters::server::http::Route;
 use crate::adapters::volumes::{self, ForContainer, VolumeError};
-use crate::api::credential_provider::Provided;
-use crate::api::facts::{FileSystemFact, PodDiskFact};
-use crate::api::finding::Finding;
-use crate::api::mount::Mount;
 use crate::api::names::Uid;
 use crate::api::time::{Boot, Now};
 use crate::api::volume::Volume;
-use crate::config::Loaded;
 use crate::engine::effect::{ContainerVolumes, Effect, FilesCall, RecordChange, VolumesCall};
 use crate::engine::event::{Answer, Event};
 use crate::engine::handler::Handler;
 use crate::engine::op::{Code, OpError, OpId};
 use crate::engine::pod::kill::KillId;
-use crate::event_loop::{Class, Finished, Helpers, JobError, JobId};
+use crate::event_loop::{Class, JobError};
 use crate::net::addresses::addresses;
-use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Time limit for a batch of records to become durable.
@@ -45,102 +31,9 @@ const REMOVE_TIMEOUT: Duration = Duration::from_secs(300);
 /// limit is shorter.
 const INSPECTION_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// A job of a helper. Kept here, so that a job without an answer can be completed as well.
-pub enum Job {
-    Records(Vec<OpId>),
-    /// The last good version of a manifest.
-    Manifest,
-    /// The events, for the next start.
-    Reports,
-    /// A read of the manifest directory or of a file in it, by its ticket.
-    Inspection(u64),
-    /// Files of a pod that has ended or of a removed container; or the drop-in for logind.
-    Files(OpId),
-    /// A container's termination message.
-    Message(OpId),
-    /// statvfs of a path.
-    FileSystem(OpId),
-    /// The disk usage of pods.
-    PodDisks(OpId, Vec<Uid>),
-    /// The rotation of a log.
-    Rotation(OpId),
-    /// The host's hosts file, for a container of a pod with hostNetwork.
-    Hosts(ContainerFiles),
-    /// The host's DNS settings, for a sandbox.
-    Dns(SandboxCall),
-    /// The address of a host, for a probe or a hook.
-    Lookup(Box<Lookup>),
-    /// The kubeconfig of the node.
-    Kubeconfig,
-    /// The addresses of this host, the API server.
-    ApiServer(String),
-    /// A change of the files of the node's certificate.
-    Identity(OpId),
-    /// The removal of empty network results.
-    Networks(OpId),
-    /// The node's docker configuration.
-    DockerConfig(OpId),
-    /// A credential provider, with its name.
-    Provider(OpId, String),
-    /// For a reload.
-    Configuration,
-    /// The search for the reason why the runtime is unavailable.
-    Findings,
-    /// For the Kubernetes API.
-    Kube(KubeJob),
-}
-
-/// The result of a helper's job.
-pub enum Work {
-    Records(Vec<(OpId, Result<(), String>)>),
-    Manifest(Result<(), String>),
-    Reports(Result<(), String>),
-    Inspection(Seen),
-    Files(Result<(), OpError>),
-    /// The volume mounts of a container.
-    Mounts(Result<Vec<Mount>, OpError>),
-    Message(String),
-    Lookup(Result<IpAddr, String>),
-    Kubeconfig(Result<Credentials, String>),
-    ApiServer(Result<Vec<SocketAddr>, String>),
-    Identity(Changed),
-    FileSystem(Result<FileSystemFact, OpError>),
-    /// The new path of a log.
-    Rotated(Result<String, String>),
-    /// In the order of the job.
-    PodDisks(Vec<disk_use::Found>),
-    Hosts(Result<String, String>),
-    Dns(Result<HostDns, String>),
-    Networks(Vec<Removed>),
-    DockerConfig(docker_config::Found),
-    Provided(Result<Provided, String>),
-    Configuration(Box<Loaded>),
-    Findings(Vec<Finding>),
-    Kube(KubeWork),
-    /// True if the drop-in for logind was written, false if it was up to date.
-    DropIn(Result<bool, OpError>),
-}
-
-/// A `path` on a file system that hangs holds up only the pods that use it.
-fn set_up(
-    helpers: &mut Helpers<Work>,
-    name: &'static str,
-    path: Option<PathBuf>,
-    deadline: Boot,
-    work: impl FnOnce() -> Work + Send + 'static,
-) -> JobId {
-    match path {
-        Some(path) => helpers.submit_for(Class::Volumes, name, &path, deadline, work),
-        None => helpers.submit(Class::Volumes, name, deadline, work),
-    }
-}
-
 fn answered<T>(result: Result<T, VolumeError>) -> Result<T, OpError> {
     result.map_err(|e| OpError::Answered { code: Code::Other(2), message: e.to_string() })
 }
-
-/// The helpers' jobs in flight.
-pub type Jobs = BTreeMap<JobId, Job>;
 
 /// Records to be written. One batch at a time, so that changes of one record stay in order. A batch that timed out
 /// changes nothing any more (`Records::batch`).
@@ -279,30 +172,30 @@ impl Agent {
     /// A helper sets up and removes volumes: file systems of others may hang.
     fn use_volumes(&mut self, op: OpId, call: VolumesCall, timeout: Duration, now: Now) {
         let (layout, deadline) = (self.files.layout.clone(), now.boot + timeout);
-        let helpers = &mut self.sources.helpers;
         let host_path = |volumes: &[Volume]| volumes.iter().find_map(Volume::host_path).map(PathBuf::from);
-        let id = match call {
+        match call {
             VolumesCall::Mount { uid, volumes } => {
                 let (uid, path) = (uid.to_string(), host_path(&volumes));
-                let work = move || Work::Files(answered(volumes::set_up(&layout, &uid, &volumes)));
-                set_up(helpers, "set up a pod's volumes", path, deadline, work)
+                let spec = volumes_job("set up a pod's volumes", path.as_deref(), deadline);
+                let work = move || answered(volumes::set_up(&layout, &uid, &volumes));
+                self.run_op(op, spec, work, |()| Answer::Ok);
             }
             VolumesCall::InContainer(of) => {
                 let ContainerVolumes { uid, container, volumes, env, recursive_read_only } = *of;
                 let (uid, path) = (uid.to_string(), host_path(&volumes));
+                let spec = volumes_job("mount volumes in a container", path.as_deref(), deadline);
                 let work = move || {
                     let of = ForContainer { container: &container, env: &env, recursive_read_only };
-                    Work::Mounts(answered(volumes::container_mounts(&layout, &uid, &volumes, of)))
+                    answered(volumes::container_mounts(&layout, &uid, &volumes, of))
                 };
-                set_up(helpers, "mount volumes in a container", path, deadline, work)
+                self.run_op(op, spec, work, Answer::Mounts);
             }
             VolumesCall::Unmount { uid } => {
                 let uid = uid.to_string();
-                let work = move || Work::Files(answered(volumes::tear_down(&layout, &uid)));
-                helpers.submit(Class::Removals, "remove a pod's volumes", deadline, work)
+                let spec = JobSpec::new(Class::Removals, "remove a pod's volumes", deadline);
+                self.run_op(op, spec, move || answered(volumes::tear_down(&layout, &uid)), |()| Answer::Ok);
             }
-        };
-        self.sources.jobs.insert(id, Job::Files(op));
+        }
     }
 
     /// Small files are created here. Removals may be large and files of others may hang: helpers do that.
@@ -310,25 +203,20 @@ impl Agent {
         let Some(call) = self.use_foreign_files(op, call, now) else { return };
         let files = self.files.clone();
         let deadline = now.boot + REMOVE_TIMEOUT;
-        let id = match call {
+        match call {
             FilesCall::RemovePod { uid, namespace, name, kill, keep_directory } => {
                 let (uid, namespace, name) = (uid.to_string(), namespace.to_string(), name.to_string());
-                self.sources.helpers.submit(Class::Removals, "remove a pod's files", deadline, move || {
-                    Work::Files(files.remove_pod(&uid, &namespace, &name, kill, keep_directory))
-                })
+                let spec = JobSpec::new(Class::Removals, "remove a pod's files", deadline);
+                let work = move || files.remove_pod(&uid, &namespace, &name, kill, keep_directory);
+                self.run_op(op, spec, work, |()| Answer::Ok);
             }
             FilesCall::RemoveContainerFiles { id, log_path } => {
                 let id = id.to_string();
-                self.sources.helpers.submit(Class::Removals, "remove a container's log", deadline, move || {
-                    Work::Files(files.remove_container(&id, &log_path))
-                })
+                let spec = JobSpec::new(Class::Removals, "remove a container's log", deadline);
+                self.run_op(op, spec, move || files.remove_container(&id, &log_path), |()| Answer::Ok);
             }
-            other => {
-                self.events.push_back(Event::Done { op, result: files.execute(&other) });
-                return;
-            }
-        };
-        self.sources.jobs.insert(id, Job::Files(op));
+            other => self.events.push_back(Event::Done { op, result: files.execute(&other) }),
+        }
     }
 
     /// Continues the cgroup calls, and takes their results.
@@ -351,13 +239,8 @@ impl Agent {
     /// Removes a pod's cgroup together with processes that the runtime has lost. Killing them takes a moment.
     fn remove_by_force(&mut self, op: OpId, uid: &Uid, now: Now) {
         let (remove, uid) = (self.files.remove_cgroup.clone(), uid.to_string());
-        let id = self.sources.helpers.submit(
-            Class::Removals,
-            "remove a pod's cgroup",
-            now.boot + REMOVE_TIMEOUT,
-            move || Work::Files(remove(&uid, true).map_err(OpError::Unknown)),
-        );
-        self.sources.jobs.insert(id, Job::Files(op));
+        let spec = JobSpec::new(Class::Removals, "remove a pod's cgroup", now.boot + REMOVE_TIMEOUT);
+        self.run_op(op, spec, move || remove(&uid, true).map_err(OpError::Unknown), |()| Answer::Ok);
     }
 
     /// Passes pending records to a helper: fsync blocks, on a worn SD card for long.
@@ -368,17 +251,33 @@ impl Agent {
             let (ops, changes) = queue.waiting.take();
             queue.writing = true;
             let records = queue.records.batch();
-            let of = ops.clone();
-            let id = self.sources.helpers.submit(Class::Records, "write pods' records", deadline, move || {
-                let made = of.into_iter().zip(records.make(&changes));
-                Work::Records(made.flat_map(|(ops, made)| ops.into_iter().map(move |op| (op, made.clone()))).collect())
-            });
-            self.sources.jobs.insert(id, Job::Records(ops.concat()));
+            let spec = JobSpec::new(Class::Records, "write pods' records", deadline);
+            let work = move || records.make(&changes);
+            self.jobs.run(spec, work, |agent, made, now| agent.records_written(ops, made, now));
         }
         if let Some(write) = self.manifests.take_write(now) {
-            let work = move || Work::Manifest(write.run());
-            let id = self.sources.helpers.submit(Class::Records, "write a manifest's record", deadline, work);
-            self.sources.jobs.insert(id, Job::Manifest);
+            let spec = JobSpec::new(Class::Records, "write a manifest's record", deadline);
+            self.jobs.run(
+                spec,
+                move || write.run(),
+                |agent, written, now| {
+                    let written = written.unwrap_or_else(|e| Err(agent.job_failed(&e, now)));
+                    agent.manifests.written(written, now);
+                },
+            );
+        }
+    }
+
+    /// `ops`: the operations of each change of the batch. `made`: the results of the changes, in their order.
+    fn records_written(&mut self, ops: Vec<Vec<OpId>>, made: Result<Vec<Result<(), String>>, JobError>, now: Now) {
+        self.records.writing = false;
+        let made = match made {
+            Ok(made) => made,
+            Err(e) => vec![Err(self.job_failed(&e, now)); ops.len()],
+        };
+        for (ops, made) in ops.into_iter().zip(made) {
+            let result = made.map(|()| Answer::Ok).map_err(OpError::Unknown);
+            self.events.extend(ops.into_iter().map(|op| Event::Done { op, result: result.clone() }));
         }
     }
 
@@ -386,146 +285,28 @@ impl Agent {
     pub(super) fn inspect_manifests(&mut self, now: Now) {
         while let Some(inspection) = self.manifests.take_inspection(now) {
             let ticket = inspection.ticket();
-            let deadline = now.boot + INSPECTION_TIMEOUT;
-            let id = self
-                .sources
-                .helpers
-                .submit(Class::Manifests, "read manifests", deadline, move || Work::Inspection(inspection.run()));
-            self.sources.jobs.insert(id, Job::Inspection(ticket));
+            let spec = JobSpec::new(Class::Manifests, "read manifests", now.boot + INSPECTION_TIMEOUT);
+            self.jobs.run(
+                spec,
+                move || inspection.run(),
+                move |agent, seen, now| {
+                    // The manifests report these errors in more detail.
+                    let seen = seen.map_err(|e| match e {
+                        JobError::Stuck { .. } => NotSeen::Stuck,
+                        e => NotSeen::NotBegun(e.to_string()),
+                    });
+                    agent.manifest_inspected(ticket, seen, now);
+                },
+            );
         }
     }
+}
 
-    pub(super) fn helpers_done(&mut self, now: Now) {
-        let mut finished = Vec::new();
-        self.sources.helpers.drive(now.boot, &mut finished);
-        for Finished { id, result } in finished {
-            let Some(job) = self.sources.jobs.remove(&id) else { continue };
-            match result {
-                Ok(work) => self.work_done(job, work, now),
-                Err(e) => self.work_failed(job, &e, now),
-            }
-        }
-    }
-
-    fn work_done(&mut self, job: Job, work: Work, now: Now) {
-        match (job, work) {
-            (_, Work::Records(written)) => {
-                self.records.writing = false;
-                for (op, result) in written {
-                    let result = result.map(|()| Answer::Ok).map_err(OpError::Unknown);
-                    self.events.push_back(Event::Done { op, result });
-                }
-            }
-            (_, Work::Manifest(result)) => self.manifests.written(result, now),
-            (_, Work::Reports(result)) => self.reports_written(result, now),
-            (Job::Inspection(ticket), Work::Inspection(seen)) => self.manifest_inspected(ticket, Ok(seen), now),
-            (Job::Files(op), Work::Files(result)) => {
-                self.events.push_back(Event::Done { op, result: result.map(|()| Answer::Ok) });
-            }
-            (Job::Message(op), Work::Message(text)) => {
-                self.events.push_back(Event::Done { op, result: Ok(Answer::Message(text)) });
-            }
-            (Job::FileSystem(op), Work::FileSystem(result)) => {
-                self.events.push_back(Event::Done { op, result: result.map(Answer::FileSystem) });
-            }
-            (Job::Rotation(op), Work::Rotated(result)) => self.log_answered(op, result.map(Answer::Rotated)),
-            (Job::PodDisks(op, uids), Work::PodDisks(found)) => {
-                let fact = |(uid, Found { volumes, logs })| PodDiskFact { uid, volumes, logs };
-                let facts = uids.into_iter().zip(found).map(fact).collect();
-                self.events.push_back(Event::Done { op, result: Ok(Answer::PodDisks(facts)) });
-            }
-            (Job::Lookup(lookup), Work::Lookup(address)) => self.host_looked_up(*lookup, address, now),
-            (Job::Kubeconfig, Work::Kubeconfig(credentials)) => self.kubeconfig_read(Some(credentials), now),
-            (Job::ApiServer(host), Work::ApiServer(found)) => self.api_server_looked_up(&host, found, now),
-            (Job::Identity(op), Work::Identity(changed)) => self.identity_changed(op, changed, now),
-            (Job::Hosts(waiting), Work::Hosts(hosts)) => self.prepare_on_host_network(waiting, hosts),
-            (Job::Dns(sandbox), Work::Dns(host)) => {
-                let host = host.unwrap_or_else(|e| {
-                    log::warn!("failed to read the host's DNS settings; the pod gets none of them error={e:?}");
-                    HostDns::none()
-                });
-                self.run_sandbox(sandbox, Some(host), now);
-                self.flush_to_runtime(now);
-            }
-            (Job::DockerConfig(op), Work::DockerConfig(found)) => self.docker_config_read(op, found, now),
-            (Job::Provider(op, name), Work::Provided(result)) => self.provider_asked(op, &name, result, now),
-            (Job::Networks(op), Work::Networks(gone)) => self.empty_networks_removed(op, gone),
-            (Job::Kube(job), Work::Kube(work)) => self.kube_work_done(job, work, now),
-            (Job::Findings, Work::Findings(found)) => found.iter().for_each(system_check::line),
-            (Job::Configuration, Work::Configuration(loaded)) => self.reloaded(Ok(*loaded), now),
-            (Job::Files(op), Work::Mounts(result)) => {
-                self.events.push_back(Event::Done { op, result: result.map(Answer::Mounts) });
-            }
-            (Job::Files(op), Work::DropIn(result)) => {
-                self.events.push_back(Event::Done { op, result: result.map(Answer::Written) });
-            }
-            // The kind of an answer always matches its job.
-            _ => {}
-        }
-    }
-
-    fn work_failed(&mut self, job: Job, e: &JobError, now: Now) {
-        if let Job::Inspection(ticket) = job {
-            // The manifests report these errors in more detail.
-            let not_seen = match e {
-                JobError::Stuck { .. } => NotSeen::Stuck,
-                e => NotSeen::NotBegun(e.to_string()),
-            };
-            return self.manifest_inspected(ticket, Err(not_seen), now);
-        }
-        let job = match job {
-            // The handler failed.
-            Job::Lookup(lookup) => return self.host_looked_up(*lookup, Err("i/o timeout".to_owned()), now),
-            Job::Kubeconfig => return self.kubeconfig_read(None, now),
-            Job::ApiServer(host) => return self.api_server_looked_up(&host, Err("i/o timeout".to_owned()), now),
-            other => other,
-        };
-        if let Some(repeated) = self.standing.repetitions(&e.to_string(), now.boot) {
-            log::warn!("a helper job failed error={:?} repeated={repeated}", e.to_string());
-        }
-        let result = Err(OpError::Unknown(e.to_string()));
-        let ops = match job {
-            Job::Records(ops) => {
-                self.records.writing = false;
-                ops
-            }
-            Job::Findings => Vec::new(),
-            Job::Kube(job) => {
-                self.kube_work_failed(job, &e.to_string(), now);
-                Vec::new()
-            }
-            Job::Manifest => {
-                self.manifests.written(Err(e.to_string()), now);
-                Vec::new()
-            }
-            Job::Reports => {
-                self.reports_written(Err(e.to_string()), now);
-                Vec::new()
-            }
-            // (A container without a termination message has an empty one.)
-            Job::Files(op)
-            | Job::Identity(op)
-            | Job::Message(op)
-            | Job::DockerConfig(op)
-            | Job::Provider(op, _)
-            | Job::FileSystem(op)
-            | Job::PodDisks(op, _)
-            | Job::Rotation(op)
-            | Job::Networks(op)
-            | Job::Hosts(ContainerFiles { op, .. }) => vec![op],
-            Job::Dns(sandbox) => {
-                self.run_sandbox(sandbox, None, now);
-                self.flush_to_runtime(now);
-                Vec::new()
-            }
-            Job::Configuration => {
-                self.reloaded(Err(e), now);
-                Vec::new()
-            }
-            Job::Inspection(_) | Job::Lookup(_) | Job::Kubeconfig | Job::ApiServer(_) => Vec::new(),
-        };
-        for op in ops {
-            self.events.push_back(Event::Done { op, result: result.clone() });
-        }
+/// A `path` on a file system that hangs holds up only the pods that use it.
+fn volumes_job<'a>(name: &'static str, path: Option<&'a Path>, deadline: Boot) -> JobSpec<'a> {
+    let spec = JobSpec::new(Class::Volumes, name, deadline);
+    match path {
+        Some(path) => spec.on(path),
+        None => spec,
     }
 }

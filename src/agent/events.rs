@@ -178,7 +178,7 @@ impl Agent {
     }
 
     /// The configuration was read, or the read failed.
-    pub(super) fn reloaded(&mut self, loaded: Result<Loaded, &JobError>, now: Now) {
+    pub(super) fn reloaded(&mut self, loaded: Result<Loaded, JobError>, now: Now) {
         match loaded {
             Ok(loaded) => self.take_configuration(loaded, now),
             Err(e) => {

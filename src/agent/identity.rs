@@ -2,7 +2,7 @@
 //! engine which client certificate is in use (C7). `kube::node_server` reads the serving certificate.
 
 use super::Agent;
-use super::effects::{Job, Work};
+use super::jobs::JobSpec;
 use crate::adapters::api_server::Credentials;
 use crate::adapters::identity::{self, Directory};
 use crate::api::cluster::certificate::{InUse, Request};
@@ -19,7 +19,7 @@ use std::time::Duration;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The result of an `IdentityCall`.
-pub enum Changed {
+enum Changed {
     Requested(Result<Request, String>),
     /// The credentials with the new certificate.
     Client(Result<Credentials, String>),
@@ -37,28 +37,27 @@ impl Agent {
         let (directory, node) = (Directory::new(&self.config.root_dir), self.config.node_name.clone());
         let kubeconfig = identity::kubeconfig(&self.config.root_dir);
         let of_thread = kubeconfig.clone();
-        let work = move || {
-            Work::Identity(match call {
-                IdentityCall::Request { purpose, key } => {
-                    let fresh = if key == Key::New { directory.forget_key(purpose.signer()) } else { Ok(()) };
-                    Changed::Requested(fresh.and_then(|()| directory.request(&node, &purpose)))
+        let work = move || match call {
+            IdentityCall::Request { purpose, key } => {
+                let fresh = if key == Key::New { directory.forget_key(purpose.signer()) } else { Ok(()) };
+                Changed::Requested(fresh.and_then(|()| directory.request(&node, &purpose)))
+            }
+            IdentityCall::Store { signer, chain } => {
+                let stored = identity::store(&directory, &node, signer, &chain);
+                match signer {
+                    Signer::Client => Changed::Client(stored.and_then(|_| Credentials::read(&of_thread))),
+                    Signer::Serving => Changed::Serving(stored.map(identity::serving_in_use)),
                 }
-                IdentityCall::Store { signer, chain } => {
-                    let stored = identity::store(&directory, &node, signer, &chain);
-                    match signer {
-                        Signer::Client => Changed::Client(stored.and_then(|_| Credentials::read(&of_thread))),
-                        Signer::Serving => Changed::Serving(stored.map(identity::serving_in_use)),
-                    }
-                }
-            })
+            }
         };
-        let deadline = now.boot + TIMEOUT;
-        let id =
-            self.sources.helpers.submit_for(Class::Credentials, "change the certificate", &kubeconfig, deadline, work);
-        self.sources.jobs.insert(id, Job::Identity(op));
+        let spec = JobSpec::new(Class::Credentials, "change the certificate", now.boot + TIMEOUT).on(&kubeconfig);
+        self.jobs.run(spec, work, move |agent, changed, now| {
+            let result = agent.job_result(changed, now).and_then(|changed| agent.identity_changed(changed, now));
+            agent.events.push_back(Event::Done { op, result });
+        });
     }
 
-    pub(super) fn identity_changed(&mut self, op: OpId, changed: Changed, now: Now) {
+    fn identity_changed(&mut self, changed: Changed, now: Now) -> Result<Answer, OpError> {
         let answer = match changed {
             Changed::Requested(request) => request.map(Answer::CertificateRequest),
             Changed::Client(Ok(credentials)) => {
@@ -73,8 +72,7 @@ impl Agent {
             }
             Changed::Client(Err(why)) | Changed::Serving(Err(why)) => Err(why),
         };
-        let result = answer.map_err(|message| OpError::Answered { code: Code::Other(2), message });
-        self.events.push_back(Event::Done { op, result });
+        answer.map_err(|message| OpError::Answered { code: Code::Other(2), message })
     }
 
     /// Tells the engine which certificate is in use.

@@ -1,7 +1,7 @@
 //! The adapter side of graceful shutdown: logind's bus, the drop-in, and the inhibitor lock. systemd's descriptor store
 //! holds a copy of the lock (S7).
 
-use super::effects::{Job, Work};
+use super::jobs::JobSpec;
 use super::{Agent, LOGIND};
 use crate::adapters::bus;
 use crate::adapters::bus::logind::{BusEvent, Lock, Logind, dropin};
@@ -175,22 +175,16 @@ impl Agent {
                 let deadline = now.boot + timeout;
                 // (Class `Paths`, not `Records`: a hung directory must not block records.)
                 let path = directory.clone();
-                let id = self.sources.helpers.submit_for(
-                    Class::Paths,
-                    "write logind's drop-in",
-                    &path,
-                    deadline,
-                    move || {
-                        let written = write(&directory, delay);
-                        if let Ok(true) = written {
-                            let path = directory.join(dropin::NAME);
-                            log::info!("wrote file={} delay={}s", path.display(), delay.as_secs());
-                        }
-                        let failed = |message| OpError::Answered { code: Code::Other(INTERNAL), message };
-                        Work::DropIn(written.map_err(failed))
-                    },
-                );
-                self.sources.jobs.insert(id, Job::Files(op));
+                let spec = JobSpec::new(Class::Paths, "write logind's drop-in", deadline).on(&path);
+                let work = move || {
+                    let written = write(&directory, delay);
+                    if let Ok(true) = written {
+                        let path = directory.join(dropin::NAME);
+                        log::info!("wrote file={} delay={}s", path.display(), delay.as_secs());
+                    }
+                    written.map_err(|message| OpError::Answered { code: Code::Other(INTERNAL), message })
+                };
+                self.run_op(op, spec, work, Answer::Written);
             }
             call => {
                 self.logind.start(op, call, timeout, now.boot);

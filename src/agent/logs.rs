@@ -2,7 +2,7 @@
 //! for writes.
 
 use super::Agent;
-use super::effects::{Job, Work};
+use super::jobs::JobSpec;
 use crate::adapters::logs::rotate;
 use crate::api::names::ContainerId;
 use crate::api::time::Now;
@@ -33,19 +33,17 @@ impl Agent {
                 let (path, of_job) = (PathBuf::from(&path), PathBuf::from(path));
                 let at = Timestamp::from_nanosecond(i128::from(now.wall.0)).unwrap_or_default();
                 let work = move || {
-                    let rotated = rotate::rotate(&path, max_files, at);
-                    Work::Rotated(rotated.map(|path| path.to_string_lossy().into_owned()))
+                    let rotated = rotate::rotate(&path, max_files, at).map_err(log_error)?;
+                    Ok(rotated.to_string_lossy().into_owned())
                 };
-                let (name, deadline) = ("rotate a container's log", now.boot + TIMEOUT);
-                let id = self.sources.helpers.submit_for(Class::Logs, name, &of_job, deadline, work);
-                self.sources.jobs.insert(id, Job::Rotation(op));
+                let spec = JobSpec::new(Class::Logs, "rotate a container's log", now.boot + TIMEOUT).on(&of_job);
+                self.run_op(op, spec, work, Answer::Rotated);
             }
         }
     }
 
-    pub(super) fn log_answered(&mut self, op: OpId, result: Result<Answer, String>) {
-        let result = result.map_err(|message| OpError::Answered { code: Code::Other(2), message });
-        self.events.push_back(Event::Done { op, result });
+    fn log_answered(&mut self, op: OpId, result: Result<Answer, String>) {
+        self.events.push_back(Event::Done { op, result: result.map_err(log_error) });
     }
 
     pub(super) fn watch_log(&mut self, id: ContainerId, path: &str) {
@@ -61,4 +59,8 @@ impl Agent {
         let written = self.log_writes.take();
         self.events.extend(written.into_iter().map(|id| Event::LogWritten { id }));
     }
+}
+
+fn log_error(message: String) -> OpError {
+    OpError::Answered { code: Code::Other(2), message }
 }

@@ -1,7 +1,7 @@
 //! The daemon: one loop that carries events to the engine and the engine's effects to the adapters. It decides nothing.
 //!
-//! `Agent::run` is the loop. `start` builds the agent, `stopping` ends it. `effects` carries effects out, and `events`
-//! brings events in; `logind` does both for graceful shutdown. `paths` starts and cancels the runtime calls, and lets
+//! `Agent::run` is the loop. `start` builds the agent, `stopping` ends it. `effects` carries effects out, `jobs` has
+//! helper threads do work that can block, and `events` brings events in; `logind` does both for graceful shutdown. `paths` starts and cancels the runtime calls, and lets
 //! helpers read files that Wherry does not own, `credentials` those for image pulls, `devices` calls device plugins.
 //! `control` passes users' requests to the engine, and its answers to the server. `content` has the data that the
 //! server shows, `kube` the API for kubectl, `cluster` connects the node to its API server, `views` the form in which
@@ -22,6 +22,7 @@ mod event_recorder;
 mod events;
 mod handlers;
 mod identity;
+mod jobs;
 mod kube;
 pub mod logging;
 mod logind;
@@ -58,7 +59,7 @@ use crate::config::Config;
 use crate::engine::effect::{Effect, Severity, TimerKey};
 use crate::engine::event::Event;
 use crate::engine::node::Engine;
-use crate::event_loop::{EventLoop, Helpers, Signal, Signals, Timers, clock};
+use crate::event_loop::{EventLoop, Signal, Signals, Timers, clock};
 use crate::metrics::Metrics;
 use effects::RecordQueue;
 use mio::Token;
@@ -87,6 +88,7 @@ pub struct Agent {
     course: stopping::Course,
     event_loop: EventLoop,
     sources: Sources,
+    jobs: jobs::Jobs,
     engine: Engine,
     /// Events for the engine, in order.
     events: VecDeque<Event>,
@@ -132,9 +134,6 @@ struct Process {
 struct Sources {
     signals: Signals,
     timers: Timers<TimerKey>,
-    helpers: Helpers<effects::Work>,
-    /// The helpers' jobs in flight.
-    jobs: effects::Jobs,
 }
 
 /// The container runtime.
@@ -201,7 +200,7 @@ impl Agent {
             for token in &ready {
                 match *token {
                     SIGNALS => self.take_signals(now),
-                    HELPERS => self.helpers_done(now),
+                    HELPERS => self.drive_jobs(now),
                     RUNTIME => self.drive_runtime(now),
                     MANIFESTS => self.manifests_moved(now),
                     MOUNTS => self.manifests.mounted(now),
@@ -243,7 +242,7 @@ impl Agent {
             self.kube.next_deadline(),
             self.node_server.next_deadline(),
             self.cluster_deadline(),
-            self.sources.helpers.next_deadline(),
+            self.jobs.next_deadline(),
             self.handlers.next_deadline(),
             self.devices.as_ref().and_then(Devices::next_deadline),
             self.service.next_deadline(),
@@ -270,8 +269,8 @@ impl Agent {
         if due(Some(self.manifests.next_deadline())) {
             self.manifests_due(now);
         }
-        if due(self.sources.helpers.next_deadline()) {
-            self.helpers_done(now);
+        if due(self.jobs.next_deadline()) {
+            self.drive_jobs(now);
         }
         if due(self.devices.as_ref().and_then(Devices::next_deadline)) {
             self.drive_devices(now);
@@ -321,11 +320,11 @@ impl Agent {
             }
             // Start the submitted jobs now, not after one more turn that does not wait. A job that finished meanwhile
             // may have added records to write.
-            let jobs = self.sources.jobs.len();
-            if self.sources.helpers.next_deadline() == Some(Boot(0)) {
-                self.helpers_done(now);
+            let jobs = self.jobs.count();
+            if self.jobs.next_deadline() == Some(Boot(0)) {
+                self.drive_jobs(now);
             }
-            if self.sources.jobs.len() == jobs && self.events.is_empty() {
+            if self.jobs.count() == jobs && self.events.is_empty() {
                 return;
             }
         }

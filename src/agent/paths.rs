@@ -2,14 +2,14 @@
 //! network results of sandboxes, the configuration. Helper threads read them, because their file systems may hang. A
 //! waiting operation continues with the answer or at the deadline.
 
-use super::effects::{Job, Work};
+use super::jobs::JobSpec;
 use super::{Agent, start};
 use crate::adapters::cri::requests::{HostDns, dns_notices};
-use crate::adapters::host::disk_use::Directories;
+use crate::adapters::host::disk_use::{Directories, Found};
 use crate::adapters::host::memory_pressure::MemoryPressure;
 use crate::adapters::host::{cni_cache, disk_use, file_system};
 use crate::adapters::pod_files;
-use crate::api::facts::MeasuredPod;
+use crate::api::facts::{MeasuredPod, PodDiskFact};
 use crate::api::names::SandboxId;
 use crate::api::pod::Pod;
 use crate::api::time::{Boot, Now};
@@ -27,20 +27,11 @@ use std::time::Duration;
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// RunPodSandbox, before it is sent.
-pub struct SandboxCall {
+struct SandboxCall {
     op: OpId,
     pod: Rc<Pod>,
     call: RuntimeCall,
     deadline: Boot,
-}
-
-/// PrepareContainer of a pod with hostNetwork.
-pub struct ContainerFiles {
-    pub op: OpId,
-    pod: Rc<Pod>,
-    container: String,
-    ips: Vec<String>,
-    host_ips: bool,
 }
 
 impl Agent {
@@ -67,16 +58,32 @@ impl Agent {
         };
         let deadline = now.boot + READ_TIMEOUT;
         let of_thread = path.clone();
-        let id =
-            self.sources.helpers.submit_for(Class::Paths, "read the host's resolv.conf", &path, deadline, move || {
-                Work::Dns(start::host_dns(&of_thread))
-            });
-        self.sources.jobs.insert(id, Job::Dns(sandbox));
+        let spec = JobSpec::new(Class::Paths, "read the host's resolv.conf", deadline).on(&path);
+        let id = self.jobs.run(
+            spec,
+            move || start::host_dns(&of_thread),
+            |agent, host, now| {
+                let host = match host {
+                    Ok(Ok(host)) => Some(host),
+                    Ok(Err(e)) => {
+                        log::warn!("failed to read the host's DNS settings; the pod gets none of them error={e:?}");
+                        Some(HostDns::none())
+                    }
+                    Err(e) => {
+                        agent.job_failed(&e, now);
+                        None
+                    }
+                };
+                agent.run_sandbox(sandbox, host, now);
+                agent.flush_to_runtime(now);
+            },
+        );
+        self.jobs.make_cancellable(id, op);
         false
     }
 
     /// `host` has the host's DNS settings. None: the read gave no answer, and the last known settings are used.
-    pub(super) fn run_sandbox(&mut self, sandbox: SandboxCall, host: Option<HostDns>, now: Now) {
+    fn run_sandbox(&mut self, sandbox: SandboxCall, host: Option<HostDns>, now: Now) {
         let SandboxCall { op, pod, call, deadline } = sandbox;
         let cfg = self.runtime.client.config_mut();
         if let Some(host) = host {
@@ -92,18 +99,10 @@ impl Agent {
 
     /// Returns true if a cancellation is to be sent to the runtime.
     pub(super) fn cancel(&mut self, op: OpId) -> bool {
-        let waits = |job: &Job| match job {
-            Job::Dns(sandbox) => sandbox.op == op,
-            Job::DockerConfig(of) | Job::Provider(of, _) => *of == op,
-            Job::Lookup(lookup) => lookup.op == op,
-            _ => false,
-        };
-        let Some(id) = self.sources.jobs.iter().find(|(_, job)| waits(job)).map(|(id, _)| *id) else {
+        if !self.jobs.cancel(op) {
             self.runtime.client.cancel(op);
             return true;
-        };
-        // (The helper's answer finds no job and is dropped.)
-        self.sources.jobs.remove(&id);
+        }
         let result = Err(OpError::NotSent("cancelled before it was sent".to_owned()));
         self.events.push_back(Event::Done { op, result });
         false
@@ -118,27 +117,25 @@ impl Agent {
                 // (All instances of a container share a directory, and therefore hang together.)
                 let file = if fallback { &log_path } else { termination_file.as_ref().unwrap_or(&log_path) };
                 let directory = Path::new(file).parent().unwrap_or(Path::new("")).to_owned();
-                let id = self.sources.helpers.submit_for(
-                    Class::Paths,
-                    "read a termination message",
-                    &directory,
-                    deadline,
-                    move || Work::Message(pod_files::message(termination_file.as_deref(), &log_path, fallback)),
-                );
-                self.sources.jobs.insert(id, Job::Message(op));
+                let spec = JobSpec::new(Class::Paths, "read a termination message", deadline).on(&directory);
+                let work = move || Ok(pod_files::message(termination_file.as_deref(), &log_path, fallback));
+                self.run_op(op, spec, work, Answer::Message);
                 None
             }
             FilesCall::PrepareContainer { pod, container, ips, attempt: _, host_ips } if pod.host_network() => {
                 let files = self.files.clone();
                 let path = PathBuf::from(&files.host_hosts);
-                let id = self.sources.helpers.submit_for(
-                    Class::Paths,
-                    "read the host's hosts file",
-                    &path,
-                    deadline,
-                    move || Work::Hosts(files.host_hosts()),
+                let spec = JobSpec::new(Class::Paths, "read the host's hosts file", deadline).on(&path);
+                self.jobs.run(
+                    spec,
+                    move || files.host_hosts(),
+                    move |agent, hosts, now| {
+                        let result = agent.job_result(hosts, now).and_then(pod_files::answer).and_then(|hosts| {
+                            agent.files.prepare_on_host_network(&pod, &container, &ips, &hosts, host_ips)
+                        });
+                        agent.events.push_back(Event::Done { op, result });
+                    },
                 );
-                self.sources.jobs.insert(id, Job::Hosts(ContainerFiles { op, pod, container, ips, host_ips }));
                 None
             }
             other => Some(other),
@@ -159,19 +156,21 @@ impl Agent {
             return self.events.push_back(Event::Done { op, result });
         }
         let (of_thread, deadline) = (path.clone(), now.boot + timeout);
-        let name = "measure a file system";
-        let work = move || Work::FileSystem(measure(&of_thread));
-        let id = self.sources.helpers.submit_for(Class::Paths, name, Path::new(&path), deadline, work);
-        self.sources.jobs.insert(id, Job::FileSystem(op));
+        let spec = JobSpec::new(Class::Paths, "measure a file system", deadline).on(Path::new(&path));
+        self.run_op(op, spec, move || measure(&of_thread), Answer::FileSystem);
     }
 
     /// E4, E7: directories with many files take long.
     pub(super) fn measure_pods(&mut self, op: OpId, pods: Vec<MeasuredPod>, timeout: Duration, now: Now) {
         let directories: Vec<Directories> = pods.iter().map(|pod| Directories::of(pod, &self.files.layout)).collect();
-        let work = move || Work::PodDisks(directories.iter().map(disk_use::measure).collect());
-        let name = "measure the disk usage of pods";
-        let id = self.sources.helpers.submit(Class::Measurements, name, now.boot + timeout, work);
-        self.sources.jobs.insert(id, Job::PodDisks(op, pods.into_iter().map(|pod| pod.uid).collect()));
+        let work = move || directories.iter().map(disk_use::measure).collect::<Vec<Found>>();
+        let spec = JobSpec::new(Class::Measurements, "measure the disk usage of pods", now.boot + timeout);
+        self.jobs.run(spec, work, move |agent, found, now| {
+            let fact = |(pod, Found { volumes, logs }): (MeasuredPod, _)| PodDiskFact { uid: pod.uid, volumes, logs };
+            let facts = |found: Vec<_>| Answer::PodDisks(pods.into_iter().zip(found).map(fact).collect());
+            let result = agent.job_result(found, now).map(facts);
+            agent.events.push_back(Event::Done { op, result });
+        });
     }
 
     /// E1: without the kernel's reports, the engine measures more often.
@@ -194,23 +193,23 @@ impl Agent {
         self.events.push_back(Event::MemoryWatched { works: self.memory_pressure.is_some() });
     }
 
-    pub(super) fn prepare_on_host_network(&mut self, waiting: ContainerFiles, hosts: Result<String, String>) {
-        let ContainerFiles { op, pod, container, ips, host_ips } = waiting;
-        let result = pod_files::answer(hosts)
-            .and_then(|hosts| self.files.prepare_on_host_network(&pod, &container, &ips, &hosts, host_ips));
-        self.events.push_back(Event::Done { op, result });
-    }
-
     /// Reads the configuration again. A second request replaces the first, which may have read an older file.
     pub(super) fn read_configuration(&mut self, now: Now) {
-        self.sources.jobs.retain(|_, job| !matches!(job, Job::Configuration));
         let flags = self.config.flags.clone();
         let path = flags.config.clone().unwrap_or_else(|| config::DEFAULT_FILE.into());
         let deadline = now.boot + READ_TIMEOUT;
-        let id = self.sources.helpers.submit_for(Class::Paths, "read the configuration", &path, deadline, move || {
-            Work::Configuration(Box::new(config::load(&flags)))
-        });
-        self.sources.jobs.insert(id, Job::Configuration);
+        let spec = JobSpec::new(Class::Paths, "read the configuration", deadline).on(&path);
+        let id = self.jobs.run(
+            spec,
+            move || config::load(&flags),
+            |agent, loaded, now| {
+                let loaded = loaded.inspect_err(|e| drop(agent.job_failed(e, now)));
+                agent.reloaded(loaded, now);
+            },
+        );
+        if let Some(earlier) = self.service.reload.replace(id) {
+            self.jobs.drop_result(earlier);
+        }
     }
 
     /// Has a helper remove the empty network results of these sandboxes.
@@ -218,32 +217,31 @@ impl Agent {
         let ids: Vec<String> = sandboxes.iter().map(ToString::to_string).collect();
         let deadline = now.boot + READ_TIMEOUT;
         let results = Path::new(cni_cache::RESULTS);
-        let name = "check the network results of sandboxes";
-        let id = self.sources.helpers.submit_for(Class::Paths, name, results, deadline, move || {
-            Work::Networks(cni_cache::remove_empty(results, &ids))
-        });
-        self.sources.jobs.insert(id, Job::Networks(op));
-    }
-
-    pub(super) fn empty_networks_removed(&mut self, op: OpId, gone: Vec<Removed>) {
-        for (path, removed) in gone {
-            let path = path.display();
-            match removed {
-                Ok(()) => log::warn!(
-                    "removed the empty network result of a sandbox, which a power cut left behind path={path}"
-                ),
-                Err(e) => log::error!(
-                    "failed to remove the empty network result of a sandbox, so its pod cannot end; \
-                     remove the file by hand path={path} error={e}"
-                ),
-            }
-        }
-        self.events.push_back(Event::Done { op, result: Ok(Answer::Ok) });
+        let spec = JobSpec::new(Class::Paths, "check the network results of sandboxes", deadline).on(results);
+        self.run_op(
+            op,
+            spec,
+            move || Ok(cni_cache::remove_empty(results, &ids)),
+            |gone| {
+                gone.iter().for_each(|(path, removed)| log_removed_network(path, removed));
+                Answer::Ok
+            },
+        );
     }
 }
 
-/// A file, and the result of its removal.
-pub type Removed = (PathBuf, io::Result<()>);
+fn log_removed_network(path: &Path, removed: &io::Result<()>) {
+    let path = path.display();
+    match removed {
+        Ok(()) => {
+            log::warn!("removed the empty network result of a sandbox, which a power cut left behind path={path}");
+        }
+        Err(e) => log::error!(
+            "failed to remove the empty network result of a sandbox, so its pod cannot end; \
+             remove the file by hand path={path} error={e}"
+        ),
+    }
+}
 
 /// As for a command: who may use the control socket may do this, and the log makes it visible.
 fn log_stream(stream: &StreamCall) {

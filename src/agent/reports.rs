@@ -2,7 +2,7 @@
 //! condition of the node has its status. The file is written a moment after a change, rarely, and at the end.
 
 use super::Agent;
-use super::effects::{Job, Work};
+use super::jobs::JobSpec;
 use crate::adapters::report_file::{self, KeptCondition};
 use crate::api::time::{Boot, Now, Wall};
 use crate::event_loop::Class;
@@ -172,13 +172,18 @@ impl Agent {
         let content = report_file::content(&file.boot_id, conditions.kept(), event_cache.kept(now.boot));
         let path = file.path.clone();
         file.begin(now.boot);
-        let work = move || Work::Reports(report_file::write(&path, &content));
-        let deadline = now.boot + WRITE_TIMEOUT;
-        let id = self.sources.helpers.submit(Class::Records, "write events", deadline, work);
-        self.sources.jobs.insert(id, Job::Reports);
+        let spec = JobSpec::new(Class::Records, "write events", now.boot + WRITE_TIMEOUT);
+        self.jobs.run(
+            spec,
+            move || report_file::write(&path, &content),
+            |agent, written, now| {
+                let written = written.unwrap_or_else(|e| Err(agent.job_failed(&e, now)));
+                agent.reports_written(written, now);
+            },
+        );
     }
 
-    pub(super) fn reports_written(&mut self, result: Result<(), String>, now: Now) {
+    fn reports_written(&mut self, result: Result<(), String>, now: Now) {
         self.reporting.file.ended(now.boot);
         if let Err(why) = result
             && let Some(repeated) = self.standing.repetitions("reports", now.boot)

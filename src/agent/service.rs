@@ -8,6 +8,7 @@
 use super::{Agent, views};
 use crate::adapters::systemd::{self, Notification};
 use crate::api::time::{Boot, Now};
+use crate::event_loop::JobId;
 use std::time::Duration;
 
 /// A runtime that accepts the connection and does not answer delays readiness at most this long.
@@ -30,6 +31,8 @@ pub(super) struct Service {
     reloaded: bool,
     /// The first error of the configuration at the last reload.
     pub(super) reload_error: Option<String>,
+    /// The last job that reads the configuration.
+    pub(super) reload: Option<JobId>,
     /// The last status sent.
     status: String,
     /// Something has happened since the status was last computed.
@@ -49,6 +52,7 @@ impl Service {
             ready_by: now + READY_BY,
             reloaded: false,
             reload_error: None,
+            reload: None,
             status: String::new(),
             changed: true,
             not_before: now,

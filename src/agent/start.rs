@@ -4,6 +4,7 @@ use super::cluster::ClusterConnection;
 use super::effects::RecordQueue;
 use super::event_cache::EventCache;
 use super::event_recorder::EventRecorder;
+use super::jobs::Jobs;
 use super::kube::{KubeState, Machine, NodeServerState};
 use super::logind::{self, HeldLock};
 use super::reports::{ConditionTimes, ReportFile};
@@ -57,7 +58,7 @@ use crate::net::grpc::Transport;
 use mio::{Registry, Token};
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -123,7 +124,8 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     Ok(Agent {
         process: Process { started, root, inherited, seal_key: key_state },
         course: Course::Runs,
-        sources: Sources { signals, timers: Timers::new(), helpers, jobs: BTreeMap::new() },
+        sources: Sources { signals, timers: Timers::new() },
+        jobs: Jobs::new(helpers),
         runtime: Runtime { client, container_events, buffer: Vec::new(), reported: None, checked: false },
         reporting: Reporting {
             recorder: EventRecorder::default(),

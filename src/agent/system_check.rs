@@ -4,7 +4,7 @@
 //! `wherry check --system` queries the runtime and logind in parallel, on an event loop of its own, for at most
 //! `PATIENCE`. A service that hangs is reported like a missing one.
 
-use super::effects::{Job, Work};
+use super::jobs::JobSpec;
 use super::{Agent, logind, seal_key, start};
 use crate::adapters::bus::logind::{BusEvent, Logind, dropin};
 use crate::adapters::cri::runtime_check::{RuntimeCheck, RuntimeReport};
@@ -383,13 +383,15 @@ impl Agent {
         };
         let config = self.config.clone();
         // It searches paths that Wherry does not own: other sockets, and PATH.
-        let id = self.sources.helpers.submit(
-            Class::Paths,
-            "search for a container runtime",
-            now.boot + PATIENCE,
-            move || Work::Findings(vec![no_runtime(&config, &why)]),
+        let spec = JobSpec::new(Class::Paths, "search for a container runtime", now.boot + PATIENCE);
+        self.jobs.run(
+            spec,
+            move || no_runtime(&config, &why),
+            |agent, finding, now| match finding {
+                Ok(finding) => line(&finding),
+                Err(e) => drop(agent.job_failed(&e, now)),
+            },
         );
-        self.sources.jobs.insert(id, Job::Findings);
     }
 }
 

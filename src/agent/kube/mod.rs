@@ -37,7 +37,7 @@ pub(super) use answer::Answered;
 pub(super) use prepare::{Prepared, prepare};
 
 use super::Agent;
-use crate::adapters::manifests::edit::Edited;
+use super::jobs::JobSpec;
 use crate::adapters::pki::Names;
 use crate::adapters::server::api::Client;
 use crate::adapters::server::http::{ListenerKind, Response, Ticket};
@@ -143,29 +143,6 @@ impl KubeState {
     }
 }
 
-/// A helper's job for the API.
-pub(super) enum KubeJob {
-    /// The first preparation, or the renewal of the server's certificate.
-    Prepare,
-    /// The begin of a log, for this request, and the form of a failure.
-    Log(Ticket, fn(&Failure) -> Response),
-    /// The change of a manifest.
-    Edit,
-    /// The file of an object that was not accepted gets its old content.
-    TakeBack,
-    /// The certificates of the node's server.
-    PrepareNode,
-}
-
-/// The result of a helper's job for the API.
-pub(super) enum KubeWork {
-    Prepared(Result<Box<Prepared>, String>),
-    Log(Box<Result<logs::Opened, String>>),
-    Edited(Box<Result<Edited, Failure>>),
-    TakenBack(Result<(), String>),
-    NodePrepared(Result<Box<node_server::Prepared>, String>),
-}
-
 impl Agent {
     /// Prepares the API when that is due, and renews the server's certificate in time.
     pub(super) fn drive_kube(&mut self, now: Now) {
@@ -187,45 +164,15 @@ impl Agent {
         }
         let names = names(&self.config.node_name, self.config.kubectl_address, &addresses());
         let (root, node) = (self.config.root_dir.clone(), self.config.node_name.clone());
-        let deadline = now.boot + PREPARE_TIMEOUT;
-        let work = move || super::effects::Work::Kube(KubeWork::Prepared(prepare(&root, &node, &names)));
-        let id = self.sources.helpers.submit(Class::Records, "prepare the API for kubectl", deadline, work);
-        self.sources.jobs.insert(id, super::effects::Job::Kube(KubeJob::Prepare));
-    }
-
-    pub(super) fn kube_work_done(&mut self, job: KubeJob, work: KubeWork, now: Now) {
-        match (job, work) {
-            (KubeJob::Prepare, KubeWork::Prepared(Ok(prepared))) => self.kube_prepared(*prepared, now),
-            (KubeJob::Prepare, KubeWork::Prepared(Err(why))) => self.kube_not_prepared(&why, now),
-            (KubeJob::Log(ticket, failure), KubeWork::Log(opened)) => {
-                let response = logs::response(*opened).unwrap_or_else(|e| failure(&e));
-                self.server.answer(ticket, response, now.boot);
-                self.event_loop.again(mio::Token(super::SERVER));
-            }
-            (KubeJob::Edit, KubeWork::Edited(result)) => self.change_done(*result, now),
-            (KubeJob::TakeBack, KubeWork::TakenBack(Err(why))) => {
-                log::error!("failed to take a change of a manifest back error={why:?}");
-            }
-            (KubeJob::PrepareNode, KubeWork::NodePrepared(prepared)) => self.node_server_prepared(prepared, now),
-            // The kind of an answer always matches its job.
-            _ => {}
-        }
-    }
-
-    pub(super) fn kube_work_failed(&mut self, job: KubeJob, why: &str, now: Now) {
-        match job {
-            KubeJob::Prepare => self.kube_not_prepared(why, now),
-            KubeJob::PrepareNode => self.node_server_prepared(Err(why.to_owned()), now),
-            KubeJob::Edit => {
-                self.change_done(Err(Failure::internal(format!("failed to write the manifest: {why}"))), now)
-            }
-            KubeJob::TakeBack => log::error!("failed to take a change of a manifest back error={why:?}"),
-            KubeJob::Log(ticket, failure) => {
-                let error = Failure::internal(format!("failed to open the log: {why}"));
-                self.server.answer(ticket, failure(&error), now.boot);
-                self.event_loop.again(mio::Token(super::SERVER));
-            }
-        }
+        let spec = JobSpec::new(Class::Records, "prepare the API for kubectl", now.boot + PREPARE_TIMEOUT);
+        self.jobs.run(
+            spec,
+            move || prepare(&root, &node, &names),
+            |agent, prepared, now| match prepared.unwrap_or_else(|e| Err(agent.job_failed(&e, now))) {
+                Ok(prepared) => agent.kube_prepared(*prepared, now),
+                Err(why) => agent.kube_not_prepared(&why, now),
+            },
+        );
     }
 
     fn kube_prepared(&mut self, prepared: Prepared, now: Now) {
@@ -295,10 +242,19 @@ impl Agent {
 
     /// Opens a log on a helper: it may count the lines of compressed files.
     fn open_log(&mut self, ticket: Ticket, request: LogRequest, failure: fn(&Failure) -> Response, now: Now) {
-        let deadline = now.boot + LOG_TIMEOUT;
-        let work = move || super::effects::Work::Kube(KubeWork::Log(Box::new(logs::open(request))));
-        let id = self.sources.helpers.submit(Class::Logs, "open a log", deadline, work);
-        self.sources.jobs.insert(id, super::effects::Job::Kube(KubeJob::Log(ticket, failure)));
+        let spec = JobSpec::new(Class::Logs, "open a log", now.boot + LOG_TIMEOUT);
+        self.jobs.run(
+            spec,
+            move || logs::open(request),
+            move |agent, opened, now| {
+                let response = match opened {
+                    Ok(opened) => logs::response(opened),
+                    Err(e) => Err(Failure::internal(format!("failed to open the log: {}", agent.job_failed(&e, now)))),
+                };
+                agent.server.answer(ticket, response.unwrap_or_else(|e| failure(&e)), now.boot);
+                agent.event_loop.again(mio::Token(super::SERVER));
+            },
+        );
     }
 
     /// Carries out the orders of the answers of one drive of the server.

@@ -1,13 +1,14 @@
 //! Changes of objects: a helper writes or removes the manifest, and the client gets its answer when the engine has
 //! accepted the result. One change at a time, so that each begins with the result of the one before.
 
+use super::Kube;
 use super::body::now;
-use super::{Kube, KubeJob, KubeWork};
 use crate::adapters::manifests::edit::{self, Abandoned, Edit, Edited, Outcome};
 use crate::adapters::server::api::failure;
 use crate::adapters::server::http::{Response, Ticket};
+use crate::agent::Agent;
 use crate::agent::content::View;
-use crate::agent::{Agent, effects};
+use crate::agent::jobs::JobSpec;
 use crate::api::data_object::{DataKey, DataKind};
 use crate::api::kube::resources::{Kind, Resource};
 use crate::api::kube::status::Failure;
@@ -109,12 +110,21 @@ impl Agent {
         if let Some(kube) = self.kube.get() {
             kube.writes.running = Some(Running { ticket, change, before, abandoned: abandoned.clone() });
         }
-        let work = move || effects::Work::Kube(KubeWork::Edited(Box::new(edit.run(&abandoned))));
-        let id = self.sources.helpers.submit(Class::Records, "write a manifest", now.boot + WRITE_TIMEOUT, work);
-        self.sources.jobs.insert(id, effects::Job::Kube(KubeJob::Edit));
+        let spec = JobSpec::new(Class::Records, "write a manifest", now.boot + WRITE_TIMEOUT);
+        self.jobs.run(
+            spec,
+            move || edit.run(&abandoned),
+            |agent, edited, now| {
+                let edited = edited.unwrap_or_else(|e| {
+                    let why = agent.job_failed(&e, now);
+                    Err(Failure::internal(format!("failed to write the manifest: {why}")))
+                });
+                agent.change_done(edited, now);
+            },
+        );
     }
 
-    pub(super) fn change_done(&mut self, result: Result<Edited, Failure>, now: Now) {
+    fn change_done(&mut self, result: Result<Edited, Failure>, now: Now) {
         let Some(running) = self.kube.get().and_then(|kube| kube.writes.running.take()) else { return };
         let Running { ticket, change, before, .. } = running;
         match result {
@@ -175,10 +185,16 @@ impl Agent {
     /// The engine did not accept the object: the file gets its old content.
     fn take_back(&mut self, written: Written, now: Now) {
         let (directory, edited) = (written.change.edit.directory.clone(), written.edited);
-        let work = move || effects::Work::Kube(KubeWork::TakenBack(edit::take_back(&directory, &edited)));
-        let deadline = now.boot + WRITE_TIMEOUT;
-        let id = self.sources.helpers.submit(Class::Records, "take a manifest back", deadline, work);
-        self.sources.jobs.insert(id, effects::Job::Kube(KubeJob::TakeBack));
+        let spec = JobSpec::new(Class::Records, "take a manifest back", now.boot + WRITE_TIMEOUT);
+        self.jobs.run(
+            spec,
+            move || edit::take_back(&directory, &edited),
+            |agent, taken, now| {
+                if let Err(why) = taken.unwrap_or_else(|e| Err(agent.job_failed(&e, now))) {
+                    log::error!("failed to take a change of a manifest back error={why:?}");
+                }
+            },
+        );
     }
 }
 

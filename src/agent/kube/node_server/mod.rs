@@ -9,10 +9,11 @@ mod prepare;
 
 pub(super) use prepare::Prepared;
 
+use super::Machine;
 use super::waiting::WaitingRequests;
-use super::{KubeJob, KubeWork, Machine};
 use crate::adapters::server::http::{ListenerKind, Ticket};
 use crate::agent::Agent;
+use crate::agent::jobs::JobSpec;
 use crate::api::cluster::requests::Signer;
 use crate::api::time::{Boot, Now};
 use crate::config::Config;
@@ -132,13 +133,18 @@ impl Agent {
         let own = self.node_server.get().and_then(|server| server.own.clone());
         let Some(inputs) = Inputs::new(&self.config, self.engine.addresses(), own) else { return };
         let (deadline, path) = (now.boot + PREPARE_TIMEOUT, inputs.kubeconfig.clone());
-        let work = move || super::super::effects::Work::Kube(KubeWork::NodePrepared(prepare(&inputs).map(Box::new)));
-        let what = "prepare the node's server";
-        let id = self.sources.helpers.submit_for(Class::Credentials, what, &path, deadline, work);
-        self.sources.jobs.insert(id, super::super::effects::Job::Kube(KubeJob::PrepareNode));
+        let spec = JobSpec::new(Class::Credentials, "prepare the node's server", deadline).on(&path);
+        self.jobs.run(
+            spec,
+            move || prepare(&inputs),
+            |agent, prepared, now| {
+                let prepared = prepared.unwrap_or_else(|e| Err(agent.job_failed(&e, now)));
+                agent.node_server_prepared(prepared, now);
+            },
+        );
     }
 
-    pub(super) fn node_server_prepared(&mut self, prepared: Result<Box<Prepared>, String>, now: Now) {
+    fn node_server_prepared(&mut self, prepared: Result<Prepared, String>, now: Now) {
         let Some(address) = self.config.node_server() else { return };
         let of_cluster = prepared.as_ref().ok().map(|prepared| prepared.of_cluster.clone());
         match (&mut self.node_server, prepared) {
@@ -167,7 +173,7 @@ impl Agent {
                 server.check = Check::Due(now.boot + CHECK);
             }
             (state, Ok(prepared)) => {
-                let Prepared { acceptor, material, machine, own, of_cluster: _ } = *prepared;
+                let Prepared { acceptor, material, machine, own, of_cluster: _ } = prepared;
                 let server = NodeServer {
                     acceptor,
                     material,

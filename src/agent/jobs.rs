@@ -1,0 +1,157 @@
+//! The jobs of helper threads and what the agent does with their results.
+
+use super::Agent;
+use crate::api::time::{Boot, Now};
+use crate::engine::event::{Answer, Event};
+use crate::engine::op::{OpError, OpId};
+use crate::event_loop::{Class, Finished, Helpers, JobError, JobId};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What a job does, for messages and limits.
+pub(super) struct JobSpec<'a> {
+    class: Class,
+    name: &'static str,
+    deadline: Boot,
+    path: Option<&'a Path>,
+}
+
+impl<'a> JobSpec<'a> {
+    pub(super) fn new(class: Class, name: &'static str, deadline: Boot) -> JobSpec<'a> {
+        JobSpec { class, name, deadline, path: None }
+    }
+
+    /// The job accesses this path, which may hang. One job of the class and the path runs at a time.
+    pub(super) fn on(self, path: &'a Path) -> JobSpec<'a> {
+        JobSpec { path: Some(path), ..self }
+    }
+}
+
+/// Continues with the result of a job. `Err`: the job has no result.
+type Then = Box<dyn FnOnce(&mut Agent, Result<(), JobError>, Now)>;
+
+/// A job whose result is awaited.
+struct Awaited {
+    name: &'static str,
+    /// A cancellation of this operation cancels the job.
+    op: Option<OpId>,
+    then: Then,
+}
+
+/// The helper threads and the jobs whose results are awaited.
+pub(super) struct Jobs {
+    helpers: Helpers<()>,
+    awaited: BTreeMap<JobId, Awaited>,
+}
+
+impl Jobs {
+    pub(super) fn new(helpers: Helpers<()>) -> Jobs {
+        Jobs { helpers, awaited: BTreeMap::new() }
+    }
+
+    /// Has a helper thread do `work`, and passes its result to `then` on the main thread.
+    pub(super) fn run<T: Send + 'static>(
+        &mut self,
+        spec: JobSpec<'_>,
+        work: impl FnOnce() -> T + Send + 'static,
+        then: impl FnOnce(&mut Agent, Result<T, JobError>, Now) + 'static,
+    ) -> JobId {
+        let JobSpec { class, name, deadline, path } = spec;
+        // The thread fills the slot before it reports the end of the job.
+        let slot = Arc::new(Mutex::new(None));
+        let of_thread = slot.clone();
+        let work = move || {
+            let result = work();
+            *of_thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        };
+        let id = match path {
+            Some(path) => self.helpers.submit_for(class, name, path, deadline, work),
+            None => self.helpers.submit(class, name, deadline, work),
+        };
+        let then = move |agent: &mut Agent, end: Result<(), JobError>, now: Now| {
+            let result = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+            then(agent, end.and_then(|()| result.ok_or(JobError::Stuck { name })), now);
+        };
+        self.awaited.insert(id, Awaited { name, op: None, then: Box::new(then) });
+        id
+    }
+
+    /// The job's operation can be cancelled (`cancel`).
+    pub(super) fn make_cancellable(&mut self, id: JobId, op: OpId) {
+        if let Some(awaited) = self.awaited.get_mut(&id) {
+            awaited.op = Some(op);
+        }
+    }
+
+    /// Drops the result of the operation's job. Returns false if the operation has no job that can be cancelled.
+    pub(super) fn cancel(&mut self, op: OpId) -> bool {
+        let Some(id) = self.awaited.iter().find(|(_, job)| job.op == Some(op)).map(|(id, _)| *id) else { return false };
+        self.drop_result(id);
+        true
+    }
+
+    /// The result of the job is not needed any more.
+    pub(super) fn drop_result(&mut self, id: JobId) {
+        self.awaited.remove(&id);
+    }
+
+    /// The number of jobs whose results are awaited.
+    pub(super) fn count(&self) -> usize {
+        self.awaited.len()
+    }
+
+    /// The jobs whose results are awaited, with their names.
+    pub(super) fn awaited(&self) -> impl Iterator<Item = (JobId, &'static str)> {
+        self.awaited.iter().map(|(id, job)| (*id, job.name))
+    }
+
+    pub(super) fn helpers(&self) -> &Helpers<()> {
+        &self.helpers
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Boot> {
+        self.helpers.next_deadline()
+    }
+}
+
+impl Agent {
+    /// Starts waiting jobs and continues with the results of those that have ended.
+    pub(super) fn drive_jobs(&mut self, now: Now) {
+        let mut finished = Vec::new();
+        self.jobs.helpers.drive(now.boot, &mut finished);
+        for Finished { id, result } in finished {
+            if let Some(job) = self.jobs.awaited.remove(&id) {
+                (job.then)(self, result, now);
+            }
+        }
+    }
+
+    /// Has a helper thread do the work of an operation. `answer` makes the operation's answer of the result.
+    pub(super) fn run_op<T: Send + 'static>(
+        &mut self,
+        op: OpId,
+        spec: JobSpec<'_>,
+        work: impl FnOnce() -> Result<T, OpError> + Send + 'static,
+        answer: fn(T) -> Answer,
+    ) {
+        self.jobs.run(spec, work, move |agent, result, now| {
+            let result = agent.job_result(result, now).and_then(|result| result.map(answer));
+            agent.events.push_back(Event::Done { op, result });
+        });
+    }
+
+    /// The result of an operation's job. The error of a job without a result is logged.
+    pub(super) fn job_result<T>(&mut self, result: Result<T, JobError>, now: Now) -> Result<T, OpError> {
+        result.map_err(|e| OpError::Unknown(self.job_failed(&e, now)))
+    }
+
+    /// Logs that a job has no result. Returns the message.
+    pub(super) fn job_failed(&mut self, e: &JobError, now: Now) -> String {
+        let why = e.to_string();
+        if let Some(repeated) = self.standing.repetitions(&why, now.boot) {
+            log::warn!("a helper job failed error={why:?} repeated={repeated}");
+        }
+        why
+    }
+}
