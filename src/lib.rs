@@ -4,7 +4,7 @@
 //! - `api`: the pod model, and plain facts about sandboxes and containers;
 //! - `engine`: the pure state machines, which make every decision; `engine::node` composes them;
 //! - `net`: sockets, HTTP/1.1, gRPC over HTTP/2, back-off; below the adapters and independent of pods;
-//! - `event_loop`: one poll, timers, signals and helper threads; independent of pods;
+//! - `event_loop`: one poll, signals and helper threads; independent of pods;
 //! - `adapters`: each one communicates with one thing (the runtime, the manifest directory, ...);
 //! - `foreign`: reads paths that Wherry does not own; they can be any type of file and can hang;
 //! - `agent`: passes effects to the adapters and returns their answers as events;

@@ -144,7 +144,6 @@ impl Agent {
     /// The data that the server shows, the server, and the Kubernetes API and the node's server if they are served.
     pub(super) fn view(&mut self, now: Now) -> (View<'_>, &mut Server, Option<&mut Kube>, Option<&mut NodeServer>) {
         let parts = AgentParts {
-            timers: &self.sources.timers,
             jobs: &self.jobs,
             records: &self.records,
             cgroups: &self.cgroups,

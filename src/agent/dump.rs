@@ -15,15 +15,13 @@ use crate::adapters::records::Root;
 use crate::adapters::server::http::ListenerKind;
 use crate::api::names::Uid;
 use crate::api::time::Now;
-use crate::engine::effect::TimerKey;
 use crate::engine::node::Engine;
-use crate::event_loop::{Class, EventLoop, Pending, Signals, Timers};
+use crate::event_loop::{Class, EventLoop, Pending, Signals};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// State of the agent that is not in the engine; borrowed for one drive of the server.
 pub(super) struct AgentParts<'a> {
-    pub timers: &'a Timers<TimerKey>,
     pub jobs: &'a Jobs,
     pub records: &'a RecordQueue,
     pub cgroups: &'a PodCgroups,
@@ -53,7 +51,6 @@ pub(super) fn dump(
 ) -> Value {
     // Without `..`, so that a new field must be considered here.
     let AgentParts {
-        timers,
         jobs,
         records,
         cgroups,
@@ -72,7 +69,8 @@ pub(super) fn dump(
         inherited: _,
     } = beside;
     let (pods, of_pods, of_node) = event_cache.counts();
-    let timers: BTreeMap<String, Value> = timers.all().map(|(key, at)| (format!("{key:?}"), json!(at))).collect();
+    let timers: BTreeMap<String, Value> =
+        engine.deadlines().into_iter().map(|(due, at)| (due.to_string(), json!(at))).collect();
     let helpers = jobs.helpers();
     let jobs: BTreeMap<String, &str> = jobs.awaited().map(|(id, name)| (id.0.to_string(), name)).collect();
     let stuck: BTreeMap<&str, usize> = Class::ALL.map(|class| (class.name(), helpers.stuck(class))).into();

@@ -137,8 +137,6 @@ impl Agent {
             }
             Effect::Killed { id: KillId::Event(_) } => {}
             Effect::Answer { id, answer } => self.answer(id, answer, now),
-            Effect::Timer { key, at: Some(at) } => self.sources.timers.set(key, at),
-            Effect::Timer { key, at: None } => self.sources.timers.clear(&key),
             Effect::Publish { uid, name } => {
                 self.service.changed();
                 if let Some(kube) = self.kube.get() {

@@ -1,13 +1,14 @@
 //! The daemon: one loop that carries events to the engine and the engine's effects to the adapters. It decides nothing.
 //!
 //! `Agent::run` is the loop. `start` builds the agent, `stopping` ends it. `effects` carries effects out, `jobs` has
-//! helper threads do work that can block, and `events` brings events in; `logind` does both for graceful shutdown. `paths` starts and cancels the runtime calls, and lets
-//! helpers read files that Wherry does not own, `credentials` those for image pulls, `devices` calls device plugins.
-//! `control` passes users' requests to the engine, and its answers to the server. `content` has the data that the
-//! server shows, `kube` the API for kubectl, `cluster` connects the node to its API server, `views` the form in which
-//! it shows pods, `descriptors` and `dump` the internal state. `event_recorder` writes the log lines and events of
-//! pods, `event_cache` keeps the events, `logging` formats the log, and `service` notifies systemd. `system_check`
-//! checks the machine, and `purge` is the command of that name; it does not use the engine.
+//! helper threads do work that can block, and `events` brings events in; `logind` does both for graceful shutdown.
+//! `paths` starts and cancels the runtime calls, and lets helpers read files that Wherry does not own, `credentials`
+//! those for image pulls, `devices` calls device plugins. `control` passes users' requests to the engine, and its
+//! answers to the server. `content` has the data that the server shows, `kube` the API for kubectl, `cluster` connects
+//! the node to its API server, `views` the form in which it shows pods, `descriptors` and `dump` the internal state.
+//! `event_recorder` writes the log lines and events of pods, `event_cache` keeps the events, `logging` formats the log,
+//! and `service` notifies systemd. `system_check` checks the machine, and `purge` is the command of that name; it does
+//! not use the engine.
 
 mod cluster;
 mod content;
@@ -56,10 +57,10 @@ use crate::api::reason::Reason;
 use crate::api::sealing::KeyState;
 use crate::api::time::{Boot, Now};
 use crate::config::Config;
-use crate::engine::effect::{Effect, Severity, TimerKey};
+use crate::engine::effect::{Effect, Severity};
 use crate::engine::event::Event;
 use crate::engine::node::Engine;
-use crate::event_loop::{EventLoop, Signal, Signals, Timers, clock};
+use crate::event_loop::{EventLoop, Signal, Signals, clock};
 use crate::metrics::Metrics;
 use effects::RecordQueue;
 use mio::Token;
@@ -133,7 +134,6 @@ struct Process {
 /// Sources of events other than the adapters.
 struct Sources {
     signals: Signals,
-    timers: Timers<TimerKey>,
 }
 
 /// The container runtime.
@@ -232,7 +232,7 @@ impl Agent {
 
     fn next_deadline(&self) -> Option<Boot> {
         let deadlines = [
-            self.sources.timers.next(),
+            self.engine.next_deadline(),
             self.runtime.client.next_deadline(),
             self.runtime.container_events.next_deadline(),
             Some(self.manifests.next_deadline()),
@@ -285,7 +285,9 @@ impl Agent {
         self.drive_node_server(now);
         self.handlers.expire(now.boot);
         self.take_handled();
-        self.events.extend(self.sources.timers.expired(now.boot).into_iter().map(Event::Timer));
+        if due(self.engine.next_deadline()) {
+            self.events.push_back(Event::Due);
+        }
     }
 
     /// Passes the pending events to the engine and carries out its effects, until no event is left.

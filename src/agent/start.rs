@@ -52,7 +52,7 @@ use crate::engine::images::seen;
 use crate::engine::node::Engine;
 use crate::engine::pod::record;
 use crate::engine::shutdown;
-use crate::event_loop::{EventLoop, Helpers, Signals, Timers, clock};
+use crate::event_loop::{EventLoop, Helpers, Signals, clock};
 use crate::metrics::Metrics;
 use crate::net::grpc::Transport;
 use mio::{Registry, Token};
@@ -124,7 +124,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     Ok(Agent {
         process: Process { started, root, inherited, seal_key: key_state },
         course: Course::Runs,
-        sources: Sources { signals, timers: Timers::new() },
+        sources: Sources { signals },
         jobs: Jobs::new(helpers),
         runtime: Runtime { client, container_events, buffer: Vec::new(), reported: None, checked: false },
         reporting: Reporting {

@@ -14,7 +14,6 @@ use crate::api::pod::Pod;
 use crate::api::problem::Problem;
 use crate::api::reason::Reason;
 use crate::api::registry_credentials::Credential;
-use crate::api::time::Boot;
 use crate::api::user_namespace::IdRange;
 use crate::api::volume::Volume;
 pub use crate::engine::control::stream::Channels;
@@ -109,8 +108,6 @@ pub enum Effect {
     Watch { uid: Uid, id: String, pid: u32 },
     /// Stop watching. Succeeds if it is not watched.
     Unwatch { id: String },
-    /// Set or clear the one deadline of `key`.
-    Timer { key: TimerKey, at: Option<Boot> },
     /// W5: the answer to this kill: nothing of the pod runs any more.
     Killed { id: KillId },
     /// The answer to a request.
@@ -452,33 +449,6 @@ impl std::fmt::Debug for RecordChange {
             RecordChange::RemoveCorrupt { kind } => write!(f, "RemoveCorrupt({kind})"),
         }
     }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum TimerKey {
-    Relist,
-    RuntimeStatus,
-    Pod(Uid),
-    /// P8: repeat the status read of the pod.
-    Reread(Uid),
-    /// The period of a group, or of the whole shutdown, is over.
-    Shutdown,
-    /// A9: a victim of preemption may start again.
-    Admission,
-    /// Call logind again.
-    Logind,
-    /// The directory or the cgroup of a removed pod is due for removal (W26).
-    Leftovers,
-    /// The next garbage collection of images.
-    Images,
-    /// The next measurement of the node.
-    Eviction,
-    /// The next check of a container's log.
-    Logs,
-    /// A hanging call gives its slot to the next pod.
-    Slots,
-    /// The next request to the API server.
-    Cluster,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

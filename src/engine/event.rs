@@ -17,7 +17,6 @@ use crate::api::sealing::StoredRecord;
 use crate::engine::config::EngineConfig;
 pub use crate::engine::control;
 use crate::engine::control::{Request, RequestId};
-use crate::engine::effect::TimerKey;
 use crate::engine::op::{OpError, OpId};
 pub use crate::engine::pleg::relist::{Kind, PlegEvent};
 use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
@@ -42,7 +41,7 @@ pub enum Event {
     RuntimeDown {
         why: String,
     },
-    Timer(TimerKey),
+    Due,
     /// P8: an event of the runtime's event stream. `uid` is None if the runtime does not name the pod.
     RuntimeEvent {
         uid: Option<Uid>,

@@ -10,11 +10,10 @@ use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::time::Boot;
 use crate::engine::context::Owner;
-use crate::engine::effect::{Effect, LogCall, RuntimeCall, Severity, TimerKey};
+use crate::engine::effect::{Effect, LogCall, RuntimeCall, Severity};
 use crate::engine::event::Answer;
 use crate::engine::op::{OpError, OpId};
 use crate::engine::outbox::Outbox;
-use crate::engine::timer::Timer;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -85,7 +84,6 @@ pub struct Inputs<'a> {
 pub struct LogRotation {
     logs: BTreeMap<Uid, Vec<Log>>,
     ops: BTreeMap<OpId, Operation>,
-    timer: Timer,
 }
 
 /// An operation in flight. Its container may have ended meanwhile.
@@ -141,15 +139,14 @@ impl LogRotation {
         }
     }
 
-    /// Sets the timer for the next check, and begins the rotations that have a free worker.
-    pub fn arm(&mut self, inputs: &mut Inputs<'_>) {
-        self.begin_rotations(inputs);
+    /// The time of the next check.
+    pub fn next_deadline(&self) -> Option<Boot> {
         let due = |log: &Log| if let State::Due(at) = log.state { Some(at) } else { None };
-        let at = self.logs.values().flatten().filter_map(due).min();
-        self.timer.set(TimerKey::Logs, at, inputs.outbox);
+        self.logs.values().flatten().filter_map(due).min()
     }
 
-    fn begin_rotations(&mut self, inputs: &mut Inputs<'_>) {
+    /// Begins the rotations that have a free worker.
+    pub fn begin_rotations(&mut self, inputs: &mut Inputs<'_>) {
         if !self.logs.values().flatten().any(|log| log.state == State::Queued) {
             return;
         }
@@ -191,8 +188,7 @@ impl LogRotation {
         }
     }
 
-    pub fn timer_fired(&mut self, inputs: &mut Inputs<'_>) {
-        self.timer.fired();
+    pub fn check_due(&mut self, inputs: &mut Inputs<'_>) {
         for (uid, log) in self.logs.iter_mut().flat_map(|(uid, logs)| logs.iter_mut().map(move |log| (uid, log))) {
             if matches!(log.state, State::Due(at) if at <= inputs.now) {
                 log.state = State::Measuring;

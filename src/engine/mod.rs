@@ -9,7 +9,7 @@
 //! - `container_ends`: reports the end of each container once;
 //! - `orphaned_directories`: directories without a known pod; `slots`: limits on calls in flight;
 //! - `provider_cache`: the responses of credential providers;
-//! - `context`, `outbox`, `timer`, `rng`, `config`, `record_error`: parts that several machines use.
+//! - `context`, `outbox`, `timers`, `rng`, `config`, `record_error`: parts that several machines use.
 
 pub mod admission;
 pub mod cluster;
@@ -39,5 +39,5 @@ pub mod rng;
 pub mod runtime;
 pub mod shutdown;
 pub mod slots;
-pub mod timer;
+pub mod timers;
 pub mod user_namespaces;

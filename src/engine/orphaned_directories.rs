@@ -10,11 +10,10 @@
 use crate::api::names::{FullName, Uid};
 use crate::api::reason::Reason;
 use crate::api::time::Boot;
-use crate::engine::effect::{Severity, TimerKey};
+use crate::engine::effect::Severity;
 use crate::engine::event::PodDirectory;
 use crate::engine::outbox::Outbox;
 use crate::engine::pod::worker::{LATE, Worker};
-use crate::engine::timer::Timer;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -39,7 +38,6 @@ impl OrphanedDirectory {
 #[derive(Debug, Default, Serialize)]
 pub struct OrphanedDirectories {
     by_pod: BTreeMap<Uid, OrphanedDirectory>,
-    timer: Timer,
 }
 
 impl OrphanedDirectories {
@@ -81,14 +79,10 @@ impl OrphanedDirectories {
         taken
     }
 
-    pub fn arm(&mut self, now: Boot, outbox: &mut Outbox) {
-        let at = self.by_pod.values().map(|orphan| orphan.due.max(now)).min();
-        // A directory that is due waits for the first list or the manifests. Each of them causes a step.
-        self.timer.set(TimerKey::Leftovers, at.filter(|at| *at > now), outbox);
-    }
-
-    pub fn timer_fired(&mut self) {
-        self.timer.fired();
+    /// `now`: the time of the last step. A directory that was due then waits for the first list or the manifests. Each
+    /// of them causes a step.
+    pub fn next_deadline(&self, now: Boot) -> Option<Boot> {
+        self.by_pod.values().map(|orphan| orphan.due).filter(|due| *due > now).min()
     }
 }
 
@@ -116,9 +110,8 @@ mod tests {
         let found = ["a", "known", "shared"].map(directory).to_vec();
         orphans.found(found, |uid| uid.as_str() == "known", Boot(0));
         orphans.keep("b".into(), FullName::new("default", "b"), Boot(0) + LATE * 2);
-        let mut outbox = Outbox::default();
-        orphans.arm(Boot(0), &mut outbox);
-        assert_eq!(outbox.take().len(), 1);
+        assert_eq!(orphans.next_deadline(Boot(0)), Some(Boot(0) + LATE));
+        assert_eq!(orphans.next_deadline(Boot(0) + LATE), Some(Boot(0) + LATE * 2));
         assert_eq!(due(&mut orphans, Boot(0)), (vec![], 0));
         // W21: the directory of a UID that another owner uses stays.
         assert_eq!(due(&mut orphans, Boot(0) + LATE), (vec!["a".into()], 1));

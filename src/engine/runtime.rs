@@ -5,7 +5,7 @@ use crate::api::facts::RuntimeFact;
 use crate::api::runtime_features::{CdiDevices, ImageVolumes, RuntimeFeatures, StopSignals};
 use crate::api::time::Boot;
 use crate::engine::context::Owner;
-use crate::engine::effect::{Effect, RuntimeCall, TimerKey};
+use crate::engine::effect::RuntimeCall;
 use crate::engine::event::Answer;
 use crate::engine::op::OpError;
 use crate::engine::outbox::Outbox;
@@ -31,13 +31,15 @@ pub struct Runtime {
     connection: Connection,
     /// A status call is in flight.
     reading_status: bool,
+    /// The time of the next status call.
+    next_status: Option<Boot>,
     /// The last status, perhaps from an earlier connection.
     pub fact: Option<RuntimeFact>,
 }
 
 impl Default for Runtime {
     fn default() -> Runtime {
-        Runtime { connection: Connection::Down { why: None }, reading_status: false, fact: None }
+        Runtime { connection: Connection::Down { why: None }, reading_status: false, next_status: None, fact: None }
     }
 }
 
@@ -48,6 +50,7 @@ impl Runtime {
 
     pub fn disconnected(&mut self, why: String) {
         self.connection = Connection::Down { why: Some(why) };
+        self.next_status = None;
     }
 
     pub fn is_up(&self) -> bool {
@@ -98,17 +101,24 @@ impl Runtime {
         self.fact.as_ref().map(|f| format!("{}://{}", f.name, f.version)).unwrap_or_default()
     }
 
+    /// The time of the next status call. None: one is in flight, or there is no connection, and the next one causes a
+    /// call.
+    pub fn next_status(&self) -> Option<Boot> {
+        self.next_status
+    }
+
     /// Requests the status, unless a request is in flight.
     pub fn read_status(&mut self, timeout: Duration, outbox: &mut Outbox) {
         if !self.reading_status && self.is_up() {
             self.reading_status = true;
+            self.next_status = None;
             outbox.call_runtime(Owner::RuntimeStatus, RuntimeCall::Status, timeout);
         }
     }
 
-    /// Handles the answer, and sets the timer for the next call. True if the pods have to know: this is the first
-    /// answer, or the network has become ready.
-    pub fn answered(&mut self, result: Result<Answer, OpError>, now: Boot, rng: &mut Rng, outbox: &mut Outbox) -> bool {
+    /// Handles the answer, and plans the next call. True if the pods have to know: this is the first answer, or the
+    /// network has become ready.
+    pub fn answered(&mut self, result: Result<Answer, OpError>, now: Boot, rng: &mut Rng) -> bool {
         self.reading_status = false;
         let mut news = false;
         if let Ok(Answer::Runtime(fact)) = result {
@@ -119,9 +129,7 @@ impl Runtime {
             }
         }
         let period = if self.is_ready() && self.network_ready() { STATUS_PERIOD } else { STATUS_SOON };
-        // No timer without a connection; the next connection causes a status call.
-        let at = self.is_up().then(|| now + rng.jitter(period));
-        outbox.push(Effect::Timer { key: TimerKey::RuntimeStatus, at });
+        self.next_status = self.is_up().then(|| now + rng.jitter(period));
         news
     }
 
@@ -150,6 +158,7 @@ impl Runtime {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::effect::Effect;
 
     fn fact(runtime: Option<&str>, network: Option<&str>) -> RuntimeFact {
         RuntimeFact {
@@ -167,12 +176,8 @@ mod tests {
     }
 
     fn answer(runtime: &mut Runtime, fact: RuntimeFact) -> (bool, Option<Duration>) {
-        let mut outbox = Outbox::default();
-        let came = runtime.answered(Ok(Answer::Runtime(fact)), Boot(0), &mut Rng::new(1), &mut outbox);
-        match outbox.take().as_slice() {
-            [Effect::Timer { key: TimerKey::RuntimeStatus, at }] => (came, at.map(|at| at.since(Boot(0)))),
-            other => panic!("{other:?}"),
-        }
+        let came = runtime.answered(Ok(Answer::Runtime(fact)), Boot(0), &mut Rng::new(1));
+        (came, runtime.next_status().map(|at| at.since(Boot(0))))
     }
 
     #[test]

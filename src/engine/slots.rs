@@ -12,9 +12,6 @@
 use crate::api::names::Uid;
 use crate::api::time::Boot;
 use crate::engine::config::EngineConfig;
-use crate::engine::effect::TimerKey;
-use crate::engine::outbox::Outbox;
-use crate::engine::timer::Timer;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -204,8 +201,6 @@ pub struct StartSlots {
     pub sandboxes: Slots,
     pub containers: Slots,
     pub pulls: Slots,
-    /// When a waiting pod gets the slot of a hanging call.
-    timer: Timer,
 }
 
 impl StartSlots {
@@ -214,7 +209,6 @@ impl StartSlots {
             sandboxes: Slots::new(config.parallel_sandboxes, START_PATIENCE),
             containers: Slots::new(config.parallel_containers, START_PATIENCE),
             pulls: Slots::new(config.parallel_pulls, PULL_PATIENCE),
-            timer: Timer::default(),
         }
     }
 
@@ -253,15 +247,9 @@ impl StartSlots {
         self.all_mut().into_iter().find_map(|(_, slots)| slots.grant(now))
     }
 
-    /// Sets the timer for the next slot of a hanging call that a waiting pod gets. `reads_at`: the same for the slots
-    /// of the status reads.
-    pub fn arm(&mut self, reads_at: Option<Boot>, outbox: &mut Outbox) {
-        let at = self.all().into_iter().filter_map(Slots::grants_at).chain(reads_at).min();
-        self.timer.set(TimerKey::Slots, at, outbox);
-    }
-
-    pub fn timer_fired(&mut self) {
-        self.timer.fired();
+    /// When a waiting pod gets the slot of a hanging call.
+    pub fn next_deadline(&self) -> Option<Boot> {
+        self.all().into_iter().filter_map(Slots::grants_at).min()
     }
 
     fn all(&self) -> [&Slots; 3] {

@@ -4,7 +4,6 @@
 //!
 //! - `poll`: the turn, tokens, the ready list;
 //! - `registered`: the descriptors in the poll, as reported by the kernel;
-//! - `timers`: named deadlines, pure;
 //! - `clock`: the only reader of clocks;
 //! - `signals`: signals as an enum;
 //! - `helpers`: threads for blocking work.
@@ -13,7 +12,7 @@
 //!
 //! ```no_run
 //! # use mio::Token; use wherry::net::grpc::{Transport, h2::H2Transport};
-//! use wherry::event_loop::{EventLoop, Helpers, Signal, Signals, Timers, clock};
+//! use wherry::event_loop::{EventLoop, Helpers, Signal, Signals, clock};
 //! const SIGNALS: Token = Token(1);
 //! const HELPERS: Token = Token(2);
 //! const RUNTIME: Token = Token(3);
@@ -23,10 +22,9 @@
 //! let mut signals = Signals::new(event_loop.registry(), SIGNALS)?;
 //! let mut helpers: Helpers<String> = Helpers::new(event_loop.registry(), HELPERS)?;
 //! let mut runtime = H2Transport::connect(path, event_loop.registry(), RUNTIME)?;
-//! let mut timers: Timers<&str> = Timers::new();
 //! let (mut ready, mut completions, mut finished) = (Vec::new(), Vec::new(), Vec::new());
 //! loop {
-//!     let deadlines = [timers.next(), runtime.next_deadline(), helpers.next_deadline()];
+//!     let deadlines = [runtime.next_deadline(), helpers.next_deadline()];
 //!     event_loop.turn(deadlines.into_iter().flatten().min(), &mut ready)?;
 //!     let now = clock::now();
 //!     let due = |at: Option<_>| at.is_some_and(|at| at <= now.boot);
@@ -40,8 +38,7 @@
 //!     if ready.contains(&HELPERS) || due(helpers.next_deadline()) {
 //!         helpers.drive(now.boot, &mut finished);
 //!     }
-//!     for key in timers.expired(now.boot) { /* pass it to the engine */ }
-//!     // Completions and finished jobs become events. The engine's effects become calls, jobs and timers.
+//!     // Completions and finished jobs become events. The engine's effects become calls and jobs.
 //! }
 //! # }
 //! ```
@@ -51,9 +48,7 @@ pub mod helpers;
 pub mod poll;
 mod registered;
 pub mod signals;
-pub mod timers;
 
 pub use helpers::{Class, Finished, Helpers, JobError, JobId, Pending};
 pub use poll::EventLoop;
 pub use signals::{Signal, Signals};
-pub use timers::Timers;

@@ -15,10 +15,9 @@ use wherry::api::pod::Pod;
 use wherry::api::resources::{CPU, MEMORY, PODS, Resources};
 use wherry::api::time::{Boot, Now, Wall};
 use wherry::engine::config::EngineConfig;
-use wherry::engine::effect::{CgroupCall, Effect, FilesCall, RuntimeCall, TimerKey};
+use wherry::engine::effect::{CgroupCall, Effect, FilesCall, RuntimeCall};
 use wherry::engine::event::{Answer, Event, Kind, PlegEvent, Prepared};
-use wherry::engine::node::Engine;
-use wherry::event_loop::Timers;
+use wherry::engine::node::{Due, Engine, Part};
 
 const S: u64 = 1_000_000_000;
 
@@ -39,7 +38,6 @@ pub struct Node {
     now: u64,
     manifests: BTreeMap<String, Rc<Pod>>,
     events: VecDeque<Event>,
-    timers: Timers<TimerKey>,
     watched: BTreeMap<String, Uid>,
 }
 
@@ -81,7 +79,6 @@ impl Node {
             now: 1000 * S,
             manifests: BTreeMap::new(),
             events: VecDeque::new(),
-            timers: Timers::new(),
             watched: BTreeMap::new(),
         };
         node.events.extend([Event::Records(Vec::new()), Event::Desired(Objects::default()), Event::RuntimeUp]);
@@ -127,9 +124,9 @@ impl Node {
 
     /// A relist (P1), as after its timer.
     pub fn relist(&mut self) {
-        self.timers.clear(&TimerKey::Relist);
         self.now += S;
-        self.events.push_back(Event::Timer(TimerKey::Relist));
+        let now = self.time();
+        self.step(|engine| engine.step_early(&Due::Part(Part::Relist), now));
         self.settle();
     }
 
@@ -152,12 +149,12 @@ impl Node {
         self.settle();
     }
 
-    /// Lets this number of seconds pass; timers fire on time.
+    /// Lets this number of seconds pass; deadlines are met.
     pub fn wait(&mut self, seconds: u64) {
         let end = self.now + seconds * S;
-        while let Some(at) = self.timers.next().filter(|at| at.0 <= end) {
+        while let Some(at) = self.engine.next_deadline().filter(|at| at.0 <= end) {
             self.now = self.now.max(at.0);
-            self.events.extend(self.timers.expired(at).into_iter().map(Event::Timer));
+            self.events.push_back(Event::Due);
             self.settle();
         }
         self.now = end;
@@ -171,19 +168,24 @@ impl Node {
     fn settle(&mut self) {
         while let Some(event) = self.events.pop_front() {
             let now = self.time();
-            let mut effects = Vec::new();
-            let (engine, mut taken) = (&mut self.engine, Duration::ZERO);
-            let allocated = measure(|| {
-                let begun = Instant::now();
-                effects = engine.step(event, now);
-                taken = begun.elapsed();
-            });
-            self.spent.steps += 1;
-            self.spent.time += taken;
-            self.spent.allocations += allocated.count_total;
-            self.spent.bytes += allocated.bytes_total;
-            effects.into_iter().for_each(|effect| self.carry_out(effect));
+            self.step(|engine| engine.step(event, now));
         }
+    }
+
+    /// Measures a step and carries out its effects.
+    fn step(&mut self, step: impl FnOnce(&mut Engine) -> Vec<Effect>) {
+        let mut effects = Vec::new();
+        let (engine, mut taken) = (&mut self.engine, Duration::ZERO);
+        let allocated = measure(|| {
+            let begun = Instant::now();
+            effects = step(engine);
+            taken = begun.elapsed();
+        });
+        self.spent.steps += 1;
+        self.spent.time += taken;
+        self.spent.allocations += allocated.count_total;
+        self.spent.bytes += allocated.bytes_total;
+        effects.into_iter().for_each(|effect| self.carry_out(effect));
     }
 
     fn carry_out(&mut self, effect: Effect) {
@@ -226,8 +228,6 @@ impl Node {
                 self.events.push_back(Event::Watched { uid, id, ok: true });
             }
             Effect::Unwatch { id } => drop(self.watched.remove(&id)),
-            Effect::Timer { key, at: Some(at) } => self.timers.set(key, at),
-            Effect::Timer { key, at: None } => self.timers.clear(&key),
             _ => {}
         }
     }

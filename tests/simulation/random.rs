@@ -27,9 +27,9 @@ use wherry::api::shutdown::Groups;
 use wherry::api::time::Wall;
 use wherry::engine::cluster::sealing;
 use wherry::engine::config::{ClusterConfig, Policy};
-use wherry::engine::effect::{RuntimeCall, TimerKey};
-use wherry::engine::event::Event;
+use wherry::engine::effect::RuntimeCall;
 use wherry::engine::log_rotation;
+use wherry::engine::node::{Due, Part};
 use wherry::engine::rng::Rng;
 
 /// The possible manifests: by file, with their versions.
@@ -445,7 +445,7 @@ fn act(w: &mut World, pool: &[(String, Vec<Rc<Pod>>)], action: &Action) {
                     w.step(World::unknown_event(Some(uid)));
                 }
             }
-            w.step(Event::Timer(TimerKey::Relist));
+            w.step_early(&Due::Part(Part::Relist));
         }
         Action::Image => {
             if !w.runtime.images.remove("other:1") {

@@ -14,8 +14,8 @@ use wherry::api::names::Uid;
 use wherry::api::pod::{RestartPolicy, is_sidecar};
 use wherry::engine::cluster::member;
 use wherry::engine::control::Request;
-use wherry::engine::effect::TimerKey;
 use wherry::engine::node::PodView;
+use wherry::engine::node::{Due, Part};
 
 /// The number of hanging pods per slot for parallel starts.
 const HANG: usize = 3;
@@ -260,18 +260,16 @@ fn nothing_else(w: &World) -> Judged {
     })?;
     let lost = w.lost_log();
     unless(lost.is_none(), "L3: each container has its log", || format!("that of {lost:?} is missing"))?;
-    for key in w.timers() {
-        let fine = match &key {
-            TimerKey::Relist | TimerKey::RuntimeStatus | TimerKey::Images => true,
-            TimerKey::Eviction | TimerKey::Logs => true,
-            TimerKey::Pod(uid) => wanted.contains(uid),
+    for (due, _) in w.deadlines() {
+        let fine = match &due {
+            Due::Part(Part::Relist | Part::RuntimeStatus | Part::Images | Part::Eviction | Part::Logs) => true,
+            Due::Pod(uid) => wanted.contains(uid),
             // The next read of logind's delay.
-            TimerKey::Logind => w.logind.wanted,
-            TimerKey::Reread(_) | TimerKey::Shutdown => false,
-            TimerKey::Cluster => w.config.cluster.is_some(),
-            TimerKey::Leftovers | TimerKey::Admission | TimerKey::Slots => false,
+            Due::Part(Part::Logind) => w.logind.wanted,
+            Due::Part(Part::Cluster) => w.config.cluster.is_some(),
+            Due::Part(Part::Shutdown | Part::Leftovers | Part::Admission | Part::Slots) | Due::Reread(_) => false,
         };
-        unless(fine, "leak: timers", || format!("{key:?} is armed"))?;
+        unless(fine, "leak: deadlines", || format!("{due} is due"))?;
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ use super::pass::{self, Decision, Input};
 use super::victims::Victims;
 use crate::api::names::Uid;
 use crate::api::resources::Resources;
+use crate::api::time::Boot;
 use crate::engine::desired::names::Names;
 use crate::engine::outbox::Outbox;
 use crate::engine::pod::worker::{State, Worker};
@@ -97,9 +98,11 @@ impl NodeAdmission {
         decisions
     }
 
-    pub fn timer_fired(&mut self) {
-        self.victims.timer_fired();
-        self.room_changed();
+    /// A9: a victim that may start again now is considered in this step.
+    pub fn consider_victims(&mut self, now: Boot) {
+        if self.victims.forget_passed(now) {
+            self.room_changed();
+        }
     }
 }
 

@@ -5,12 +5,11 @@ use super::pod_requests::PodRequests;
 use crate::api::names::Uid;
 use crate::api::pod::Pod;
 use crate::api::time::{Boot, Now};
-use crate::engine::effect::{Measure, TimerKey};
+use crate::engine::effect::Measure;
 use crate::engine::outbox::Outbox;
 use crate::engine::pod::kill::TerminationSource;
 use crate::engine::pod::record::Record;
 use crate::engine::pod::worker::Worker;
-use crate::engine::timer::Timer;
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -26,7 +25,6 @@ pub struct Victims {
     stopping: BTreeMap<Uid, Rc<str>>,
     /// A9: when a victim was killed or last restarted.
     tried: BTreeMap<Uid, Boot>,
-    timer: Timer,
 }
 
 impl Victims {
@@ -93,15 +91,21 @@ impl Victims {
         self.tried.get(uid).map_or(Boot(0), |at| *at + RESTART_AFTER)
     }
 
-    /// A9: sets the timer for the next restart of a victim.
-    pub fn arm(&mut self, workers: &BTreeMap<Uid, Box<Worker>>, now: Boot, outbox: &mut Outbox) {
-        self.tried.retain(|uid, at| *at + RESTART_AFTER > now && workers.contains_key(uid));
-        let at = self.tried.values().map(|at| *at + RESTART_AFTER).min();
-        self.timer.set(TimerKey::Admission, at, outbox);
+    /// A9: forgets the victims that may start again now. Returns true if there were any.
+    pub fn forget_passed(&mut self, now: Boot) -> bool {
+        let before = self.tried.len();
+        self.tried.retain(|_, at| *at + RESTART_AFTER > now);
+        self.tried.len() < before
     }
 
-    pub fn timer_fired(&mut self) {
-        self.timer.fired();
+    /// Forgets the victims without a worker.
+    pub fn forget_gone(&mut self, workers: &BTreeMap<Uid, Box<Worker>>) {
+        self.tried.retain(|uid, _| workers.contains_key(uid));
+    }
+
+    /// A9: when the next victim may start again.
+    pub fn next_deadline(&self) -> Option<Boot> {
+        self.tried.values().map(|at| *at + RESTART_AFTER).min()
     }
 }
 
@@ -109,7 +113,6 @@ impl Victims {
 mod tests {
     use super::*;
     use crate::api::names::FullName;
-    use crate::engine::effect::Effect;
 
     fn at(seconds: u64) -> Boot {
         Boot(0) + Duration::from_secs(seconds)
@@ -137,17 +140,16 @@ mod tests {
 
     #[test]
     fn a9_a_victim_may_restart_30_s_after_the_last_attempt() {
-        let (mut victims, mut outbox, uid) = (Victims::default(), Outbox::default(), Uid::from("stopped"));
+        let (mut victims, uid) = (Victims::default(), Uid::from("stopped"));
         assert_eq!(victims.may_restart_at(&uid), Boot(0), "a victim of an older Wherry has no time");
         victims.killed(&uid, &"cpu".into(), at(5));
         assert_eq!(victims.may_restart_at(&uid), at(35));
         victims.restarted(&uid, at(40));
         assert_eq!(victims.may_restart_at(&uid), at(70));
-        let mut arm = |now| {
-            victims.arm(&workers(), now, &mut outbox);
-            outbox.take().into_iter().map(|e| if let Effect::Timer { at, .. } = e { at } else { None }).collect()
-        };
-        let armed: [Vec<Option<Boot>>; 3] = [arm(at(41)), arm(at(42)), arm(at(70))];
-        assert_eq!(armed, [vec![Some(at(70))], vec![], vec![None]]);
+        assert_eq!((victims.forget_passed(at(69)), victims.next_deadline()), (false, Some(at(70))));
+        assert_eq!((victims.forget_passed(at(70)), victims.next_deadline()), (true, None));
+        victims.killed(&"gone".into(), &"cpu".into(), at(70));
+        victims.forget_gone(&workers());
+        assert_eq!(victims.next_deadline(), None);
     }
 }

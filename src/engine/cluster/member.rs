@@ -34,7 +34,7 @@ use crate::api::sealing::{Content, StoredRecord};
 use crate::api::service_token;
 use crate::api::time::{Boot, Now};
 use crate::engine::config::ClusterConfig;
-use crate::engine::effect::{Effect, Severity, TimerKey};
+use crate::engine::effect::Severity;
 use crate::engine::op::{OpError, OpId};
 use crate::engine::outbox::Outbox;
 use crate::engine::rng::Rng;
@@ -101,8 +101,6 @@ pub struct Member {
     reported: Option<Health>,
     /// See `Step::resume`.
     resume: Boot,
-    /// The deadline of the timer.
-    armed: Option<Boot>,
 }
 
 /// The part of the node's status that can change at any time.
@@ -160,7 +158,6 @@ impl Member {
             images: Vec::new(),
             reported: None,
             resume: Boot(0),
-            armed: None,
         }
     }
 
@@ -273,8 +270,8 @@ impl Member {
         self.diary.step(step);
     }
 
-    /// Sets the timer to the next deadline.
-    pub fn arm(&mut self, outbox: &mut Outbox) {
+    /// The time of the next step without an event.
+    pub fn next_deadline(&self) -> Option<Boot> {
         let at = match &self.server {
             Server::Away { backoff, .. } => (!self.node.is_busy()).then(|| backoff.at()),
             Server::Answers if self.node.uid().is_none() => self.node.next(),
@@ -298,22 +295,13 @@ impl Member {
             .min(),
         };
         let ends = [self.tokens.next_end(), self.rival.next()];
-        let at = [at, self.diary.next_write()].into_iter().chain(ends).flatten().min();
-        if at != self.armed {
-            self.armed = at;
-            outbox.push(Effect::Timer { key: TimerKey::Cluster, at });
-        }
+        [at, self.diary.next_write()].into_iter().chain(ends).flatten().min()
     }
 
     fn next_of_certificates(&self) -> Option<Boot> {
         // The event with the addresses causes a step.
         let certificates = self.certificates.iter().filter(|_| !self.addresses.are_being_read());
         certificates.filter_map(Certificate::next).min()
-    }
-
-    /// The timer has fired.
-    pub fn timer_fired(&mut self) {
-        self.armed = None;
     }
 
     /// An element of a list.

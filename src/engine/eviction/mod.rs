@@ -17,11 +17,10 @@ use crate::api::facts::MeasuredPod;
 use crate::api::names::Uid;
 use crate::api::time::Boot;
 use crate::engine::context::Owner;
-use crate::engine::effect::{Effect, RuntimeCall, TimerKey};
+use crate::engine::effect::{Effect, RuntimeCall};
 use crate::engine::event::Answer;
 use crate::engine::op::{OpError, OpId};
 use crate::engine::outbox::Outbox;
-use crate::engine::timer::Timer;
 use levels::{Levels, Met, Pressure};
 use ranking::Candidate;
 use serde::Serialize;
@@ -135,7 +134,6 @@ pub struct Eviction {
     last: Option<(Boot, Levels)>,
     /// The kernel reports a lack of memory.
     reported_by_kernel: Watch,
-    timer: Timer,
 }
 
 /// The file system of the runtime's images.
@@ -187,7 +185,7 @@ impl Eviction {
     }
 
     /// Plans the next measurement, after each step. `may_run`: it is known which pods exist.
-    pub fn arm(&mut self, may_run: bool, inputs: &mut Inputs<'_>) {
+    pub fn plan(&mut self, may_run: bool, inputs: &mut Inputs<'_>) {
         let wanted =
             !inputs.policy.thresholds.is_empty() || (inputs.any_waits)() || !(inputs.measured)(true).is_empty();
         match &self.state {
@@ -204,12 +202,14 @@ impl Eviction {
             _ => {}
         }
         self.watch_memory(inputs);
-        let at = match &self.state {
+    }
+
+    pub fn next_deadline(&self) -> Option<Boot> {
+        match &self.state {
             State::Waiting { next, .. } => Some(*next),
             State::Ending { until, .. } => Some(*until),
             _ => None,
-        };
-        self.timer.set(TimerKey::Eviction, at, inputs.outbox);
+        }
     }
 
     fn watch_memory(&mut self, inputs: &mut Inputs<'_>) {
@@ -239,8 +239,7 @@ impl Eviction {
         }
     }
 
-    pub fn timer_fired(&mut self, inputs: &mut Inputs<'_>) -> Vec<Action> {
-        self.timer.fired();
+    pub fn measure_due(&mut self, inputs: &mut Inputs<'_>) -> Vec<Action> {
         match self.state {
             State::Waiting { next, .. } if next <= inputs.now => self.measure(false, inputs),
             _ => Vec::new(),

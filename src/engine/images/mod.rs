@@ -12,11 +12,10 @@ use crate::api::facts::{FileSystemFact, ImageList, ListedImage};
 use crate::api::reason::Reason;
 use crate::api::time::Boot;
 use crate::engine::context::Owner;
-use crate::engine::effect::{Effect, Measure, RecordChange, RuntimeCall, Severity, TimerKey};
+use crate::engine::effect::{Effect, Measure, RecordChange, RuntimeCall, Severity};
 use crate::engine::event::Answer;
 use crate::engine::op::OpError;
 use crate::engine::outbox::Outbox;
-use crate::engine::timer::Timer;
 use seen::{KEY, Seen, Unused};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -126,7 +125,6 @@ pub struct Images {
     used_percent: u8,
     /// The last run failed: another failure is an event.
     failed: bool,
-    timer: Timer,
 }
 
 impl Images {
@@ -158,7 +156,7 @@ impl Images {
     }
 
     /// Plans the next run. `may_run`: there is a connection, and it is known which images are in use.
-    pub fn arm(&mut self, may_run: bool, inputs: &mut Inputs<'_>) {
+    pub fn plan(&mut self, may_run: bool, inputs: &mut Inputs<'_>) {
         match self.state {
             State::Idle if may_run && inputs.policy.is_on() => {
                 self.seen.began(inputs.now);
@@ -172,16 +170,18 @@ impl Images {
             self.seen.found(Unused::new());
             inputs.outbox.record(Owner::ImageRecord, RecordChange::Delete { key: KEY.to_owned() });
         }
-        let at = match self.state {
+    }
+
+    /// The time of the next run.
+    pub fn next_deadline(&self) -> Option<Boot> {
+        match self.state {
             State::Waiting(at) => Some(at),
             _ => None,
-        };
-        self.timer.set(TimerKey::Images, at, inputs.outbox);
+        }
     }
 
     /// Begins a run, or leaves it out without `may_run`. `running`: the images of the containers that Wherry knows.
-    pub fn timer_fired(&mut self, may_run: bool, running: impl Iterator<Item = String>, inputs: &mut Inputs<'_>) {
-        self.timer.fired();
+    pub fn begin_due(&mut self, may_run: bool, running: impl Iterator<Item = String>, inputs: &mut Inputs<'_>) {
         if !matches!(self.state, State::Waiting(_)) {
             return;
         }

@@ -193,10 +193,6 @@ impl Engine {
         }
     }
 
-    pub(super) fn cluster_timer(&mut self) {
-        self.with_member(|member, _| member.timer_fired());
-    }
-
     /// The API server's pods that are desired on this node now.
     pub(super) fn cluster_pods(&self) -> Vec<Rc<Pod>> {
         let Some(member) = self.cluster.member() else { return Vec::new() };
@@ -257,10 +253,7 @@ impl Engine {
         let name = self.config.node.name.clone();
         let of_manifests = self.workers.values().filter(|worker| !worker.is_from_api_server() && worker.is_shown());
         let statics: Vec<Rc<Pod>> = of_manifests.filter_map(|worker| worker.pod.clone()).collect();
-        self.with_member(|member, step| {
-            member.step(report.as_ref(), &name, &statics, step);
-            member.arm(step.outbox);
-        });
+        self.with_member(|member, step| member.step(report.as_ref(), &name, &statics, step));
     }
 
     fn publish_to_cluster(&mut self) {

@@ -85,13 +85,13 @@ impl Engine {
         result
     }
 
-    pub(super) fn arm_eviction(&mut self) {
-        let may_run = self.desired.is_known() && self.pleg.was_compared();
-        self.with_eviction(|eviction, inputs| eviction.arm(may_run, inputs));
+    pub(super) fn plan_eviction(&mut self) {
+        let may_run = self.knows_its_pods();
+        self.with_eviction(|eviction, inputs| eviction.plan(may_run, inputs));
     }
 
-    pub(super) fn eviction_timer(&mut self) {
-        let actions = self.with_eviction(Eviction::timer_fired);
+    pub(super) fn eviction_is_due(&mut self) {
+        let actions = self.with_eviction(Eviction::measure_due);
         self.carry_out_evictions(actions);
     }
 

@@ -54,19 +54,19 @@ impl Engine {
 
     /// Before the manifests and the pods of the runtime are known, it is unknown which images are in use.
     fn may_collect_images(&self) -> bool {
-        self.runtime.is_up() && self.desired.is_known() && self.pleg.was_compared()
+        self.runtime.is_up() && self.knows_its_pods()
     }
 
-    pub(super) fn arm_images(&mut self) {
+    pub(super) fn plan_images(&mut self) {
         let may_run = self.may_collect_images();
-        self.with_images(|_, images, inputs| images.arm(may_run, inputs));
+        self.with_images(|_, images, inputs| images.plan(may_run, inputs));
     }
 
-    pub(super) fn images_timer(&mut self) {
+    pub(super) fn images_are_due(&mut self) {
         let may_run = self.may_collect_images();
         self.with_images(|engine, images, inputs| {
             let used = engine.workers.iter().flat_map(|(uid, w)| engine.images_of(uid, &w.name));
-            images.timer_fired(may_run, used.map(|named| named.image), inputs);
+            images.begin_due(may_run, used.map(|named| named.image), inputs);
         });
     }
 

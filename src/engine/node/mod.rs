@@ -8,12 +8,13 @@
 //! of logs, `devices` for device plugins, `cordon` for cordons of the node, `cluster` for the pods of an API server,
 //! `pleg` adopts the pods that a list shows, `admission` and `shutdown` carry out the decisions of admission and the
 //! orders of the node shutdown, `readiness` decides whether the node is ready, `view` and `worker_status` provide the
-//! data for the API, and `dump` shows the whole state.
+//! data for the API, `deadlines` finds what is due without an event, and `dump` shows the whole state.
 
 mod access;
 mod admission;
 mod cluster;
 mod cordon;
+mod deadlines;
 mod desired;
 mod devices;
 mod dump;
@@ -34,6 +35,7 @@ mod view;
 mod worker_status;
 
 pub use crate::engine::desired::conflict::Conflict;
+pub use deadlines::{Due, Part};
 pub use readiness::SHUTTING_DOWN;
 pub use view::{Check, PodView, Summary};
 
@@ -50,7 +52,7 @@ use crate::engine::control::Requests;
 use crate::engine::cordon::Cordon;
 use crate::engine::desired::Desired;
 use crate::engine::devices::Devices;
-use crate::engine::effect::{Effect, Measure, TimerKey};
+use crate::engine::effect::{Effect, Measure};
 use crate::engine::event::{Answer, Event};
 use crate::engine::eviction::Eviction;
 use crate::engine::images::Images;
@@ -67,6 +69,7 @@ use crate::engine::rng::Rng;
 use crate::engine::runtime::Runtime;
 use crate::engine::shutdown::Shutdown;
 use crate::engine::slots::StartSlots;
+use crate::engine::timers::Timers;
 use crate::engine::user_namespaces::UserNamespaces;
 use host_cleanup::HostCleanup;
 use serde::Serialize;
@@ -99,6 +102,8 @@ pub struct Engine {
     workers: BTreeMap<Uid, Box<Worker>>,
     container_ends: ContainerEnds,
     dirty: BTreeSet<Uid>,
+    /// When the workers are to be stepped without an event.
+    pod_deadlines: Timers<Uid>,
     #[serde(flatten)]
     outbox: Outbox,
 }
@@ -132,6 +137,7 @@ impl Engine {
             workers: BTreeMap::new(),
             container_ends: ContainerEnds::default(),
             dirty: BTreeSet::new(),
+            pod_deadlines: Timers::new(),
             outbox: Outbox::default(),
             config,
         }
@@ -152,8 +158,7 @@ impl Engine {
 
     /// Handles an event. The effects are in the order in which they have to start.
     pub fn step(&mut self, event: Event, now: Now) -> Vec<Effect> {
-        self.generation += 1;
-        self.now = now;
+        self.begin_step(now);
         let could_start = self.may_start();
         match event {
             Event::Records(records) => self.take_records(records),
@@ -175,7 +180,7 @@ impl Engine {
                 self.touch_all();
             }
             Event::RuntimeDown { why } => self.runtime.disconnected(why),
-            Event::Timer(key) => self.timer_fired(key),
+            Event::Due => self.handle_due(),
             Event::RuntimeEvent { uid, event } => self.runtime_event(uid, event),
             Event::Kill { id, uid, kill } => self.kill(id, uid, kill),
             Event::Release { by, uids } => self.release(by, uids),
@@ -202,15 +207,28 @@ impl Engine {
         if !could_start && self.may_start() {
             self.touch_all();
         }
+        self.end_step()
+    }
+
+    fn begin_step(&mut self, now: Now) {
+        self.generation += 1;
+        self.now = now;
+    }
+
+    /// The pods that should run and those that run are known.
+    fn knows_its_pods(&self) -> bool {
+        self.desired.is_known() && self.pleg.was_compared()
+    }
+
+    /// Steps the pods and the parts that the event concerns, and returns the effects.
+    fn end_step(&mut self) -> Vec<Effect> {
+        self.admission.consider_victims(self.now.boot);
         self.settle_all();
         self.requests.durable.begun(&self.outbox.effects);
-        self.admission.victims.arm(&self.workers, now.boot, &mut self.outbox);
-        self.pleg.arm_relist(self.runtime.is_up(), self.config.relist_period, now.boot, &mut self.outbox);
-        self.orphaned_directories.arm(now.boot, &mut self.outbox);
-        self.arm_slots();
-        self.arm_images();
-        self.arm_eviction();
-        self.with_logs(LogRotation::arm);
+        self.admission.victims.forget_gone(&self.workers);
+        self.plan_images();
+        self.plan_eviction();
+        self.with_logs(LogRotation::begin_rotations);
         self.report_ends();
         self.desired.in_force.write(self.now.boot, &mut self.outbox);
         self.step_cluster();
@@ -226,40 +244,6 @@ impl Engine {
             Some(Published { pod, status: &worker.status, facts })
         };
         self.container_ends.report(published, self.config.started, &mut self.outbox);
-    }
-
-    fn timer_fired(&mut self, key: TimerKey) {
-        match key {
-            TimerKey::Relist => {
-                self.pleg.schedule.timer_fired();
-                self.relist();
-            }
-            TimerKey::RuntimeStatus => self.read_runtime_status(),
-            TimerKey::Pod(uid) => {
-                if let Some(w) = self.workers.get_mut(&uid) {
-                    w.timer.fired();
-                    self.dirty.insert(uid);
-                }
-            }
-            TimerKey::Reread(uid) => self.pleg.read_soon(&uid),
-            TimerKey::Shutdown => {
-                self.with_shutdown(|shutdown, _, ctx| {
-                    shutdown.timer(ctx);
-                    None
-                });
-            }
-            TimerKey::Admission => self.admission.timer_fired(),
-            TimerKey::Logind => {
-                self.with_shutdown(|shutdown, _, ctx| shutdown.logind_timer(ctx));
-            }
-            TimerKey::Images => self.images_timer(),
-            TimerKey::Eviction => self.eviction_timer(),
-            TimerKey::Logs => self.with_logs(LogRotation::timer_fired),
-            TimerKey::Leftovers => self.orphaned_directories.timer_fired(),
-            // `settle` grants the free slots.
-            TimerKey::Slots => self.slots.timer_fired(),
-            TimerKey::Cluster => self.cluster_timer(),
-        }
     }
 
     /// Passes the answer of an operation to its owner.
@@ -353,11 +337,6 @@ impl Engine {
         self.begin_reads();
     }
 
-    fn arm_slots(&mut self) {
-        let reads_at = self.pleg.reads.begins_at().filter(|_| self.runtime.is_up());
-        self.slots.arm(reads_at, &mut self.outbox);
-    }
-
     fn with_worker(&mut self, uid: &Uid, f: impl FnOnce(&mut Worker, &mut Entry, &mut Context<'_>)) {
         let may_start = self.may_start();
         let Some(worker) = self.workers.get_mut(uid) else { return };
@@ -390,12 +369,10 @@ impl Engine {
         self.pleg.worker_stepped(uid, has_begun, self.now.boot, &mut self.outbox);
     }
 
-    /// Handles the consequences of a worker's new state: its timer, the next pod with its name, its end.
+    /// Handles the consequences of a worker's new state: its deadline, the next pod with its name, its end.
     fn after_step(&mut self, uid: &Uid) {
         let Some(worker) = self.workers.get_mut(uid) else { return };
-        if let Some(at) = worker.timer.take_change() {
-            self.outbox.push(Effect::Timer { key: TimerKey::Pod(uid.clone()), at });
-        }
+        self.pod_deadlines.change(uid, worker.timer.next());
         let placement = worker.placement(self.cordon.is_on());
         if std::mem::replace(&mut worker.shown_placement, placement) != placement {
             self.outbox.push(Effect::Publish { uid: uid.clone(), name: worker.name.clone() });
@@ -431,7 +408,7 @@ impl Engine {
         if let Some(due) = worker.kept_directory() {
             self.orphaned_directories.keep(uid.clone(), worker.name.clone(), due);
         }
-        self.outbox.push(Effect::Timer { key: TimerKey::Pod(uid.clone()), at: None });
+        self.pod_deadlines.clear(uid);
         self.outbox.push(Effect::Publish { uid: uid.clone(), name: worker.name.clone() });
         // W6: a create for this UID that arrived meanwhile starts the pod again.
         if let Some(pod) = worker.demand.successor.clone() {
@@ -450,14 +427,14 @@ impl Engine {
     }
 
     fn runtime_status(&mut self, result: Result<Answer, OpError>) {
-        if self.runtime.answered(result, self.now.boot, &mut self.rng, &mut self.outbox) {
+        if self.runtime.answered(result, self.now.boot, &mut self.rng) {
             self.touch_all();
         }
     }
 
     /// Removes each orphaned directory that is due, once all that could refer to it has been read.
     fn remove_orphaned_directories(&mut self) {
-        if !self.desired.is_known() || !self.pleg.was_compared() {
+        if !self.knows_its_pods() {
             return;
         }
         // Another owner's pod (W21), or one of ours that is no orphan yet (C3), may use the directory.

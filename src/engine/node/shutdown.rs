@@ -16,12 +16,13 @@ impl Engine {
         &mut self,
         f: impl FnOnce(&mut Shutdown, &Pods<'_>, &mut Context<'_>) -> Option<Order>,
     ) -> bool {
+        let knows_its_pods = self.knows_its_pods();
         let pods = Pods { workers: &self.workers, pleg: &self.pleg, now: self.now.boot };
         let mut ctx = Context {
             now: self.now,
             groups: &self.config.shutdown,
             boot_id: &self.config.boot_id,
-            knows_its_pods: self.desired.is_known() && self.pleg.was_compared(),
+            knows_its_pods,
             outbox: &mut self.outbox,
         };
         match f(&mut self.shutdown, &pods, &mut ctx) {

@@ -19,6 +19,7 @@ use crate::api::time::Boot;
 use crate::engine::event::Answer;
 use crate::engine::op::{OpError, OpId};
 use crate::engine::outbox::Outbox;
+use crate::engine::timers::Timers;
 use cache::{Cache, Entry, Generation, StepTime};
 use reads::Reads;
 use relist::{ByPod, Kind, ListedPod, PlegEvent};
@@ -105,11 +106,11 @@ impl Pleg {
 
 /// Relists.
 impl Pleg {
-    /// Sets the timer for the next relist: one period after the start of the last one.
-    pub fn arm_relist(&mut self, up: bool, period: Duration, now: Boot, outbox: &mut Outbox) {
+    /// The time of the next relist: one period after the start of the last one.
+    pub fn next_relist(&self, up: bool, period: Duration) -> Option<Boot> {
         // P8: every change causes a runtime event.
         let all_seen = !self.skipped && self.without_worker.is_empty() && self.watches.cover_all();
-        self.schedule.arm(up, all_seen, period, now, outbox);
+        self.schedule.next(up, all_seen, period)
     }
 
     /// Compares a list with the cache, and queues the status reads of the pods that differ (P1 to P3, P7). Returns the
@@ -176,6 +177,16 @@ impl Pleg {
 
 /// Status reads.
 impl Pleg {
+    /// P8: the times of the repeated reads.
+    pub fn rereads(&self) -> &Timers<Uid> {
+        self.watches.rereads()
+    }
+
+    /// Takes the pods whose repeated reads are due.
+    pub fn due_rereads(&mut self, now: Boot) -> Vec<Uid> {
+        self.watches.due_rereads(now)
+    }
+
     /// Requests a status read of the pod now.
     pub fn read_soon(&mut self, uid: &Uid) {
         if let Some(entry) = self.cache.get_mut(uid) {
@@ -218,7 +229,7 @@ impl Pleg {
         if entry.take_changed_facts() {
             self.watches.update(uid, entry, now, outbox);
             if entry.error.is_none() {
-                self.watches.was_read(uid, entry, now, outbox);
+                self.watches.was_read(uid, entry, now);
             }
         }
         true

@@ -4,12 +4,11 @@
 use crate::api::facts::Listed;
 use crate::api::time::Boot;
 use crate::engine::context::Owner;
-use crate::engine::effect::{Measure, RuntimeCall, TimerKey};
+use crate::engine::effect::{Measure, RuntimeCall};
 use crate::engine::event::Answer;
 use crate::engine::op::OpError;
 use crate::engine::outbox::Outbox;
 use crate::engine::pleg::cache::StepTime;
-use crate::engine::timer::Timer;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -31,7 +30,6 @@ pub struct Schedule {
     error: Option<String>,
     /// A runtime event for an unknown pod has arrived since the last relist started.
     event_arrived: bool,
-    timer: Timer,
 }
 
 /// A list, and the start of the call that returned it.
@@ -78,24 +76,19 @@ impl Schedule {
         }
     }
 
-    /// Sets the timer for the next relist. `every_change_is_seen`: each change of a known pod causes a runtime event.
-    pub fn arm(&mut self, up: bool, every_change_is_seen: bool, period: Duration, now: Boot, outbox: &mut Outbox) {
+    /// The time of the next relist. `every_change_is_seen`: each change of a known pod causes a runtime event.
+    pub fn next(&self, up: bool, every_change_is_seen: bool, period: Duration) -> Option<Boot> {
         let all_watched = every_change_is_seen && self.last_ok.is_some() && self.error.is_none();
         let period = match (self.event_arrived, all_watched) {
             (true, _) => EVENT_PERIOD.min(period),
             (false, true) => IDLE_PERIOD,
             (false, false) => period,
         };
-        let at = match (up, self.began, self.last_began) {
-            // A new connection starts a relist, and the relist in flight arms the next one.
+        match (up, self.began, self.last_began) {
+            // A new connection starts a relist, and the next one follows the one in flight.
             (false, _, _) | (_, Some(_), _) | (_, _, None) => None,
-            (true, None, Some(last)) => Some((last + period).max(now)),
-        };
-        self.timer.set(TimerKey::Relist, at, outbox);
-    }
-
-    pub fn timer_fired(&mut self) {
-        self.timer.fired();
+            (true, None, Some(last)) => Some(last + period),
+        }
     }
 
     /// P8: a runtime event for an unknown pod causes a relist.
@@ -149,21 +142,11 @@ mod tests {
         schedule.ended(result, at(0), &mut Outbox::default())
     }
 
-    /// The deadline that `arm` sets; None if it sets none.
-    fn arm(schedule: &mut Schedule, every_change_is_seen: bool) -> Option<Boot> {
-        let mut outbox = Outbox::default();
-        schedule.arm(true, every_change_is_seen, PERIOD, at(0), &mut outbox);
-        match outbox.take().as_slice() {
-            [Effect::Timer { key: TimerKey::Relist, at }] => *at,
-            _ => None,
-        }
-    }
-
     #[test]
     fn p6_one_relist_is_in_flight_at_a_time() {
         let mut schedule = Schedule::default();
         assert_eq!((relist(&mut schedule, 5), relist(&mut schedule, 6)), (1, 0));
-        assert_eq!(arm(&mut schedule, false), None);
+        assert_eq!(schedule.next(true, false, PERIOD), None);
         assert!(end(&mut schedule, Ok(Answer::Listed(Listed::default()))).is_some_and(|list| list.is_first));
         assert_eq!(relist(&mut schedule, 7), 1);
         assert!(end(&mut schedule, Ok(Answer::Listed(Listed::default()))).is_some_and(|list| !list.is_first));
@@ -195,7 +178,7 @@ mod tests {
             if event {
                 schedule.relist_soon();
             }
-            assert_eq!(arm(&mut schedule, seen), Some(at(5) + wanted), "{seen} {event}");
+            assert_eq!(schedule.next(true, seen, PERIOD), Some(at(5) + wanted), "{seen} {event}");
         }
     }
 }

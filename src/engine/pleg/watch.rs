@@ -7,9 +7,10 @@
 use crate::api::facts::ContainerState;
 use crate::api::names::Uid;
 use crate::api::time::Boot;
-use crate::engine::effect::{Effect, TimerKey};
+use crate::engine::effect::Effect;
 use crate::engine::outbox::Outbox;
 use crate::engine::pleg::cache::Entry;
+use crate::engine::timers::Timers;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -33,9 +34,19 @@ enum State {
 pub struct Watches {
     by_pod: BTreeMap<Uid, BTreeMap<String, State>>,
     uncovered: BTreeSet<Uid>,
+    /// When the pods are read again, because a process has ended that the runtime still showed as running.
+    rereads: Timers<Uid>,
 }
 
 impl Watches {
+    pub fn rereads(&self) -> &Timers<Uid> {
+        &self.rereads
+    }
+
+    pub fn due_rereads(&mut self, now: Boot) -> Vec<Uid> {
+        self.rereads.expired(now)
+    }
+
     /// True if every change causes a runtime event.
     pub fn cover_all(&self) -> bool {
         self.uncovered.is_empty()
@@ -74,11 +85,11 @@ impl Watches {
 
     pub fn forget(&mut self, uid: &Uid, outbox: &mut Outbox) {
         self.uncovered.remove(uid);
+        self.rereads.clear(uid);
         for (id, state) in self.by_pod.remove(uid).unwrap_or_default() {
             match state {
                 State::Asked | State::Watched => outbox.push(Effect::Unwatch { id }),
-                State::Ended(_) => outbox.push(Effect::Timer { key: TimerKey::Reread(uid.clone()), at: None }),
-                State::Unwatched => {}
+                State::Ended(_) | State::Unwatched => {}
             }
         }
     }
@@ -102,7 +113,7 @@ impl Watches {
     }
 
     /// The pod was read. If an ended process is still shown as running, the read is repeated later.
-    pub fn was_read(&mut self, uid: &Uid, entry: &Entry, now: Boot, outbox: &mut Outbox) {
+    pub fn was_read(&mut self, uid: &Uid, entry: &Entry, now: Boot) {
         let ended = self.by_pod.get_mut(uid).into_iter().flatten().filter_map(|(_, state)| match state {
             State::Ended(tries) => {
                 *tries += 1;
@@ -112,8 +123,7 @@ impl Watches {
         });
         if let Some(tries) = ended.min() {
             let wait = REREAD.get(tries).or(REREAD.last()).copied().unwrap_or(1000);
-            let at = Some(now + Duration::from_millis(wait));
-            outbox.push(Effect::Timer { key: TimerKey::Reread(uid.clone()), at });
+            self.rereads.set(uid.clone(), now + Duration::from_millis(wait));
             self.update_cover(uid, entry, now);
         }
     }
@@ -186,13 +196,12 @@ mod tests {
         assert!(watches.ended(&uid, "s1") && !watches.ended(&uid, "s1") && watches.has_ended(&uid, "s1"));
         outbox.take();
         for wait in [1, 2, 4] {
-            watches.was_read(&uid, &runs, Boot(0), &mut outbox);
-            let at = Some(Boot(0) + Duration::from_millis(wait));
-            assert_eq!(outbox.take(), [Effect::Timer { key: TimerKey::Reread(uid.clone()), at }]);
+            watches.was_read(&uid, &runs, Boot(0));
+            assert_eq!(watches.rereads().next(), Some(Boot(0) + Duration::from_millis(wait)));
             assert!(!watches.cover_all());
         }
         watches.forget(&uid, &mut outbox);
-        assert_eq!(outbox.take(), [Effect::Timer { key: TimerKey::Reread(uid.clone()), at: None }]);
+        assert_eq!((watches.rereads().next(), outbox.take().len()), (None, 0));
         assert!(watches.cover_all());
     }
 

@@ -60,8 +60,6 @@ pub struct Lock {
     failing_since: Option<Boot>,
     reported: Option<Result<String, String>>,
     pub store: Store,
-    /// The current timer.
-    armed: Option<Boot>,
 }
 
 impl Lock {
@@ -76,7 +74,6 @@ impl Lock {
             failing_since: None,
             reported: None,
             store: Store::default(),
-            armed: None,
         }
     }
 
@@ -121,15 +118,14 @@ impl Lock {
         }
     }
 
-    /// The new value of the timer; None if it does not change.
-    pub fn arm(&mut self) -> Option<Option<Boot>> {
+    /// The time of the next call to logind.
+    pub fn next_deadline(&self) -> Option<Boot> {
         let work = match &self.work {
             Work::Idle { at } => *at,
             Work::Pausing { until, .. } => Some(*until),
             Work::Calling { .. } => None,
         };
-        let at = work.into_iter().chain(self.store.next()).min();
-        (std::mem::replace(&mut self.armed, at) != at).then_some(at)
+        work.into_iter().chain(self.store.next()).min()
     }
 
     /// The configuration was reloaded. Without periods the lock is released (S3).
@@ -216,8 +212,8 @@ impl Lock {
         if groups == self.groups { self.begin(Kind::Whole) } else { self.configure(groups) }
     }
 
-    pub fn timer(&mut self, now: Boot) -> Vec<LockRequest> {
-        self.armed = None;
+    /// Begins the calls that are due.
+    pub fn call_due(&mut self, now: Boot) -> Vec<LockRequest> {
         let mut requests: Vec<LockRequest> = self.store.is_due(now).then_some(LockRequest::Store).into_iter().collect();
         match &mut self.work {
             Work::Pausing { until, change, reads, round } if *until <= now => {

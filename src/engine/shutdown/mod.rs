@@ -16,7 +16,6 @@ mod views;
 use crate::api::names::Uid;
 use crate::api::shutdown::Groups;
 use crate::api::time::{Boot, Now, Wall};
-use crate::engine::timer::Timer;
 use lock::Lock;
 use record::Record;
 use serde::Serialize;
@@ -46,7 +45,6 @@ pub struct Shutdown {
     undecided: bool,
     /// When to retry a failed write of the record.
     keep_at: Option<Boot>,
-    timer: Timer,
 }
 
 #[derive(Debug, Serialize)]
@@ -132,7 +130,6 @@ impl Shutdown {
             in_doubt: None,
             undecided: false,
             keep_at: None,
-            timer: Timer::default(),
         }
     }
 

@@ -12,9 +12,9 @@ use super::{Current, Phase, Progress, Shutdown};
 use crate::api::names::Uid;
 use crate::api::reason::Reason;
 use crate::api::shutdown::Groups;
-use crate::api::time::Now;
+use crate::api::time::{Boot, Now};
 use crate::engine::context::Owner;
-use crate::engine::effect::{Effect, RecordChange, Severity, TimerKey};
+use crate::engine::effect::{Effect, RecordChange, Severity};
 use crate::engine::event::{Answer, LogindEvent};
 use crate::engine::op::{OpError, OpId};
 use crate::engine::outbox::Outbox;
@@ -85,7 +85,6 @@ impl Shutdown {
         if self.last != before {
             self.keep(ctx);
         }
-        self.arm(ctx);
         over.then_some(Order::Continue)
     }
 
@@ -103,8 +102,8 @@ impl Shutdown {
         self.carry_out(requests, ctx)
     }
 
-    pub fn logind_timer(&mut self, ctx: &mut Context<'_>) -> Option<Order> {
-        let requests = self.lock.timer(ctx.now.boot);
+    pub fn logind_is_due(&mut self, ctx: &mut Context<'_>) -> Option<Order> {
+        let requests = self.lock.call_due(ctx.now.boot);
         self.carry_out(requests, ctx)
     }
 
@@ -132,7 +131,6 @@ impl Shutdown {
                 format!("failed to update the inhibitor lock in systemd's descriptor store: {why}; Wherry retries");
             ctx.outbox.emit_node_event(Severity::Warning, Reason::FailedStore, message);
         }
-        self.arm_logind(ctx);
     }
 
     pub fn record_kept(&mut self, result: Result<Answer, OpError>, ctx: &mut Context<'_>) {
@@ -141,7 +139,6 @@ impl Shutdown {
             ctx.outbox.emit_node_event(Severity::Warning, Reason::FailedRecord, message);
             if self.is_on() {
                 self.keep_at = Some(ctx.now.boot + KEEP_AGAIN);
-                self.arm(ctx);
             }
         }
     }
@@ -190,14 +187,7 @@ impl Shutdown {
                 }
             }
         }
-        self.arm_logind(ctx);
         order
-    }
-
-    fn arm_logind(&mut self, ctx: &mut Context<'_>) {
-        if let Some(at) = self.lock.arm() {
-            ctx.outbox.push(Effect::Timer { key: TimerKey::Logind, at });
-        }
     }
 
     /// S2: PrepareForShutdown(true) was received. The groups share logind's current delay.
@@ -264,8 +254,8 @@ impl Shutdown {
         Some(Order::Continue)
     }
 
-    pub fn timer(&mut self, ctx: &mut Context<'_>) {
-        self.timer.fired();
+    /// The deadline has passed. `step` continues the shutdown.
+    pub fn is_due(&mut self, ctx: &mut Context<'_>) {
         if self.keep_at.is_some_and(|at| at <= ctx.now.boot) {
             self.keep(ctx);
         }
@@ -274,7 +264,6 @@ impl Shutdown {
     fn ends(&mut self, ctx: &mut Context<'_>) {
         self.over(ctx.now);
         self.keep(ctx);
-        self.arm(ctx);
     }
 
     /// Advances the shutdown by one step. The node carries out the order, steps its workers, and calls again until
@@ -304,9 +293,7 @@ impl Shutdown {
         if ctx.knows_its_pods && self.progress.is_some() {
             self.undecided = false;
         }
-        let order = self.release_when_done(ctx).then_some(Order::StopSandboxes);
-        self.arm(ctx);
-        order
+        self.release_when_done(ctx).then_some(Order::StopSandboxes)
     }
 
     /// S4: releases the lock when all groups are done, or at the end of the last period.
@@ -369,14 +356,19 @@ impl Shutdown {
         ctx.outbox.record(Owner::ShutdownRecord, change);
     }
 
-    fn arm(&mut self, ctx: &mut Context<'_>) {
+    /// The time of the next call to logind.
+    pub fn next_logind_call(&self) -> Option<Boot> {
+        self.lock.next_deadline()
+    }
+
+    /// The time of the next step without an event.
+    pub fn next_deadline(&self, knows_its_pods: bool) -> Option<Boot> {
         let at = match (&self.progress, self.in_doubt) {
             // The first group needs the pods to be known. The event that makes them known causes a step.
-            (Some(progress), _) => progress.next(ctx.knows_its_pods),
+            (Some(progress), _) => progress.next(knows_its_pods),
             (None, doubt) => doubt,
         };
-        let at = at.into_iter().chain(self.keep_at).min();
-        self.timer.set(TimerKey::Shutdown, at, ctx.outbox);
+        at.into_iter().chain(self.keep_at).min()
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use wherry::api::facts::ContainerState;
 use wherry::api::names::{FullName, Uid};
 use wherry::engine::event::{Event, Kind, PlegEvent};
+use wherry::engine::node::{Due, Part};
 use wherry::engine::pod::kill::TerminationSource;
 
 #[test]
@@ -609,7 +610,7 @@ fn p7_a_list_older_than_the_cached_state_causes_no_read() {
     w.file("web", ONE);
     w.run(5);
     w.fault("List", Fault::Stale(Duration::from_secs(3)));
-    w.step(wherry::engine::event::Event::Timer(wherry::engine::effect::TimerKey::Relist));
+    w.step_early(&Due::Part(Part::Relist));
     w.run_ms(10);
     // The container ends and is restarted while that list is in flight.
     w.exit_of("web/main", 1);

@@ -163,9 +163,10 @@ fn a9_a_victim_whose_record_is_being_removed_is_recorded_again() {
     let mut w = small();
     w.file_with_uid("low", "fixed", &cpu_requests(300));
     w.run(2);
-    w.file_with_uid("low", "fixed", &cpu_requests(600));
+    w.remove("low");
     w.until("its record is being removed", 10, |w| w.trace().contains("< delete pods/fixed"));
     assert!(w.disk.records.contains_key("pods/fixed"));
+    w.file_with_uid("low", "fixed", &cpu_requests(600));
     w.file("vip", &critical(600));
     w.vip_runs_and_low_comes_back();
 }

@@ -7,8 +7,9 @@ use std::time::Duration;
 use wherry::api::facts::ContainerState;
 use wherry::api::shutdown::Groups;
 use wherry::engine::config::EngineConfig;
-use wherry::engine::effect::{LogindCall, TimerKey};
+use wherry::engine::effect::LogindCall;
 use wherry::engine::event::{Event, LogindEvent};
+use wherry::engine::node::{Due, Part};
 
 const PERIODS: [(i32, u64); 3] = [(0, 10), (1000, 6), (2_000_000_000, 4)];
 
@@ -732,7 +733,7 @@ fn s9_a_missing_bus_is_reported_once_and_all_else_works() {
     w.run(100);
     assert!(w.runs("web/main"));
     assert_eq!(w.notices("ShutdownNotArmed"), ["no bus"]);
-    assert!(!w.timers().contains(&TimerKey::Logind), "the connection is the adapter's");
+    assert!(w.deadlines().iter().all(|(due, _)| *due != Due::Part(Part::Logind)), "the connection is the adapter's");
     w.bus(true);
     w.run(1);
     assert!(w.engine.shutdown(w.time().boot).armed);

@@ -209,10 +209,10 @@ fn w9_a_sync_is_late_by_at_most_half_the_sync_frequency() {
         w.starts_within(3, "web");
         w.run(2 * frequency);
         for _ in 0..5 {
-            let (key, at) = w.pod_timers().pop().expect("a sync is due");
-            // The timer was set between the last sync and now. The next period counts from the timer's own time.
-            w.until(&format!("{key:?}"), 2 * frequency, |w| w.pod_timers().first().is_none_or(|(_, due)| *due != at));
-            let (_, next) = w.pod_timers().pop().expect("the next sync");
+            let (uid, at) = w.pod_deadlines().pop().expect("a sync is due");
+            // The deadline was set between the last sync and now. The next period counts from the deadline itself.
+            w.until(uid.as_str(), 2 * frequency, |w| w.pod_deadlines().first().is_none_or(|(_, due)| *due != at));
+            let (_, next) = w.pod_deadlines().pop().expect("the next sync");
             let later = next - at;
             let (least, most) = (frequency * S, frequency * S * 3 / 2);
             assert!(
@@ -299,7 +299,7 @@ fn a_thousand_pods_leave_no_state_behind() {
     w.run(300);
     w.assert_clean();
     assert_eq!(w.pending_ops(), 0);
-    assert_eq!(w.timers().len(), 3, "{:?}", w.timers());
+    assert_eq!(w.deadlines().len(), 3, "{:?}", w.deadlines());
     assert!(w.pidfds.watched.is_empty());
     assert_eq!(w.operations_in_flight(), 0);
 }

@@ -1,10 +1,10 @@
-//! The virtual clock and the engine's timers. Time passes only from one event of the queue to the next.
+//! The virtual clock and the engine's deadlines. Time passes only from one event of the queue to the next.
 
 use super::{Item, MS, S, World};
-use std::collections::BTreeMap;
+use wherry::api::names::Uid;
 use wherry::api::time::{Boot, Now, Wall};
-use wherry::engine::effect::TimerKey;
 use wherry::engine::event::Event;
+use wherry::engine::node::Due;
 
 /// The boot clock when a world begins (ns).
 const START: u64 = 1000 * S;
@@ -39,25 +39,6 @@ impl Clock {
     }
 }
 
-/// The timers that the engine has set, with their due times (ns).
-#[derive(Default)]
-pub struct Timers(BTreeMap<TimerKey, u64>);
-
-impl Timers {
-    pub fn clear(&mut self) {
-        self.0.clear();
-    }
-
-    /// Removes the timer if it is still due at that time.
-    fn expire(&mut self, key: &TimerKey, at: u64) -> bool {
-        let due = self.0.get(key) == Some(&at);
-        if due {
-            self.0.remove(key);
-        }
-        due
-    }
-}
-
 impl World {
     /// Moves the wall clock by this number of nanoseconds.
     pub fn set_clock(&mut self, by: i64) {
@@ -65,11 +46,11 @@ impl World {
         self.checks.clock_was_set();
     }
 
-    /// Suspends the machine for this time (ns). On wake-up timers and deadlines expire at once; everything else continues.
+    /// Suspends the machine for this time (ns). On wake-up deadlines expire at once; everything else continues.
     pub fn sleep(&mut self, ns: u64) {
         self.clock.slept = true;
         self.clock.now += ns;
-        self.queue.delay(ns, |item| !matches!(item, Item::Timer { .. } | Item::Deadline { .. }));
+        self.queue.delay(ns, |item| !matches!(item, Item::Due { .. } | Item::Deadline { .. }));
         self.api.delay_lines(ns);
     }
 
@@ -94,32 +75,33 @@ impl World {
         true
     }
 
-    /// Sets or removes a timer of the engine.
-    pub(super) fn set_timer(&mut self, key: TimerKey, at: Option<Boot>) {
-        self.note(|| format!("  < timer {key:?} {:?}", at.map(|a| a.0.saturating_sub(START) / MS)));
-        match at {
-            None => drop(self.timers.0.remove(&key)),
-            Some(Boot(at)) => {
-                self.timers.0.insert(key.clone(), at);
-                let after = at.saturating_sub(self.clock.now);
-                self.at(after, Item::Timer { life: self.process.life, key, at });
-            }
+    /// Plans the engine's next step without an event. Called after each step.
+    pub(super) fn plan_due(&mut self) {
+        let next = self.engine.next_deadline().filter(|_| self.process.alive).map(|at| at.0);
+        if next == self.planned {
+            return;
+        }
+        self.planned = next;
+        if let Some(at) = next {
+            self.at(at.saturating_sub(self.clock.now), Item::Due { life: self.process.life, at });
         }
     }
 
-    pub(super) fn timer_is_due(&mut self, life: u32, key: TimerKey, at: u64) {
-        if life == self.process.life && self.timers.expire(&key, at) {
-            self.step(Event::Timer(key));
+    pub(super) fn engine_is_due(&mut self, life: u32, at: u64) {
+        if life == self.process.life && self.planned == Some(at) {
+            self.planned = None;
+            self.step(Event::Due);
         }
     }
 
-    /// The due times of the pods' timers (ns).
-    pub fn pod_timers(&self) -> Vec<(TimerKey, u64)> {
-        let of_pods = self.timers.0.iter().filter(|(key, _)| matches!(key, TimerKey::Pod(_)));
-        of_pods.map(|(key, at)| (key.clone(), *at)).collect()
+    /// The deadlines of the pods (ns).
+    pub fn pod_deadlines(&self) -> Vec<(Uid, u64)> {
+        let of_pod = |(due, at)| if let Due::Pod(uid) = due { Some((uid, at)) } else { None };
+        self.deadlines().into_iter().filter_map(of_pod).collect()
     }
 
-    pub fn timers(&self) -> Vec<TimerKey> {
-        self.timers.0.keys().cloned().collect()
+    /// The deadlines of the engine (ns).
+    pub fn deadlines(&self) -> Vec<(Due, u64)> {
+        self.engine.deadlines().into_iter().map(|(due, at)| (due, at.0)).collect()
     }
 }

@@ -4,8 +4,9 @@ use super::{Item, World};
 use crate::text::{brief, short};
 use wherry::api::names::Uid;
 use wherry::api::reason::Reason;
-use wherry::engine::effect::{ContainerEnd, Effect, Notice, RuntimeCall, TimerKey};
+use wherry::engine::effect::{ContainerEnd, Effect, Notice, RuntimeCall};
 use wherry::engine::event::Event;
+use wherry::engine::node::Due;
 use wherry::engine::pod::kill::KillId;
 
 impl World {
@@ -15,7 +16,7 @@ impl World {
             Item::Act { key } => self.act(key),
             Item::Answer { key, result } => self.finish(key, result),
             Item::Deadline { key } => self.deadline_is_over(key),
-            Item::Timer { life, key, at } => self.timer_is_due(life, key, at),
+            Item::Due { life, at } => self.engine_is_due(life, at),
             Item::Record { key, change } => self.write_record(key, change),
             Item::Exit { container, code } => self.exit(&container, code),
             Item::Shown { container, code } => self.show_exit(&container, code),
@@ -46,12 +47,6 @@ impl World {
         if !self.process.alive {
             return;
         }
-        let steps_now = self.observed.step(self.clock.now);
-        // A story would not end.
-        assert!(self.chaos.is_some() || steps_now < 50_000, "{steps_now} steps at one moment");
-        if self.chaos.is_some() && steps_now > 5000 {
-            self.checks.fail("effects are bounded", "5000 steps at one moment".into());
-        }
         self.note(|| format!("> {}", short(&event)));
         let now = self.time();
         // A runtime event of a change that the cache already shows has no effect.
@@ -61,6 +56,26 @@ impl World {
             self.checks.hinted(uid);
         }
         let effects = self.engine.step(event, now);
+        self.stepped(effects);
+    }
+
+    /// The engine handles a part or a pod that is not due.
+    pub fn step_early(&mut self, due: &Due) {
+        if self.process.alive {
+            self.note(|| format!("> {due}, early"));
+            let now = self.time();
+            let effects = self.engine.step_early(due, now);
+            self.stepped(effects);
+        }
+    }
+
+    fn stepped(&mut self, effects: Vec<Effect>) {
+        let steps_now = self.observed.step(self.clock.now);
+        // A story would not end.
+        assert!(self.chaos.is_some() || steps_now < 50_000, "{steps_now} steps at one moment");
+        if self.chaos.is_some() && steps_now > 5000 {
+            self.checks.fail("effects are bounded", "5000 steps at one moment".into());
+        }
         if !self.engine.is_cordoned() {
             self.checks.uncordoned();
         }
@@ -70,18 +85,19 @@ impl World {
         }
         self.count(effects.len() as u64);
         self.carry_out(effects);
+        self.plan_due();
         self.checks.shown_ends_are_reported();
     }
 
     /// A step without a preceding change has no effects.
     pub fn idempotent(&mut self, uid: &Uid) {
-        self.step(Event::Timer(TimerKey::Pod(uid.clone())));
+        self.step_early(&Due::Pod(uid.clone()));
         let now = self.time();
         if !self.process.alive {
             return;
         }
-        let again = self.engine.step(Event::Timer(TimerKey::Pod(uid.clone())), now);
-        if let Some(effect) = again.iter().find(|e| !matches!(e, Effect::Timer { .. })) {
+        let again = self.engine.step_early(&Due::Pod(uid.clone()), now);
+        if let Some(effect) = again.first() {
             self.checks.fail("a second step asks for nothing", format!("{uid}: {effect:?}"));
         }
         self.carry_out(again);
@@ -139,7 +155,6 @@ impl World {
             Effect::StoreLock { op } => self.store_lock(op),
             Effect::UseLogind(wanted) => self.use_logind(wanted),
             Effect::Record { op, change } => self.change_record(op, change),
-            Effect::Timer { key, at } => self.set_timer(key, at),
             Effect::Watch { uid, id, pid } => self.watch(uid, id, pid),
             Effect::Unwatch { id } => self.unwatch(&id),
             Effect::Killed { id } => {

@@ -134,7 +134,7 @@ impl World {
         self.process.life += 1;
         self.observed.engine_killed();
         self.users_are_disconnected();
-        self.timers.clear();
+        self.planned = None;
         self.pidfds.close();
         self.host.watched = false;
         self.logs.engine_killed();

@@ -36,7 +36,7 @@ use crate::runtime::Runtime;
 use crate::stream::Stream;
 use api_server::ApiServer;
 use cgroups::Cgroups;
-use clock::{Clock, Timers};
+use clock::Clock;
 use connection::Connection;
 use devices::DevicePlugins;
 use disk::Disk;
@@ -75,7 +75,8 @@ type Key = (u32, OpId);
 pub struct World {
     pub clock: Clock,
     queue: Queue,
-    timers: Timers,
+    /// The time of the engine's next step without an event (ns).
+    planned: Option<u64>,
     pub engine: Engine,
     pub config: EngineConfig,
     pub process: EngineProcess,
@@ -127,7 +128,7 @@ impl World {
         World {
             clock: Clock::default(),
             queue: Queue::default(),
-            timers: Timers::default(),
+            planned: None,
             engine: Engine::new(config.clone()),
             runtime,
             config,

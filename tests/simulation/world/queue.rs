@@ -3,7 +3,7 @@
 use super::Key;
 use std::collections::BTreeMap;
 use wherry::api::names::Uid;
-use wherry::engine::effect::{LogindCall, RecordChange, TimerKey};
+use wherry::engine::effect::{LogindCall, RecordChange};
 use wherry::engine::event::{Answer, Event};
 use wherry::engine::op::{OpError, OpId};
 
@@ -20,9 +20,8 @@ pub enum Item {
     Deadline {
         key: Key,
     },
-    Timer {
+    Due {
         life: u32,
-        key: TimerKey,
         at: u64,
     },
     /// A record is written.

@@ -178,8 +178,9 @@ impl Worker {
             self.set_directory(Directory::KeptAsMarker { until: ctx.now.boot + LATE });
             return self.remove_the_rest(entry, ctx);
         }
-        // W25: without the API server, only the record brings the pod back after a kill. The successor inherits it.
-        let is_inherited = self.is_from_api_server() && self.demand.next().is_some();
+        // The successor inherits the record. Without the API server, only the record brings the pod back after a kill
+        // (W25). The record of any pod says that a cordon does not hold it back (A10).
+        let is_inherited = self.demand.next().is_some();
         if is_inherited || !self.record.exists() {
             self.state = State::Forgotten(Forgotten { directory });
             return;

@@ -64,8 +64,8 @@ impl Worker {
         ctx.outbox.push(Effect::Publish { uid: self.uid.clone(), name: self.name.clone() });
     }
 
-    /// The ephemeral containers that the pod does not have yet, without those of an earlier run of the pod (W29). None is
-    /// ever removed.
+    /// The ephemeral containers that the pod does not have yet, without those of an earlier run of the pod (W29).
+    /// None is ever removed.
     fn added<'w>(&'w self, pod: &'w Pod, wanted: &'w Pod) -> impl Iterator<Item = &'w core::EphemeralContainer> {
         let is_new = |name: &str| pod.ephemeral(name).is_none() && !self.begun_ephemeral.contains(name);
         wanted.ephemeral_specs().iter().filter(move |new| is_new(&new.name))

@@ -1,13 +1,13 @@
-//! The worker's one timer: when `step` is due without an event.
+//! When `step` is due without an event.
 
 use crate::api::time::Boot;
 use serde::Serialize;
 
+/// The earliest of the times that the last step requested. Serialized as that time, in seconds.
 #[derive(Debug, Default, Serialize)]
+#[serde(transparent)]
 pub struct Timer {
-    /// The earliest time that this step requested.
     wake: Option<Boot>,
-    armed: Option<Boot>,
 }
 
 impl Timer {
@@ -20,17 +20,8 @@ impl Timer {
         self.wake = Some(self.wake.map_or(at, |w| w.min(at)));
     }
 
-    /// Some only if the time changed since the last call.
-    pub fn take_change(&mut self) -> Option<Option<Boot>> {
-        (self.armed != self.wake).then(|| {
-            self.armed = self.wake;
-            self.wake
-        })
-    }
-
-    /// The timer is no longer armed.
-    pub fn fired(&mut self) {
-        self.armed = None;
+    pub fn next(&self) -> Option<Boot> {
+        self.wake
     }
 }
 
@@ -39,18 +30,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_earliest_time_is_armed_once() {
+    fn the_earliest_time_counts() {
         let mut timer = Timer::default();
-        assert_eq!(timer.take_change(), None);
+        assert_eq!(timer.next(), None);
         timer.wake_at(Boot(5));
         timer.wake_at(Boot(3));
         timer.wake_at(Boot(9));
-        assert_eq!((timer.take_change(), timer.take_change()), (Some(Some(Boot(3))), None));
+        assert_eq!(timer.next(), Some(Boot(3)));
         timer.clear();
-        assert_eq!(timer.take_change(), Some(None));
-        timer.wake_at(Boot(3));
-        assert_eq!(timer.take_change(), Some(Some(Boot(3))));
-        timer.fired();
-        assert_eq!(timer.take_change(), Some(Some(Boot(3))), "it fired, so it is armed again");
+        assert_eq!(timer.next(), None);
     }
 }

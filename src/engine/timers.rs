@@ -1,12 +1,20 @@
-//! Named deadlines, one per key. Pure: the caller provides the time, and arms its timer with the result of `next`.
+//! Deadlines, one per key, of which the earliest is found quickly.
 
 use crate::api::time::Boot;
+use serde::{Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug)]
 pub struct Timers<K> {
     by_key: BTreeMap<K, Boot>,
     by_time: BTreeSet<(Boot, K)>,
+}
+
+/// Serialized as a map of the deadlines, in seconds.
+impl<K: Serialize + Ord> Serialize for Timers<K> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.by_key.serialize(serializer)
+    }
 }
 
 impl<K> Default for Timers<K> {
@@ -29,6 +37,14 @@ impl<K: Ord + Clone> Timers<K> {
             self.by_time.remove(&(old, key.clone()));
         }
         self.by_time.insert((at, key));
+    }
+
+    /// Sets the deadline of `key`, or clears it with None.
+    pub fn change(&mut self, key: &K, at: Option<Boot>) {
+        match at {
+            Some(at) => self.set(key.clone(), at),
+            None => self.clear(key),
+        }
     }
 
     pub fn clear(&mut self, key: &K) {

@@ -1,0 +1,158 @@
+//! When the engine is due without an event from outside, and what is due then.
+//!
+//! Each part has a deadline that follows from its state, so nothing has to be set or cleared when the state changes.
+//! The pods' deadlines are kept in order, because there are many.
+
+use crate::api::names::Uid;
+use crate::api::time::{Boot, Now};
+use crate::engine::effect::Effect;
+use crate::engine::log_rotation::LogRotation;
+use crate::engine::node::Engine;
+use std::fmt;
+
+/// A part of the node that has one deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// The next relist.
+    Relist,
+    /// The next status call to the runtime.
+    RuntimeStatus,
+    /// The period of a group, or of the whole shutdown, is over.
+    Shutdown,
+    /// A9: a victim of preemption may start again.
+    Admission,
+    /// Call logind again.
+    Logind,
+    /// The directory or the cgroup of a removed pod is due for removal (W26).
+    Leftovers,
+    /// The next garbage collection of images.
+    Images,
+    /// The next measurement of the node.
+    Eviction,
+    /// The next check of a container's log.
+    Logs,
+    /// A hanging call gives its slot to the next pod.
+    Slots,
+    /// The next request to the API server.
+    Cluster,
+}
+
+impl Part {
+    /// All parts, in the order in which they are handled if several are due.
+    pub const ALL: [Part; 11] = [
+        Part::Relist,
+        Part::RuntimeStatus,
+        Part::Shutdown,
+        Part::Admission,
+        Part::Logind,
+        Part::Leftovers,
+        Part::Images,
+        Part::Eviction,
+        Part::Logs,
+        Part::Slots,
+        Part::Cluster,
+    ];
+}
+
+/// What has a deadline.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Due {
+    Part(Part),
+    /// The pod's worker.
+    Pod(Uid),
+    /// P8: repeat the status read of the pod.
+    Reread(Uid),
+}
+
+/// As `wherry debug dump` shows it.
+impl fmt::Display for Due {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Due::Part(part) => write!(f, "{part:?}"),
+            Due::Pod(uid) => write!(f, "Pod({uid})"),
+            Due::Reread(uid) => write!(f, "Reread({uid})"),
+        }
+    }
+}
+
+impl Engine {
+    /// The time of the next `Event::Due`, unless an event changes it. It may have passed.
+    pub fn next_deadline(&self) -> Option<Boot> {
+        let parts = Part::ALL.into_iter().filter_map(|part| self.deadline_of(part));
+        parts.chain(self.pod_deadlines.next()).chain(self.pleg.rereads().next()).min()
+    }
+
+    /// Everything that has a deadline.
+    pub fn deadlines(&self) -> Vec<(Due, Boot)> {
+        let parts = Part::ALL.into_iter().filter_map(|part| Some((Due::Part(part), self.deadline_of(part)?)));
+        let pods = self.pod_deadlines.all().map(|(uid, at)| (Due::Pod(uid.clone()), at));
+        let rereads = self.pleg.rereads().all().map(|(uid, at)| (Due::Reread(uid.clone()), at));
+        parts.chain(pods).chain(rereads).collect()
+    }
+
+    fn deadline_of(&self, part: Part) -> Option<Boot> {
+        match part {
+            Part::Relist => self.pleg.next_relist(self.runtime.is_up(), self.config.relist_period),
+            Part::RuntimeStatus => self.runtime.next_status(),
+            Part::Shutdown => self.shutdown.next_deadline(self.knows_its_pods()),
+            Part::Admission => self.admission.victims.next_deadline(),
+            Part::Logind => self.shutdown.next_logind_call(),
+            Part::Leftovers => self.orphaned_directories.next_deadline(self.now.boot),
+            Part::Images => self.images.next_deadline(),
+            Part::Eviction => self.eviction.next_deadline(),
+            Part::Logs => self.logs.next_deadline(),
+            Part::Slots => {
+                let reads_at = self.pleg.reads.begins_at().filter(|_| self.runtime.is_up());
+                self.slots.next_deadline().into_iter().chain(reads_at).min()
+            }
+            Part::Cluster => self.cluster.member().and_then(|member| member.next_deadline()),
+        }
+    }
+
+    /// Handles what is due now.
+    pub(super) fn handle_due(&mut self) {
+        let now = self.now.boot;
+        for part in Part::ALL {
+            if self.deadline_of(part).is_some_and(|at| at <= now) {
+                self.part_is_due(part);
+            }
+        }
+        self.dirty.extend(self.pod_deadlines.expired(now));
+        for uid in self.pleg.due_rereads(now) {
+            self.pleg.read_soon(&uid);
+        }
+    }
+
+    fn part_is_due(&mut self, part: Part) {
+        match part {
+            Part::Relist => self.relist(),
+            Part::RuntimeStatus => self.read_runtime_status(),
+            Part::Shutdown => {
+                self.with_shutdown(|shutdown, _, ctx| {
+                    shutdown.is_due(ctx);
+                    None
+                });
+            }
+            Part::Logind => {
+                self.with_shutdown(|shutdown, _, ctx| shutdown.logind_is_due(ctx));
+            }
+            Part::Images => self.images_are_due(),
+            Part::Eviction => self.eviction_is_due(),
+            Part::Logs => self.with_logs(LogRotation::check_due),
+            // Each step does what they wait for.
+            Part::Admission | Part::Leftovers | Part::Slots | Part::Cluster => {}
+        }
+    }
+
+    /// Handles one part or pod as if it were due. For tests: a part that is due early, or a step without a change.
+    #[doc(hidden)]
+    pub fn step_early(&mut self, due: &Due, now: Now) -> Vec<Effect> {
+        self.begin_step(now);
+        match due {
+            Due::Part(part) => self.part_is_due(*part),
+            Due::Pod(uid) => drop(self.dirty.insert(uid.clone())),
+            Due::Reread(uid) => self.pleg.read_soon(uid),
+        }
+        self.end_step()
+    }
+}
