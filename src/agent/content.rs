@@ -154,7 +154,7 @@ impl Agent {
             client: &self.runtime.client,
             connections: self.server.connections(),
             event_loop: &self.event_loop,
-            signals: &self.sources.signals,
+            signals: &self.signals,
             lock: &self.lock,
             root: &self.process.root,
             inherited: &self.process.inherited,

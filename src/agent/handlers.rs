@@ -41,6 +41,13 @@ impl Agent {
         if self.handlers.ready(token, self.event_loop.registry()) {
             self.event_loop.again(token);
         }
+        self.take_handled();
+    }
+
+    /// Ends the probes and hooks whose deadlines have passed.
+    pub(super) fn expire_handlers(&mut self, now: Now) {
+        self.handlers.expire(now.boot);
+        self.take_handled();
     }
 
     fn connect_handler(

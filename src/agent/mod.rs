@@ -1,14 +1,14 @@
 //! The daemon: one loop that carries events to the engine and the engine's effects to the adapters. It decides nothing.
 //!
-//! `Agent::run` is the loop. `start` builds the agent, `stopping` ends it. `effects` carries effects out, `jobs` has
-//! helper threads do work that can block, and `events` brings events in; `logind` does both for graceful shutdown.
-//! `paths` starts and cancels the runtime calls, and lets helpers read files that Wherry does not own, `credentials`
-//! those for image pulls, `devices` calls device plugins. `control` passes users' requests to the engine, and its
-//! answers to the server. `content` has the data that the server shows, `kube` the API for kubectl, `cluster` connects
-//! the node to its API server, `views` the form in which it shows pods, `descriptors` and `dump` the internal state.
-//! `event_recorder` writes the log lines and events of pods, `event_cache` keeps the events, `logging` formats the log,
-//! and `service` notifies systemd. `system_check` checks the machine, and `purge` is the command of that name; it does
-//! not use the engine.
+//! `Agent::run` is the loop, and `sources` lists what wakes it. `start` builds the agent, `stopping` ends it. `effects`
+//! carries effects out, `jobs` has helper threads do work that can block, and `events` brings events in; `logind` does
+//! both for graceful shutdown. `paths` starts and cancels the runtime calls, and lets helpers read files that Wherry
+//! does not own, `credentials` those for image pulls, `devices` calls device plugins. `control` passes users' requests
+//! to the engine, and its answers to the server. `content` has the data that the server shows, `kube` the API for
+//! kubectl, `cluster` connects the node to its API server, `views` the form in which it shows pods, `descriptors` and
+//! `dump` the internal state. `event_recorder` writes the log lines and events of pods, `event_cache` keeps the events,
+//! `logging` formats the log, and `service` notifies systemd. `system_check` checks the machine, and `purge` is the
+//! command of that name; it does not use the engine.
 
 mod cluster;
 mod content;
@@ -33,6 +33,7 @@ pub mod purge;
 mod reports;
 pub mod seal_key;
 pub mod service;
+mod sources;
 mod start;
 mod stopping;
 pub mod system_check;
@@ -88,7 +89,7 @@ pub struct Agent {
     process: Process,
     course: stopping::Course,
     event_loop: EventLoop,
-    sources: Sources,
+    signals: Signals,
     jobs: jobs::Jobs,
     engine: Engine,
     /// Events for the engine, in order.
@@ -129,11 +130,6 @@ struct Process {
     inherited: BTreeSet<i32>,
     /// At the start.
     seal_key: KeyState,
-}
-
-/// Sources of events other than the adapters.
-struct Sources {
-    signals: Signals,
 }
 
 /// The container runtime.
@@ -198,26 +194,7 @@ impl Agent {
             self.event_loop.turn(self.next_deadline(), &mut ready)?;
             let now = clock::now();
             for token in &ready {
-                match *token {
-                    SIGNALS => self.take_signals(now),
-                    HELPERS => self.drive_jobs(now),
-                    RUNTIME => self.drive_runtime(now),
-                    MANIFESTS => self.manifests_moved(now),
-                    MOUNTS => self.manifests.mounted(now),
-                    EVENTS => self.drive_container_events(now),
-                    LOGIND => self.drive_logind(now),
-                    SLICES => self.drive_cgroups(now),
-                    token if self.cluster.as_ref().is_some_and(|c| c.owns(token)) => self.cluster_ready(token, now),
-                    token if self.server.owns(token) => self.server.ready(token),
-                    token if self.pidfds.owns(token) => self.process_ended(token),
-                    token if self.log_writes.owns(token) => self.logs_written(),
-                    token if self.memory_pressure.as_ref().is_some_and(|m| m.owns(token)) => {
-                        self.events.push_back(Event::MemoryIsShort);
-                    }
-                    token if self.devices.as_ref().is_some_and(|d| d.owns(token)) => self.device_ready(token, now),
-                    token if self.handlers.owns(token) => self.handler_ready(token),
-                    token => log::debug!("ignoring an event of a removed source token={}", token.0),
-                }
+                self.ready(*token, now);
             }
             self.do_what_is_due(now);
             self.settle(now);
@@ -227,66 +204,6 @@ impl Agent {
             self.follow_conditions(now);
             self.drive_server(now);
             self.notify_service(now);
-        }
-    }
-
-    fn next_deadline(&self) -> Option<Boot> {
-        let deadlines = [
-            self.engine.next_deadline(),
-            self.runtime.client.next_deadline(),
-            self.runtime.container_events.next_deadline(),
-            Some(self.manifests.next_deadline()),
-            self.logind.next_deadline(),
-            self.cgroups.next_deadline(),
-            self.server.next_deadline(),
-            self.kube.next_deadline(),
-            self.node_server.next_deadline(),
-            self.cluster_deadline(),
-            self.jobs.next_deadline(),
-            self.handlers.next_deadline(),
-            self.devices.as_ref().and_then(Devices::next_deadline),
-            self.service.next_deadline(),
-            self.reporting.file.next_deadline(),
-            self.stops_at(),
-        ];
-        deadlines.into_iter().flatten().min()
-    }
-
-    fn do_what_is_due(&mut self, now: Now) {
-        let due = |at: Option<Boot>| at.is_some_and(|at| at <= now.boot);
-        if due(self.runtime.client.next_deadline()) {
-            self.flush_to_runtime(now);
-        }
-        if due(self.runtime.container_events.next_deadline()) {
-            self.drive_container_events(now);
-        }
-        if due(self.logind.next_deadline()) {
-            self.drive_logind(now);
-        }
-        if due(self.cgroups.next_deadline()) {
-            self.drive_cgroups(now);
-        }
-        if due(Some(self.manifests.next_deadline())) {
-            self.manifests_due(now);
-        }
-        if due(self.jobs.next_deadline()) {
-            self.drive_jobs(now);
-        }
-        if due(self.devices.as_ref().and_then(Devices::next_deadline)) {
-            self.drive_devices(now);
-        }
-        if due(self.cluster_deadline()) {
-            self.drive_cluster(now);
-        }
-        if due(self.reporting.file.next_deadline()) {
-            self.write_reports(now);
-        }
-        self.drive_kube(now);
-        self.drive_node_server(now);
-        self.handlers.expire(now.boot);
-        self.take_handled();
-        if due(self.engine.next_deadline()) {
-            self.events.push_back(Event::Due);
         }
     }
 
@@ -333,7 +250,7 @@ impl Agent {
     }
 
     fn take_signals(&mut self, now: Now) {
-        for signal in self.sources.signals.take() {
+        for signal in self.signals.take() {
             match signal {
                 Signal::Terminate | Signal::Interrupt => self.stop(signal, now),
                 Signal::Hangup => self.reload(now),

@@ -14,7 +14,7 @@ use super::{
     API_SERVER, Agent, DEVICES, HELPERS, MANIFESTS, MOUNTS, RUNTIME, SERVER, SIGNALS, SLICES, descriptors, logging,
     seal_key, system_check,
 };
-use super::{Process, Reporting, Runtime, Sources};
+use super::{Process, Reporting, Runtime};
 use crate::adapters::cgroups::{self, Cgroups, PodCgroups};
 use crate::adapters::cri::client::Client;
 use crate::adapters::cri::events::ContainerEvents;
@@ -124,7 +124,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     Ok(Agent {
         process: Process { started, root, inherited, seal_key: key_state },
         course: Course::Runs,
-        sources: Sources { signals },
+        signals,
         jobs: Jobs::new(helpers),
         runtime: Runtime { client, container_events, buffer: Vec::new(), reported: None, checked: false },
         reporting: Reporting {

@@ -1,0 +1,140 @@
+//! What wakes the loop: the descriptors and the deadlines of the adapters and of the agent's own parts. A new adapter
+//! that is driven by the loop has one entry here.
+
+use super::{Agent, EVENTS, HELPERS, LOGIND, MANIFESTS, MOUNTS, RUNTIME, SIGNALS, SLICES};
+use crate::adapters::devices::Devices;
+use crate::api::time::{Boot, Now};
+use crate::engine::event::Event;
+use mio::Token;
+
+/// Something that wakes the loop: descriptors, a deadline, or both.
+struct Source {
+    /// The token belongs to one of its descriptors.
+    owns: fn(&Agent, Token) -> bool,
+    /// The poll has reported a token that it owns.
+    ready: fn(&mut Agent, Token, Now),
+    next_deadline: fn(&Agent) -> Option<Boot>,
+    /// The deadline has passed.
+    due: fn(&mut Agent, Now),
+}
+
+impl Source {
+    const NONE: Source = Source { owns: |_, _| false, ready: |_, _, _| {}, next_deadline: |_| None, due: |_, _| {} };
+}
+
+/// All sources, in the order in which they are asked and in which those that are due are handled.
+const SOURCES: [Source; 21] = [
+    Source { owns: |_, token| token == SIGNALS, ready: |agent, _, now| agent.take_signals(now), ..Source::NONE },
+    Source {
+        owns: |_, token| token == RUNTIME,
+        ready: |agent, _, now| agent.drive_runtime(now),
+        next_deadline: |agent| agent.runtime.client.next_deadline(),
+        due: Agent::flush_to_runtime,
+    },
+    Source {
+        owns: |_, token| token == EVENTS,
+        ready: |agent, _, now| agent.drive_container_events(now),
+        next_deadline: |agent| agent.runtime.container_events.next_deadline(),
+        due: Agent::drive_container_events,
+    },
+    Source {
+        owns: |_, token| token == LOGIND,
+        ready: |agent, _, now| agent.drive_logind(now),
+        next_deadline: |agent| agent.logind.next_deadline(),
+        due: Agent::drive_logind,
+    },
+    Source {
+        owns: |_, token| token == SLICES,
+        ready: |agent, _, now| agent.drive_cgroups(now),
+        next_deadline: |agent| agent.cgroups.next_deadline(),
+        due: Agent::drive_cgroups,
+    },
+    Source {
+        owns: |_, token| token == MANIFESTS,
+        ready: |agent, _, now| agent.manifests_moved(now),
+        next_deadline: |agent| Some(agent.manifests.next_deadline()),
+        due: Agent::manifests_due,
+    },
+    Source { owns: |_, token| token == MOUNTS, ready: |agent, _, now| agent.manifests.mounted(now), ..Source::NONE },
+    Source {
+        owns: |_, token| token == HELPERS,
+        ready: |agent, _, now| agent.drive_jobs(now),
+        next_deadline: |agent| agent.jobs.next_deadline(),
+        due: Agent::drive_jobs,
+    },
+    Source {
+        owns: |agent, token| agent.devices.as_ref().is_some_and(|devices| devices.owns(token)),
+        ready: Agent::device_ready,
+        next_deadline: |agent| agent.devices.as_ref().and_then(Devices::next_deadline),
+        due: Agent::drive_devices,
+    },
+    Source {
+        owns: |agent, token| agent.cluster.as_ref().is_some_and(|cluster| cluster.owns(token)),
+        ready: Agent::cluster_ready,
+        next_deadline: Agent::cluster_deadline,
+        due: Agent::drive_cluster,
+    },
+    Source { next_deadline: |agent| agent.reporting.file.next_deadline(), due: Agent::write_reports, ..Source::NONE },
+    // The last part of each turn drives the server.
+    Source {
+        owns: |agent, token| agent.server.owns(token),
+        ready: |agent, token, _| agent.server.ready(token),
+        next_deadline: |agent| agent.server.next_deadline(),
+        ..Source::NONE
+    },
+    Source {
+        owns: |agent, token| agent.pidfds.owns(token),
+        ready: |agent, token, _| agent.process_ended(token),
+        ..Source::NONE
+    },
+    Source {
+        owns: |agent, token| agent.log_writes.owns(token),
+        ready: |agent, _, _| agent.logs_written(),
+        ..Source::NONE
+    },
+    Source {
+        owns: |agent, token| agent.memory_pressure.as_ref().is_some_and(|watch| watch.owns(token)),
+        ready: |agent, _, _| agent.events.push_back(Event::MemoryIsShort),
+        ..Source::NONE
+    },
+    Source {
+        owns: |agent, token| agent.handlers.owns(token),
+        ready: |agent, token, _| agent.handler_ready(token),
+        next_deadline: |agent| agent.handlers.next_deadline(),
+        due: Agent::expire_handlers,
+    },
+    Source { next_deadline: |agent| agent.kube.next_deadline(), ..Source::NONE },
+    Source { next_deadline: |agent| agent.node_server.next_deadline(), ..Source::NONE },
+    Source { next_deadline: |agent| agent.service.next_deadline(), ..Source::NONE },
+    Source { next_deadline: |agent| agent.stops_at(), ..Source::NONE },
+    Source {
+        next_deadline: |agent| agent.engine.next_deadline(),
+        due: |agent, _| agent.events.push_back(Event::Due),
+        ..Source::NONE
+    },
+];
+
+impl Agent {
+    /// The poll has reported this token.
+    pub(super) fn ready(&mut self, token: Token, now: Now) {
+        match SOURCES.iter().find(|source| (source.owns)(self, token)) {
+            Some(source) => (source.ready)(self, token, now),
+            None => log::debug!("ignoring an event of a removed source token={}", token.0),
+        }
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Boot> {
+        SOURCES.iter().filter_map(|source| (source.next_deadline)(self)).min()
+    }
+
+    pub(super) fn do_what_is_due(&mut self, now: Now) {
+        for source in &SOURCES {
+            if (source.next_deadline)(self).is_some_and(|at| at <= now.boot) {
+                (source.due)(self, now);
+            }
+        }
+        // These also depend on the wall clock.
+        self.drive_kube(now);
+        self.drive_node_server(now);
+    }
+}
