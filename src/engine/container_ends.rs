@@ -4,7 +4,7 @@ use crate::api::facts::PodFacts;
 use crate::api::names::Uid;
 use crate::api::pod::Pod;
 use crate::api::time::Wall;
-use crate::engine::effect::{ContainerEnd, Effect};
+use crate::engine::effect::ContainerEnd;
 use crate::engine::outbox::Outbox;
 use k8s_openapi::api::core::v1 as core;
 use serde::Serialize;
@@ -34,19 +34,11 @@ impl ContainerEnds {
         started: Wall,
         outbox: &mut Outbox,
     ) {
-        let publish = |e: &Effect| if let Effect::Publish { uid, .. } = e { Some(uid.clone()) } else { None };
-        let pods: Vec<Uid> = outbox.effects.iter().filter_map(publish).collect();
-        for uid in pods {
-            let Some(published) = published(&uid) else { continue };
-            let ends = self.new_ends(&published, started);
-            if ends.is_empty() {
-                continue;
-            }
-            // The notices of the same step may be reactions to the ends.
-            let is_notice = |e: &Effect| matches!(e, Effect::Notice(n) if n.pod.as_ref().is_some_and(|p| p.uid == uid));
-            let at = outbox.effects.iter().position(is_notice).unwrap_or(outbox.effects.len());
-            outbox.effects.splice(at..at, ends);
+        let mut ends = Vec::new();
+        for published in outbox.published().iter().filter_map(|(uid, _)| published(uid)) {
+            self.add_new_ends(&published, started, &mut ends);
         }
+        outbox.report_ends(ends);
     }
 
     /// Forgets the pods that have neither a worker nor objects in the runtime.
@@ -54,23 +46,21 @@ impl ContainerEnds {
         self.reported.retain(|uid, _| exists(uid));
     }
 
-    fn new_ends(&mut self, of: &Published<'_>, started: Wall) -> Vec<Effect> {
-        let mut new = Vec::new();
+    fn add_new_ends(&mut self, of: &Published<'_>, started: Wall, ends: &mut Vec<ContainerEnd>) {
         for container in statuses(of.status) {
             let Some((id, end)) = newest_end(container) else { continue };
             let reported = self.reported.entry(of.pod.uid.clone()).or_default();
             let of_previous_run = end.finished_at.as_ref().is_some_and(|at| Some(at.0) < started.timestamp());
             if reported.insert(id.to_owned()) && !of_previous_run {
-                new.push(Effect::ContainerEnded(Box::new(ContainerEnd {
+                ends.push(ContainerEnd {
                     pod: of.pod.clone(),
                     container: container.name.clone(),
                     restart_count: container.restart_count,
                     end: end.clone(),
-                })));
+                });
             }
         }
         self.forget_removed(of);
-        new
     }
 
     /// Forgets the containers that neither the status nor the runtime shows: their ids do not occur again.
@@ -106,7 +96,7 @@ mod tests {
     use super::*;
     use crate::api::document::{self, Context};
     use crate::api::reason::Reason;
-    use crate::engine::effect::{Notice, Severity};
+    use crate::engine::effect::{Effect, Severity};
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     const BEGIN: Wall = Wall(6_000_000_000);
@@ -146,10 +136,10 @@ mod tests {
         };
         let status = core::PodStatus { container_statuses: Some(vec![main]), ..Default::default() };
         let mut outbox = Outbox::default();
-        outbox.push(Effect::Publish { uid: pod.uid.clone(), name: pod.name.clone() });
+        outbox.publish(&pod.uid, &pod.name);
         let facts = PodFacts::default();
         ends.report(|_| Some(Published { pod, status: &status, facts: &facts }), BEGIN, &mut outbox);
-        outbox.effects.iter().filter(|e| matches!(e, Effect::ContainerEnded(_))).count()
+        outbox.take().iter().filter(|e| matches!(e, Effect::ContainerEnded(_))).count()
     }
 
     #[test]
@@ -191,27 +181,19 @@ mod tests {
     }
 
     #[test]
-    fn an_end_precedes_the_notices_of_its_pod_and_follows_the_rest() {
-        let (web, other) = (pod("web"), pod("other"));
-        let notice = |pod: &Rc<Pod>| {
-            let (reason, message) = (Reason::Pulled, String::new());
-            Effect::Notice(Notice {
-                pod: Some(pod.clone()),
-                container: None,
-                severity: Severity::Normal,
-                reason,
-                message,
-            })
-        };
-        let publish = Effect::Publish { uid: web.uid.clone(), name: web.name.clone() };
+    fn an_end_precedes_the_notices_and_the_new_status() {
+        let (web, mut outbox) = (pod("web"), Outbox::default());
         let main = core::ContainerStatus { name: "main".into(), state: Some(ended("c1", 7)), ..Default::default() };
         let status = core::PodStatus { container_statuses: Some(vec![main]), ..Default::default() };
         let facts = PodFacts::default();
-        for (before, place) in [(vec![notice(&other), notice(&web), publish.clone()], 1), (vec![publish.clone()], 1)] {
-            let mut outbox = Outbox { effects: before, ..Outbox::default() };
-            let published = |_: &Uid| Some(Published { pod: &web, status: &status, facts: &facts });
-            ContainerEnds::default().report(published, BEGIN, &mut outbox);
-            assert!(matches!(outbox.effects[place], Effect::ContainerEnded(_)), "{:?}", outbox.effects);
-        }
+        outbox.publish(&web.uid, &web.name);
+        outbox.emit_event(Some(&web), Some("main"), Severity::Normal, Reason::Pulled, String::new());
+        outbox.publish(&web.uid, &web.name);
+        let published = |_: &Uid| Some(Published { pod: &web, status: &status, facts: &facts });
+        ContainerEnds::default().report(published, BEGIN, &mut outbox);
+        let all = outbox.take();
+        let [Effect::ContainerEnded(_), Effect::Notice(_), Effect::Publish { .. }] = all.as_slice() else {
+            panic!("{all:?}")
+        };
     }
 }

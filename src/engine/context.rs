@@ -188,7 +188,7 @@ impl Context<'_> {
     }
 
     pub fn record(&mut self, uid: &Uid, change: RecordChange) -> OpId {
-        self.begin(uid, |op| Effect::Record { op, change })
+        self.outbox.record(Owner::Worker(uid.clone()), change)
     }
 
     fn begin(&mut self, uid: &Uid, effect: impl FnOnce(OpId) -> Effect) -> OpId {

@@ -1,21 +1,41 @@
 //! The effects of one step, and the operations in flight that they begin. The machines of the node and the workers push
 //! their effects here, in the order in which they have to start.
 
+use crate::api::names::{FullName, Uid};
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::engine::context::{Ops, Owner};
-use crate::engine::effect::{Effect, Measure, Notice, RecordChange, RuntimeCall, Severity};
+use crate::engine::effect::{ContainerEnd, Effect, Measure, Notice, RecordChange, RuntimeCall, Severity};
 use crate::engine::op::OpId;
 use serde::Serialize;
 use std::rc::Rc;
 use std::time::Duration;
 
+/// Each kind of effect that other parts of the engine read before the end of the step has a list of its own.
 #[derive(Debug, Default, Serialize)]
 pub struct Outbox {
     pub ops: Ops,
-    /// Empty between two steps.
+    /// All of these are empty between two steps.
     #[serde(skip)]
-    pub effects: Vec<Effect>,
+    effects: Vec<Effect>,
+    #[serde(skip)]
+    ends: Vec<ContainerEnd>,
+    #[serde(skip)]
+    notices: Vec<Notice>,
+    /// Each pod once.
+    #[serde(skip)]
+    published: Vec<(Uid, FullName)>,
+    /// The changes among the effects.
+    #[serde(skip)]
+    begun_records: Vec<BegunRecord>,
+}
+
+/// A change of a record that this step begins.
+#[derive(Clone, Debug)]
+pub struct BegunRecord {
+    pub op: OpId,
+    /// The key of a record that is written. None: no answer depends on the success of a removal.
+    pub written: Option<String>,
 }
 
 impl Outbox {
@@ -23,9 +43,46 @@ impl Outbox {
         self.effects.push(effect);
     }
 
-    /// The effects since the last call.
+    /// The pod's status has changed, or the pod has appeared or disappeared.
+    pub fn publish(&mut self, uid: &Uid, name: &FullName) {
+        if !self.published.iter().any(|(of, called)| of == uid && called == name) {
+            self.published.push((uid.clone(), name.clone()));
+        }
+    }
+
+    pub fn report_ends(&mut self, ends: impl IntoIterator<Item = ContainerEnd>) {
+        self.ends.extend(ends);
+    }
+
+    /// The pods that this step has published so far.
+    pub fn published(&self) -> &[(Uid, FullName)] {
+        &self.published
+    }
+
+    /// The events that this step has emitted so far.
+    pub fn notices(&self) -> &[Notice] {
+        &self.notices
+    }
+
+    /// The changes of records that this step has begun so far.
+    pub fn begun_records(&self) -> &[BegunRecord] {
+        &self.begun_records
+    }
+
+    /// The effects since the last call. The notices of a step may be reactions to the ends of containers. An answer to
+    /// a request follows the new status of its pod.
     pub fn take(&mut self) -> Vec<Effect> {
-        std::mem::take(&mut self.effects)
+        self.begun_records.clear();
+        let others = self.ends.len() + self.notices.len() + self.published.len();
+        if others == 0 {
+            return std::mem::take(&mut self.effects);
+        }
+        let mut all = Vec::with_capacity(others + self.effects.len());
+        all.extend(self.ends.drain(..).map(|end| Effect::ContainerEnded(Box::new(end))));
+        all.extend(self.notices.drain(..).map(Effect::Notice));
+        all.extend(self.published.drain(..).map(|(uid, name)| Effect::Publish { uid, name }));
+        all.append(&mut self.effects);
+        all
     }
 
     /// Begins an operation of this owner.
@@ -40,7 +97,13 @@ impl Outbox {
     }
 
     pub fn record(&mut self, owner: Owner, change: RecordChange) -> OpId {
-        self.begin(owner, |op| Effect::Record { op, change })
+        let written = match &change {
+            RecordChange::Put { key, .. } | RecordChange::Seal { key, .. } => Some(key.clone()),
+            RecordChange::Delete { .. } | RecordChange::SetAside { .. } | RecordChange::RemoveCorrupt { .. } => None,
+        };
+        let op = self.begin(owner, |op| Effect::Record { op, change });
+        self.begun_records.push(BegunRecord { op, written });
+        op
     }
 
     pub fn measure(&mut self, measure: Measure) {
@@ -56,7 +119,7 @@ impl Outbox {
         message: String,
     ) {
         let (pod, container) = (pod.cloned(), container.map(str::to_owned));
-        self.push(Effect::Notice(Notice { pod, container, severity, reason, message }));
+        self.notices.push(Notice { pod, container, severity, reason, message });
     }
 
     /// Emits an event of the node.

@@ -2,8 +2,8 @@
 //! durable.
 
 use super::{Reply, RequestError, RequestId};
-use crate::engine::effect::{Effect, RecordChange};
 use crate::engine::op::OpId;
+use crate::engine::outbox::BegunRecord;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,35 +44,24 @@ impl Waiting {
 }
 
 impl DurableAnswers {
-    /// Notes the changes of records among these effects.
-    pub fn begun(&mut self, effects: &[Effect]) {
-        for effect in effects {
-            let Effect::Record { op, change } = effect else { continue };
-            let change = match change {
-                RecordChange::Put { key, .. } | RecordChange::Seal { key, .. } => Change::Write(key.clone()),
-                RecordChange::Delete { .. } | RecordChange::SetAside { .. } | RecordChange::RemoveCorrupt { .. } => {
-                    Change::Removal
-                }
-            };
-            self.changes.insert(*op, change);
+    /// Notes these changes of records.
+    pub fn begun(&mut self, records: &[BegunRecord]) {
+        for BegunRecord { op, written } in records {
+            self.changes.insert(*op, written.clone().map_or(Change::Removal, Change::Write));
         }
     }
 
-    /// Answers the request when the changes among `effects` and the earlier writes of the records `keys` are complete.
+    /// Answers the request when these changes of records and the earlier writes of the records `keys` are complete.
     /// Returns the answer if there are none.
     pub fn answer_when_durable(
         &mut self,
         request: RequestId,
         reply: Reply,
-        effects: &[Effect],
+        records: &[BegunRecord],
         mut keys: BTreeSet<String>,
     ) -> Option<Result<Reply, RequestError>> {
-        self.begun(effects);
-        let new = effects.iter().filter_map(|effect| match effect {
-            Effect::Record { op, .. } => Some(*op),
-            _ => None,
-        });
-        let mut changes: BTreeSet<OpId> = new.collect();
+        self.begun(records);
+        let mut changes: BTreeSet<OpId> = records.iter().map(|record| record.op).collect();
         let mut written = BTreeSet::new();
         for (op, change) in &self.changes {
             if let Change::Write(key) = change
@@ -131,9 +120,8 @@ impl DurableAnswers {
 mod tests {
     use super::*;
 
-    fn writes(ops: std::ops::Range<u64>) -> Vec<Effect> {
-        let change = |n| RecordChange::Put { key: format!("pods/{n}"), value: String::new() };
-        ops.map(|n| Effect::Record { op: OpId(n), change: change(n) }).collect()
+    fn writes(ops: std::ops::Range<u64>) -> Vec<BegunRecord> {
+        ops.map(|n| BegunRecord { op: OpId(n), written: Some(format!("pods/{n}")) }).collect()
     }
 
     /// A request that writes `new` and concerns the records `keys`. Returns the status of an answer without a wait.

@@ -144,7 +144,7 @@ impl Engine {
         outbox.push(Effect::AddressesChanged);
         // A pod that has ended had the old ones.
         for worker in workers.values().filter(|worker| worker.is_shown() && !has_ended(worker)) {
-            outbox.push(Effect::Publish { uid: worker.uid.clone(), name: worker.name.clone() });
+            outbox.publish(&worker.uid, &worker.name);
         }
     }
 
@@ -259,25 +259,17 @@ impl Engine {
     fn publish_to_cluster(&mut self) {
         let Engine { cluster, outbox, workers, config, now, .. } = self;
         let Some(member) = cluster.member_mut() else { return };
-        let mut posts = Vec::new();
-        for effect in &outbox.effects {
-            match effect {
-                Effect::Publish { uid, name } => {
-                    let worker = workers.get(uid).filter(|w| w.is_shown() && !w.keeps_its_phase());
-                    if let Some(worker) = worker.filter(|worker| !worker.is_from_api_server()) {
-                        let status = complete(worker, None, member.addresses.known());
-                        member.publish_mirror(uid, status);
-                    } else if let Some(worker) = worker {
-                        let status = status_for_server(worker, member.pods.get(uid), member, now.wall);
-                        member.publish(uid, name, status);
-                    }
-                }
-                Effect::Notice(notice) => {
-                    posts.push(entry(notice, &config.node.name, now.wall));
-                }
-                _ => {}
+        for (uid, name) in outbox.published() {
+            let worker = workers.get(uid).filter(|w| w.is_shown() && !w.keeps_its_phase());
+            if let Some(worker) = worker.filter(|worker| !worker.is_from_api_server()) {
+                let status = complete(worker, None, member.addresses.known());
+                member.publish_mirror(uid, status);
+            } else if let Some(worker) = worker {
+                let status = status_for_server(worker, member.pods.get(uid), member, now.wall);
+                member.publish(uid, name, status);
             }
         }
+        let posts: Vec<_> = outbox.notices().iter().map(|notice| entry(notice, &config.node.name, now.wall)).collect();
         for entry in posts {
             member.post(entry, now.boot, outbox);
         }
@@ -313,7 +305,7 @@ impl Engine {
             let Seen::Mirror(uid, _) = one else { continue };
             let mirror = self.cluster.member().and_then(|member| member.pods.mirrors.get(uid));
             if let Some(worker) = mirror.and_then(|mirror| self.workers.get(&mirror.of)) {
-                self.outbox.push(Effect::Publish { uid: worker.uid.clone(), name: worker.name.clone() });
+                self.outbox.publish(&worker.uid, &worker.name);
             }
         }
     }
@@ -324,7 +316,7 @@ impl Engine {
         let gated = gated.filter(|(_, bound)| bound.pod.as_ref().is_ok_and(|pod| pod.spec().readiness_gates.is_some()));
         let gated: Vec<_> = gated.map(|(uid, bound)| (uid.clone(), bound.name.clone())).collect();
         for (uid, name) in gated {
-            self.outbox.push(Effect::Publish { uid, name });
+            self.outbox.publish(&uid, &name);
         }
     }
 

@@ -3,7 +3,6 @@
 use super::Engine;
 use crate::api::names::Uid;
 use crate::engine::control::{LONGEST_GRACE, Reply, RequestError, RequestId};
-use crate::engine::effect::Effect;
 use crate::engine::event::Answer;
 use crate::engine::op::{OpError, OpId};
 use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
@@ -63,7 +62,7 @@ impl Engine {
         let Some(pod) = self.pod(uid).map(|view| view.pod.name.clone()) else {
             return Err(RequestError::UnknownPod(uid.clone()));
         };
-        let before = self.outbox.effects.len();
+        let before = self.outbox.begun_records().len();
         // A pod that waits for `uncordon` runs nothing, and an eviction would change nothing.
         if !self.workers.get(uid).is_some_and(|worker| worker.is_held_by_cordon()) {
             let kill = Kill { by: TerminationSource::ApiEviction, message: None, grace };
@@ -71,11 +70,11 @@ impl Engine {
             // W8: if the pod has been edited, it has no successor under its own UID.
             self.settle_all();
             self.release_evicted();
-            self.outbox.push(Effect::Publish { uid: uid.clone(), name: pod.clone() });
+            self.outbox.publish(uid, &pod);
             self.settle_all();
         }
         let reply = Reply::Evicted { pod };
         let keys = [record::key(uid)].into();
-        self.requests.durable.answer_when_durable(id, reply, &self.outbox.effects[before..], keys).transpose()
+        self.requests.durable.answer_when_durable(id, reply, &self.outbox.begun_records()[before..], keys).transpose()
     }
 }

@@ -10,7 +10,6 @@ use crate::api::sealing::StoredRecord;
 use crate::engine::cluster::member;
 use crate::engine::cordon;
 use crate::engine::desired::precedence;
-use crate::engine::effect::Effect;
 use crate::engine::images::seen;
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::kill::TerminationSource;
@@ -108,7 +107,7 @@ impl Engine {
                 let worker = Worker::revive(record, self.now, &self.config.boot_id);
                 if worker.is_from_api_server() && worker.has_ended_for_good() {
                     // C2: perhaps the last run did not report it.
-                    self.outbox.push(Effect::Publish { uid: uid.clone(), name: name.clone() });
+                    self.outbox.publish(&uid, &name);
                 }
                 self.insert_worker(&uid, Entry::default(), worker);
                 self.queue_for_name(&uid, name);
@@ -177,7 +176,7 @@ impl Engine {
         worker.demand.successor = None;
         if std::mem::take(&mut worker.demand.desired) {
             self.with_worker(uid, |worker, entry, ctx| worker.replace_within(grace, entry, ctx));
-            self.outbox.push(Effect::Publish { uid: uid.clone(), name });
+            self.outbox.publish(uid, &name);
             self.dirty.insert(uid.clone());
         }
     }
@@ -216,7 +215,7 @@ impl Engine {
             if !self.outdate(uid) {
                 self.with_worker(uid, |worker, entry, ctx| worker.replace(entry, ctx));
             }
-            self.outbox.push(Effect::Publish { uid: uid.clone(), name });
+            self.outbox.publish(uid, &name);
             self.dirty.insert(uid.clone());
         } else if worker.pod.as_ref().is_some_and(|p| p.source != pod.source) {
             // The same pod in another file.

@@ -43,13 +43,13 @@ impl Engine {
         if dry_run {
             return Ok(Some(Reply::Ephemeral(names)));
         }
-        let before = self.outbox.effects.len();
+        let before = self.outbox.begun_records().len();
         if is_new {
             self.with_worker(&uid, |worker, _, ctx| worker.set_ephemeral(list, ctx));
             self.dirty.insert(uid.clone());
             self.settle_all();
         }
         let (reply, keys) = (Reply::Ephemeral(names), [record::key(&uid)].into());
-        self.requests.durable.answer_when_durable(id, reply, &self.outbox.effects[before..], keys).transpose()
+        self.requests.durable.answer_when_durable(id, reply, &self.outbox.begun_records()[before..], keys).transpose()
     }
 }

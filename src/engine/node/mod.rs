@@ -224,7 +224,7 @@ impl Engine {
     fn end_step(&mut self) -> Vec<Effect> {
         self.admission.consider_victims(self.now.boot);
         self.settle_all();
-        self.requests.durable.begun(&self.outbox.effects);
+        self.requests.durable.begun(self.outbox.begun_records());
         self.admission.victims.forget_gone(&self.workers);
         self.plan_images();
         self.plan_eviction();
@@ -375,7 +375,7 @@ impl Engine {
         self.pod_deadlines.change(uid, worker.timer.next());
         let placement = worker.placement(self.cordon.is_on());
         if std::mem::replace(&mut worker.shown_placement, placement) != placement {
-            self.outbox.push(Effect::Publish { uid: uid.clone(), name: worker.name.clone() });
+            self.outbox.publish(uid, &worker.name);
         }
         let (finished, worker_is_over, name) = (worker.is_finished(), worker.is_over(), worker.name.clone());
         if worker_is_over {
@@ -409,7 +409,7 @@ impl Engine {
             self.orphaned_directories.keep(uid.clone(), worker.name.clone(), due);
         }
         self.pod_deadlines.clear(uid);
-        self.outbox.push(Effect::Publish { uid: uid.clone(), name: worker.name.clone() });
+        self.outbox.publish(uid, &worker.name);
         // W6: a create for this UID that arrived meanwhile starts the pod again.
         if let Some(pod) = worker.demand.successor.clone() {
             self.outbox.push(Effect::Measure(Measure::RestartedPod));

@@ -7,7 +7,6 @@
 
 use super::Engine;
 use crate::api::names::Uid;
-use crate::engine::effect::Effect;
 
 impl Engine {
     /// True if the pod has to continue until its record has been written.
@@ -34,7 +33,7 @@ impl Engine {
             }
             let name = worker.name.clone();
             self.with_worker(uid, |worker, entry, ctx| worker.replace(entry, ctx));
-            self.outbox.push(Effect::Publish { uid: uid.clone(), name });
+            self.outbox.publish(uid, &name);
             self.dirty.insert(uid.clone());
         }
         !ready.is_empty()

@@ -62,7 +62,9 @@ impl Engine {
         self.review_gone(id);
         let call = self.requests.execs.gone(id).or_else(|| self.requests.usages.gone(id));
         let call = call.or_else(|| self.requests.streams.gone(id)).or_else(|| self.requests.images.gone(id));
-        self.outbox.effects.extend(call.map(|op| Effect::Cancel { op }));
+        if let Some(op) = call {
+            self.outbox.push(Effect::Cancel { op });
+        }
     }
 
     pub(super) fn answer(&mut self, id: RequestId, answer: Result<Reply, RequestError>) {
@@ -75,7 +77,7 @@ impl Engine {
             return Err(RequestError::GraceTooLong);
         }
         let kill = Kill { by: TerminationSource::Drain, message: None, grace };
-        let (named, before) = (self.named(uids), self.outbox.effects.len());
+        let (named, before) = (self.named(uids), self.outbox.begun_records().len());
         // All before one settles: the slots of the first pods must not go to the last ones.
         for (uid, name) in &named {
             if let Some(name) = name {
@@ -88,7 +90,7 @@ impl Engine {
 
     fn undrain(&mut self, id: RequestId, uids: &[Uid]) -> Result<Option<Reply>, RequestError> {
         self.check_pods(uids)?;
-        let (named, before) = (self.named(uids), self.outbox.effects.len());
+        let (named, before) = (self.named(uids), self.outbox.begun_records().len());
         self.answer_each(id, named, before, |engine, uid| {
             if !engine.is_drained(uid) {
                 return DrainOutcome::NotDrained;
@@ -107,7 +109,7 @@ impl Engine {
 
     /// W4. A pod and its successors can terminate at the same time. The API server decides about its own pods.
     fn shorten(&mut self, id: RequestId, pod: &FullName, grace: Duration) -> Result<Option<Reply>, RequestError> {
-        let before = self.outbox.effects.len();
+        let before = self.outbox.begun_records().len();
         let ends = |worker: &Worker| worker.name == *pod && !worker.demand.desired && !worker.is_from_api_server();
         let uids: Vec<Uid> = self.workers.values().filter(|worker| ends(worker)).map(|w| w.uid.clone()).collect();
         for uid in &uids {
@@ -116,8 +118,8 @@ impl Engine {
         }
         self.settle_all();
         let keys = uids.iter().map(record::key).collect();
-        let effects = &self.outbox.effects[before..];
-        self.requests.durable.answer_when_durable(id, Reply::Shortened, effects, keys).transpose()
+        let records = &self.outbox.begun_records()[before..];
+        self.requests.durable.answer_when_durable(id, Reply::Shortened, records, keys).transpose()
     }
 
     pub(super) fn check_pods(&self, uids: &[Uid]) -> Result<(), RequestError> {
@@ -134,8 +136,8 @@ impl Engine {
         uids.iter().map(|uid| (uid.clone(), self.pod(uid).map(|view| view.pod.name.clone()))).collect()
     }
 
-    /// Answers with the outcome for each pod when the change survives a kill of Wherry. `before`: the number of effects
-    /// before the change.
+    /// Answers with the outcome for each pod when the change survives a kill of Wherry. `before`: the number of changed
+    /// records before the change.
     fn answer_each(
         &mut self,
         id: RequestId,
@@ -164,7 +166,7 @@ impl Engine {
         let keys = pods.map(|pod| record::key(&Uid::from(pod.uid.as_str()))).collect();
         self.requests
             .durable
-            .answer_when_durable(id, Reply::Drained(drained), &self.outbox.effects[before..], keys)
+            .answer_when_durable(id, Reply::Drained(drained), &self.outbox.begun_records()[before..], keys)
             .transpose()
     }
 

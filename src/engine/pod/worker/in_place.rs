@@ -10,7 +10,6 @@ use crate::api::pod::Pod;
 use crate::api::resize;
 use crate::engine::admission::pod_requests::PodRequests;
 use crate::engine::context::Context;
-use crate::engine::effect::Effect;
 use k8s_openapi::api::core::v1 as core;
 use std::rc::Rc;
 
@@ -61,7 +60,7 @@ impl Worker {
         }
         self.record.rewrite();
         self.put_record(ctx);
-        ctx.outbox.push(Effect::Publish { uid: self.uid.clone(), name: self.name.clone() });
+        ctx.outbox.publish(&self.uid, &self.name);
     }
 
     /// The ephemeral containers that the pod does not have yet, without those of an earlier run of the pod (W29).

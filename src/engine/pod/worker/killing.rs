@@ -64,7 +64,7 @@ impl Worker {
 
     /// C5: a pod that has ended, and would have run again after a shutdown, does not. The server learns its phase now.
     fn end_for_good(&mut self, ctx: &mut Context<'_>) -> bool {
-        ctx.outbox.push(Effect::Publish { uid: self.uid.clone(), name: self.name.clone() });
+        ctx.outbox.publish(&self.uid, &self.name);
         self.demand.end()
     }
 
@@ -168,7 +168,7 @@ impl Worker {
     /// W5: answers the requesters once nothing of the pod runs any more.
     pub(super) fn answer_kills(&mut self, ctx: &mut Context<'_>) {
         if self.is_over() {
-            ctx.outbox.effects.extend(self.demand.kills.drain(..).map(|id| Effect::Killed { id }));
+            self.demand.kills.drain(..).for_each(|id| ctx.outbox.push(Effect::Killed { id }));
         }
     }
 
@@ -302,7 +302,7 @@ impl Worker {
     pub(super) fn record_version(&mut self, ctx: &mut Context<'_>) {
         self.record.wait_for_write();
         self.put_record(ctx);
-        ctx.outbox.push(Effect::Publish { uid: self.uid.clone(), name: self.name.clone() });
+        ctx.outbox.publish(&self.uid, &self.name);
     }
 
     /// Writes the pod's record.

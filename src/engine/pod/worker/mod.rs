@@ -57,7 +57,7 @@ use crate::api::time::{Boot, Now, Wall};
 use crate::engine::admission::Admission;
 use crate::engine::admission::pod_requests::PodRequests;
 use crate::engine::context::Context;
-use crate::engine::effect::{Effect, Measure};
+use crate::engine::effect::Measure;
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::placement::Placement;
 use crate::engine::pod::record::{self, Evicted, Preempted};
@@ -475,7 +475,7 @@ impl Worker {
         if new != self.status {
             self.status = new;
             ctx.outbox.measure(Measure::PodStatusDuration(waited));
-            ctx.outbox.push(Effect::Publish { uid: self.uid.clone(), name: self.name.clone() });
+            ctx.outbox.publish(&self.uid, &self.name);
         }
     }
 
