@@ -30,7 +30,7 @@ use crate::config::Config;
 use crate::engine::cluster::certificate::Certificate;
 use crate::engine::cluster::connection::ConnectionState;
 use crate::engine::control::{Reply, RequestError};
-use crate::engine::node::{Engine, PodView};
+use crate::engine::node::{Engine, PodView, Summary};
 use crate::metrics::Metrics;
 use crate::net::tls::server::Acceptor;
 use std::rc::Rc;
@@ -414,32 +414,32 @@ impl View<'_> {
         m.set_desired_pods(s.desired as u64);
         m.set_active_pods(s.active as u64);
         m.set_working_pods(|lifecycle, config| s.working.get(&(lifecycle, config)).copied().unwrap_or(0) as u64);
-        m.running_pods.set(s.running_pods as i64);
+        m.runtime.running_pods.set(s.running_pods as i64);
         m.set_running_containers(|state| s.containers.get(state).copied().unwrap_or(0) as u64);
         if let Some(age) = s.pleg_age {
             let seen = self.now.wall.0 - i64::try_from(age.as_nanos()).unwrap_or(0);
-            m.relist_seen.set(seen / 1_000_000_000);
+            m.pleg.relist_seen.set(seen / 1_000_000_000);
         }
         let shutdown = self.engine.shutdown(self.now.boot);
         m.set_graceful_shutdown(shutdown.started_seconds, shutdown.ended_seconds);
         let in_files: usize = self.manifests.problems().map(|p| p.problems.len()).sum();
         let (node, requested) = self.engine.node();
         m.set_node_requested(&node, &requested);
-        m.mirror_pods.set(self.engine.mirrors() as i64);
-        m.drained_pods.set(s.drained as i64);
-        m.node_cordoned.set(i64::from(s.cordoned));
+        m.pods.mirror_pods.set(self.engine.mirrors() as i64);
+        m.pods.drained_pods.set(s.drained as i64);
+        m.pods.node_cordoned.set(i64::from(s.cordoned));
         let certificates = self.engine.certificates();
         let shown = |certificate: Option<&Certificate>| {
             let not_after = certificate.and_then(Certificate::not_after);
             let left = not_after.map(|at| (at.0 - self.now.wall.0) / 1_000_000_000);
             (left, certificate.map_or(0, Certificate::failures))
         };
-        m.client_certificate.set(shown(certificates.map(|all| &all.client)));
-        m.serving_certificate.set(shown(certificates.and_then(|all| all.serving.as_ref())));
+        m.cluster.client_certificate.set(shown(certificates.map(|all| &all.client)));
+        m.cluster.serving_certificate.set(shown(certificates.and_then(|all| all.serving.as_ref())));
         m.set_connection(self.engine.connection(self.now.boot).as_ref());
         m.set_api_server_traffic(self.cluster.map_or((0, 0), ClusterConnection::traffic));
-        m.manifest_errors.set((in_files + self.engine.conflicts().len()) as i64);
-        m.log_lines_dropped.set(super::logging::dropped());
+        m.pods.manifest_errors.set((in_files + self.engine.conflicts().len()) as i64);
+        m.agent.log_lines_dropped.set(super::logging::dropped());
     }
 
     /// The errors of the manifests: of single documents, and conflicts between them (D4).
@@ -477,7 +477,6 @@ impl View<'_> {
         let runtime = s.runtime.clone().unwrap_or_default();
         let errors: Vec<String> = self.manifest_errors().iter().map(Problem::to_string).collect();
         let pods = self.engine.pods();
-        let phase = |name: &str| pods.iter().filter(|p| p.status.phase.as_deref() == Some(name)).count() as u64;
         let pressure = self.engine.conditions().map(|condition| condition.name().to_owned()).collect();
         let mut waiting: Vec<String> =
             self.engine.checks(self.now.boot).into_iter().filter_map(|c| c.result.err()).collect();
@@ -485,8 +484,6 @@ impl View<'_> {
         waiting.extend(views::unready(&pods, |uid| self.recorder.warning(uid)));
         waiting.extend(self.engine.sealing_problem());
         let (node, requested) = self.engine.node();
-        let of = |state| s.containers.get(state).copied().unwrap_or(0) as u64;
-        let terminating: usize = s.working.iter().filter(|((l, _), _)| *l == "terminating").map(|(_, n)| n).sum();
         NodeStatus {
             version: env!("CARGO_PKG_VERSION").into(),
             node_name: self.config.node_name.clone(),
@@ -510,21 +507,7 @@ impl View<'_> {
                 healthy: self.engine.pleg_healthy(self.now.boot),
                 age_seconds: s.pleg_age.map(|d| d.as_secs_f64()),
             },
-            pods: PodCounts {
-                desired: s.desired as u64,
-                active: s.active as u64,
-                pending: phase("Pending"),
-                running: phase("Running"),
-                not_ready: pods.iter().filter(|p| views::is_unready(p.status)).count() as u64,
-                succeeded: phase("Succeeded"),
-                failed: phase("Failed"),
-                rejected: s.rejected as u64,
-                waiting_for_room: s.waiting_for_room as u64,
-                drained: s.drained as u64,
-                waiting_for_uncordon: s.waiting_for_uncordon as u64,
-                terminating: terminating as u64,
-                containers: of("running"),
-            },
+            pods: pod_counts(&s, &pods),
             manifests: ManifestStatus {
                 directory: self.config.manifests.display().to_string(),
                 files: self.manifests.files() as u64,
@@ -533,5 +516,25 @@ impl View<'_> {
             shutdown: self.engine.shutdown(self.now.boot),
             waiting_for: waiting,
         }
+    }
+}
+
+fn pod_counts(s: &Summary, pods: &[PodView<'_>]) -> PodCounts {
+    let phase = |name: &str| pods.iter().filter(|p| p.status.phase.as_deref() == Some(name)).count() as u64;
+    let terminating: usize = s.working.iter().filter(|((l, _), _)| *l == "terminating").map(|(_, n)| n).sum();
+    PodCounts {
+        desired: s.desired as u64,
+        active: s.active as u64,
+        pending: phase("Pending"),
+        running: phase("Running"),
+        not_ready: pods.iter().filter(|p| views::is_unready(p.status)).count() as u64,
+        succeeded: phase("Succeeded"),
+        failed: phase("Failed"),
+        rejected: s.rejected as u64,
+        waiting_for_room: s.waiting_for_room as u64,
+        drained: s.drained as u64,
+        waiting_for_uncordon: s.waiting_for_uncordon as u64,
+        terminating: terminating as u64,
+        containers: s.containers.get("running").copied().unwrap_or(0) as u64,
     }
 }

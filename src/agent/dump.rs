@@ -74,18 +74,8 @@ pub(super) fn dump(
     let helpers = jobs.helpers();
     let jobs: BTreeMap<String, &str> = jobs.awaited().map(|(id, name)| (id.0.to_string(), name)).collect();
     let stuck: BTreeMap<&str, usize> = Class::ALL.map(|class| (class.name(), helpers.stuck(class))).into();
-    let shown = |Pending { id, class, name, deadline, begun }: Pending| {
-        json!({ "job": id.0, "class": class.name(), "name": name, "deadline": deadline,
-            "begun": begun })
-    };
-    let helpers: Vec<Value> = helpers.pending().map(shown).collect();
-    let connections: Vec<Value> = connections
-        .iter()
-        .map(|(listener_kind, state, queued, lost)| {
-            json!({ "listener": format!("{listener_kind:?}"), "state": state, "bytesQueued": queued,
-                "linesLost": lost })
-        })
-        .collect();
+    let helpers: Vec<Value> = helpers.pending().map(pending_job).collect();
+    let connections: Vec<Value> = connections.iter().map(connection).collect();
     let watched: BTreeMap<&str, &Uid> = pidfds.watched().collect();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -109,4 +99,12 @@ pub(super) fn dump(
         },
         "engine": engine.dump(),
     })
+}
+
+fn pending_job(Pending { id, class, name, deadline, begun }: Pending) -> Value {
+    json!({ "job": id.0, "class": class.name(), "name": name, "deadline": deadline, "begun": begun })
+}
+
+fn connection((listener_kind, state, queued, lost): &(ListenerKind, &'static str, usize, u64)) -> Value {
+    json!({ "listener": format!("{listener_kind:?}"), "state": state, "bytesQueued": queued, "linesLost": lost })
 }

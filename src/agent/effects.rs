@@ -9,7 +9,8 @@ use crate::adapters::records::Records;
 use crate::adapters::records::queue::Queue;
 use crate::adapters::server::http::Route;
 use crate::adapters::volumes::{self, ForContainer, VolumeError};
-use crate::api::names::Uid;
+use crate::api::names::{FullName, Uid};
+use crate::api::problem::Problem;
 use crate::api::time::{Boot, Now};
 use crate::api::volume::Volume;
 use crate::engine::effect::{ContainerVolumes, Effect, FilesCall, RecordChange, VolumesCall};
@@ -78,10 +79,7 @@ impl Agent {
                 self.drive_cgroups(now);
             }
             Effect::AcceptPods(pods) => self.manifests.accept(&pods),
-            Effect::ObjectProblems(problems) => {
-                self.manifests.object_problems(problems, now);
-                self.report_manifest_errors(now);
-            }
+            Effect::ObjectProblems(problems) => self.object_problems(problems, now),
             Effect::RemoveEmptyNetworks { op, sandboxes } => self.remove_empty_networks(op, &sandboxes, now),
             Effect::Volumes { op, call, timeout } => self.use_volumes(op, call, timeout, now),
             Effect::ReadDockerConfig { op, timeout } => self.read_docker_config(op, timeout, now),
@@ -89,14 +87,10 @@ impl Agent {
                 self.ask_provider(op, *provider, repository, timeout, now);
             }
             Effect::MeasureFileSystem { op, path, timeout } => self.measure_file_system(op, path, timeout, now),
-            Effect::MeasureMachine { op, pids } => {
-                let result = levels::read(pids).map(Answer::Machine);
-                let result = result.map_err(|message| OpError::Answered { code: Code::Other(2), message });
-                self.events.push_back(Event::Done { op, result });
-            }
+            Effect::MeasureMachine { op, pids } => self.measure_machine(op, pids),
             Effect::CountProcesses { op, pods } => {
-                let counts = self.cgroups.count_processes(pods);
-                self.events.push_back(Event::Done { op, result: Ok(Answer::Processes(counts)) });
+                let counts = Answer::Processes(self.cgroups.count_processes(pods));
+                self.events.push_back(Event::Done { op, result: Ok(counts) });
             }
             Effect::MeasurePods { op, pods, timeout } => self.measure_pods(op, pods, timeout, now),
             Effect::WatchMemoryPressure(wanted) => self.watch_memory_pressure(wanted),
@@ -118,47 +112,55 @@ impl Agent {
             Effect::StoreLock { op } => self.store_lock(op),
             Effect::UseLogind(wanted) => self.use_logind(wanted, now),
             Effect::Record { op, change } => self.records.push(op, change),
-            Effect::Watch { uid, id, pid } => {
-                let token = self.event_loop.token();
-                let watched = self.pidfds.watch(self.event_loop.registry(), token, uid.clone(), &id, pid);
-                if let Err(why) = &watched {
-                    log::debug!(
-                        "failed to watch the process; the next relist covers it id={id} pid={pid} error={why:?}"
-                    );
-                }
-                self.events.push_back(Event::Watched { uid, id, ok: watched.is_ok() });
-            }
+            Effect::Watch { uid, id, pid } => self.watch_process(uid, id, pid),
             Effect::Unwatch { id } => self.pidfds.unwatch(self.event_loop.registry(), &id),
-            Effect::Killed { id: KillId::Drain(pod) } => {
-                log::info!("pod={pod} reason=Drained the drained pod has stopped");
-            }
-            Effect::Killed { id: KillId::ApiEviction(pod) } => {
-                log::info!("pod={pod} reason=Evicted the evicted pod has stopped");
-            }
-            Effect::Killed { id: KillId::Event(_) } => {}
+            Effect::Killed { id } => log_killed(&id),
             Effect::Answer { id, answer } => self.answer(id, answer, now),
-            Effect::Publish { uid, name } => {
-                self.service.changed();
-                if let Some(kube) = self.kube.get() {
-                    kube.pod_changed(&name, self.engine.pod(&uid).as_ref());
-                }
-                if self.node_server.get().is_some() {
-                    self.server.wake_logs();
-                }
-                if self.report_change(&uid, &name, now) && self.server.has_watches(Route::Pods) {
-                    let mut line = Vec::with_capacity(4096);
-                    match self.engine.pod(&uid) {
-                        Some(view) => views::write_change("MODIFIED", &view, &mut line),
-                        None => views::write_gone(&uid, &name, &mut line),
-                    }
-                    self.server.publish(Route::Pods, line, now.boot);
-                }
-            }
+            Effect::Publish { uid, name } => self.publish_change(&uid, &name, now),
             Effect::Notice(notice) => self.record_notice(&notice, now),
             Effect::ContainerEnded(end) => self.report_end(&end, now),
             Effect::Measure(measure) => self.metrics.observe(&measure),
         }
         false
+    }
+
+    fn object_problems(&mut self, problems: Vec<Problem>, now: Now) {
+        self.manifests.object_problems(problems, now);
+        self.report_manifest_errors(now);
+    }
+
+    fn measure_machine(&mut self, op: OpId, pids: bool) {
+        let result = levels::read(pids).map(Answer::Machine);
+        let result = result.map_err(|message| OpError::Answered { code: Code::Other(2), message });
+        self.events.push_back(Event::Done { op, result });
+    }
+
+    fn watch_process(&mut self, uid: Uid, id: String, pid: u32) {
+        let token = self.event_loop.token();
+        let watched = self.pidfds.watch(self.event_loop.registry(), token, uid.clone(), &id, pid);
+        if let Err(why) = &watched {
+            log::debug!("failed to watch the process; the next relist covers it id={id} pid={pid} error={why:?}");
+        }
+        self.events.push_back(Event::Watched { uid, id, ok: watched.is_ok() });
+    }
+
+    /// Shows a changed pod to the clients that follow it.
+    fn publish_change(&mut self, uid: &Uid, name: &FullName, now: Now) {
+        self.service.changed();
+        if let Some(kube) = self.kube.get() {
+            kube.pod_changed(name, self.engine.pod(uid).as_ref());
+        }
+        if self.node_server.get().is_some() {
+            self.server.wake_logs();
+        }
+        if self.report_change(uid, name, now) && self.server.has_watches(Route::Pods) {
+            let mut line = Vec::with_capacity(4096);
+            match self.engine.pod(uid) {
+                Some(view) => views::write_change("MODIFIED", &view, &mut line),
+                None => views::write_gone(uid, name, &mut line),
+            }
+            self.server.publish(Route::Pods, line, now.boot);
+        }
     }
 
     /// Takes the results of probes and hooks.
@@ -297,6 +299,14 @@ impl Agent {
                 },
             );
         }
+    }
+}
+
+fn log_killed(id: &KillId) {
+    match id {
+        KillId::Drain(pod) => log::info!("pod={pod} reason=Drained the drained pod has stopped"),
+        KillId::ApiEviction(pod) => log::info!("pod={pod} reason=Evicted the evicted pod has stopped"),
+        KillId::Event(_) => {}
     }
 }
 

@@ -38,7 +38,7 @@ use crate::api::limits::{self, PodRules};
 use crate::api::node_facts::{self, NodeFacts};
 use crate::api::resources::Resources;
 use crate::api::sealing::KeyState;
-use crate::api::time::Wall;
+use crate::api::time::{Boot, Wall};
 use crate::config::problem::Problem;
 use crate::config::{CertificateSource, Config};
 use crate::engine::cluster::member;
@@ -75,10 +75,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let inherited = descriptors::open().into_keys().filter(|fd| *fd > 2).collect();
     ready_the_process();
     system_check::log_findings(&system_check::machine_at_start(&config));
-    let node = node_facts(&config).map_err(|problems| {
-        let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        problems.join("; ")
-    })?;
+    let node = node_facts(&config).map_err(|problems| in_words(&problems))?;
     let credentials = ServiceCredentials::of_environment();
     let (key, key_state) = seal_key::of(&credentials);
     let (root, records) = keeping_place(&config.root_dir, key.as_ref())?;
@@ -89,51 +86,25 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let transport = transport(&config.runtime_socket, registry, RUNTIME)?;
     let client = Client::new(transport, request_config(&config, &root.id, HostDns::none()));
     let container_events = ContainerEvents::new(&root.id);
-    let settings = Settings::new(&config.manifests, &config.root_dir, &config.node_name, config.file_check_frequency);
-    // An upgrade may have replaced the file of the executable.
-    let open_secrets = if config.refuse_open_secrets { OpenSecrets::Refuse } else { OpenSecrets::Warn };
-    let settings = Settings { reader: Some("/proc/self/exe".into()), open_secrets, credentials, ..settings };
-    let manifests = Manifests::open(settings, registry, MANIFESTS, MOUNTS);
-    // The listener for kubectl is added when its certificate is there.
-    let (health, read_only) = (config.healthz(), config.read_only());
-    let listener_kinds = Listeners { control: Some(config.socket.clone()), health, read_only };
+    let manifests = Manifests::open(manifest_settings(&config, credentials), registry, MANIFESTS, MOUNTS);
     let metrics = Metrics::new(&config.node_name);
     metrics.set_node_size(&node);
     let cgroups = PodCgroups::new(cgroup_settings(&config, &node), SLICES);
     let engine = Engine::new(engine_config(&config, node, &root.id, started.wall, &key_state));
     let files = pod_files(&config, &cgroups);
-    let found = Event::Directories(files.found());
-    let kinds = [record::KIND, shutdown::record::KIND, seen::KIND, cordon::KIND, in_force::KIND].into_iter();
-    let kinds = kinds.chain(member::KINDS);
-    let kept = Event::Records(records.load(&kinds.collect::<Vec<_>>()));
-    let mut events = VecDeque::from([kept, found]);
-    let (file, reports) = ReportFile::open(&config.socket, machine::boot_id());
-    let mut event_cache = EventCache::new(&config.node_name);
-    event_cache.restore(reports.events, started.boot);
+    let mut events = first_events(&records, &files);
+    let reporting = reporting(&config, started.boot);
     if lock.is_held() {
         events.push_back(Event::Logind(LogindEvent::Inherited));
     }
-    log::info!(
-        "started version={} node={} manifests={} root={} runtime=unix://{}",
-        env!("CARGO_PKG_VERSION"),
-        config.node_name,
-        config.manifests.display(),
-        config.root_dir.display(),
-        config.runtime_socket.display()
-    );
+    log_start(&config);
     Ok(Agent {
         process: Process { started, root, inherited, seal_key: key_state },
         course: Course::Runs,
         signals,
         jobs: Jobs::new(helpers),
         runtime: Runtime { client, container_events, buffer: Vec::new(), reported: None, checked: false },
-        reporting: Reporting {
-            recorder: EventRecorder::default(),
-            event_cache,
-            conditions: ConditionTimes::restore(reports.conditions),
-            file,
-            manifest_errors: BTreeSet::new(),
-        },
+        reporting,
         logind: logind::bus(&config),
         lock,
         cgroups,
@@ -144,7 +115,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         devices: config.device_plugin_socket.as_deref().map(|socket| Devices::new(socket, DEVICES)),
         files,
         records: RecordQueue::new(records),
-        server: Server::new(listener_kinds, SERVER),
+        server: Server::new(listeners(&config), SERVER),
         cluster: ClusterConnection::new(&config, API_SERVER),
         kube: KubeState::new(&config),
         node_server: NodeServerState::new(&config),
@@ -157,6 +128,54 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         manifests,
         metrics,
     })
+}
+
+fn manifest_settings(config: &Config, credentials: ServiceCredentials) -> Settings {
+    let settings = Settings::new(&config.manifests, &config.root_dir, &config.node_name, config.file_check_frequency);
+    let open_secrets = if config.refuse_open_secrets { OpenSecrets::Refuse } else { OpenSecrets::Warn };
+    // An upgrade may have replaced the file of the executable.
+    Settings { reader: Some("/proc/self/exe".into()), open_secrets, credentials, ..settings }
+}
+
+fn in_words(problems: &[Problem]) -> String {
+    problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// The listener for kubectl is added when its certificate is there.
+fn listeners(config: &Config) -> Listeners {
+    Listeners { control: Some(config.socket.clone()), health: config.healthz(), read_only: config.read_only() }
+}
+
+/// The events and conditions of earlier runs in this boot.
+fn reporting(config: &Config, now: Boot) -> Reporting {
+    let (file, reports) = ReportFile::open(&config.socket, machine::boot_id());
+    let mut event_cache = EventCache::new(&config.node_name);
+    event_cache.restore(reports.events, now);
+    Reporting {
+        recorder: EventRecorder::default(),
+        event_cache,
+        conditions: ConditionTimes::restore(reports.conditions),
+        file,
+        manifest_errors: BTreeSet::new(),
+    }
+}
+
+/// What earlier runs have left on the disk.
+fn first_events(records: &Records, files: &PodFiles) -> VecDeque<Event> {
+    let kinds = [record::KIND, shutdown::record::KIND, seen::KIND, cordon::KIND, in_force::KIND].into_iter();
+    let kinds: Vec<&str> = kinds.chain(member::KINDS).collect();
+    VecDeque::from([Event::Records(records.load(&kinds)), Event::Directories(files.found())])
+}
+
+fn log_start(config: &Config) {
+    log::info!(
+        "started version={} node={} manifests={} root={} runtime=unix://{}",
+        env!("CARGO_PKG_VERSION"),
+        config.node_name,
+        config.manifests.display(),
+        config.root_dir.display(),
+        config.runtime_socket.display()
+    );
 }
 
 /// Opens and locks the root directory and its records. A file system can be full or read-only for a while (`/var` at a

@@ -11,7 +11,7 @@ use crate::commands::streams::url::{self, Refused};
 use crate::commands::{attach, logs};
 use serde_json::{Value, json};
 use std::hash::{BuildHasher as _, Hasher as _};
-use std::io::{IsTerminal as _, Write};
+use std::io::{BufRead, IsTerminal as _, Write};
 use std::path::Path;
 use std::time::Duration;
 
@@ -78,26 +78,8 @@ pub fn run(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, query: Query
     if query.name.is_none() {
         print_message(&format!("the container is {name}"));
     }
-    let mut shown = String::new();
-    loop {
-        let change = client::next_change(&mut watch, "the agent has stopped; the container starts when it runs again")?;
-        let pod = &change["object"];
-        if text(pod, "/metadata/uid") != uid {
-            continue;
-        }
-        if text(&change, "/type") == "DELETED" {
-            return Err(Failure::message("the pod has ended"));
-        }
-        match state_of(pod, &name) {
-            State::Waits(why) => {
-                if !why.is_empty() && why != shown {
-                    print_message(&why);
-                    shown = why;
-                }
-            }
-            State::Runs => break,
-            State::Ended(code) => return ended(out, socket, &query, name, code),
-        }
+    if let Some(code) = wait_for_start(&mut watch, &uid, &name)? {
+        return ended(out, socket, &query, name, code);
     }
     if !query.stdin && !tty {
         return Ok(0);
@@ -118,6 +100,31 @@ pub fn run(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, query: Query
             _ => Err(Failure::message(words)),
         },
         Err(refused) => Err(refused.into()),
+    }
+}
+
+/// Waits until the container runs. Returns its exit code if it has ended.
+fn wait_for_start(watch: &mut impl BufRead, uid: &str, name: &str) -> Result<Option<u8>, Failure> {
+    let mut shown = String::new();
+    loop {
+        let change = client::next_change(watch, "the agent has stopped; the container starts when it runs again")?;
+        let pod = &change["object"];
+        if text(pod, "/metadata/uid") != uid {
+            continue;
+        }
+        if text(&change, "/type") == "DELETED" {
+            return Err(Failure::message("the pod has ended"));
+        }
+        match state_of(pod, name) {
+            State::Waits(why) => {
+                if !why.is_empty() && why != shown {
+                    print_message(&why);
+                    shown = why;
+                }
+            }
+            State::Runs => return Ok(None),
+            State::Ended(code) => return Ok(Some(code)),
+        }
     }
 }
 

@@ -721,27 +721,8 @@ fn show(out: &mut dyn Write, command: Command) -> Result<u8, Failure> {
             events::run(out, &socket.path(), &query)
         }
         Command::Retry { pod, socket } => retry::run(out, &socket.path(), &pod.target()?),
-        Command::Drain(args) => {
-            let query = drain::Query {
-                which: args.which.which()?,
-                grace_period_seconds: args.grace_period,
-                timeout: args.timeout,
-                wait: !args.no_wait,
-            };
-            drain::drain(out, &args.socket.path(), &query)
-        }
-        Command::Top(args) => {
-            let query = top::Query {
-                target: args.pod.map(|pod| select(&pod, args.namespace.as_deref())).transpose()?,
-                namespace: args.namespace,
-                selector: args.selector,
-                containers: args.containers,
-                sort: args.sort_by,
-                json: args.output.is_some(),
-                watch: args.watch.then_some(args.interval),
-            };
-            top::run(out, &args.socket.path(), &query)
-        }
+        Command::Drain(args) => drain(out, args),
+        Command::Top(args) => top(out, args),
         Command::Cp { query, socket } => cp::run(&socket.path(), query),
         Command::PortForward { query, socket } => port_forward::run(out, &socket.path(), &query),
         Command::Images { output, socket } => images::run(out, &socket.path(), output),
@@ -774,6 +755,29 @@ fn show(out: &mut dyn Write, command: Command) -> Result<u8, Failure> {
         | Command::Attach { .. }
         | Command::Debug(DebugArgs { command: None, .. }) => Ok(0),
     }
+}
+
+fn drain(out: &mut dyn Write, args: DrainArgs) -> Result<u8, Failure> {
+    let query = drain::Query {
+        which: args.which.which()?,
+        grace_period_seconds: args.grace_period,
+        timeout: args.timeout,
+        wait: !args.no_wait,
+    };
+    drain::drain(out, &args.socket.path(), &query)
+}
+
+fn top(out: &mut dyn Write, args: TopArgs) -> Result<u8, Failure> {
+    let query = top::Query {
+        target: args.pod.map(|pod| select(&pod, args.namespace.as_deref())).transpose()?,
+        namespace: args.namespace,
+        selector: args.selector,
+        containers: args.containers,
+        sort: args.sort_by,
+        json: args.output.is_some(),
+        watch: args.watch.then_some(args.interval),
+    };
+    top::run(out, &args.socket.path(), &query)
 }
 
 fn logs(out: &mut dyn Write, args: LogsArgs) -> Result<u8, Failure> {

@@ -7,6 +7,7 @@
 
 mod classic;
 pub mod exposition;
+mod groups;
 mod labels;
 mod node_resources;
 mod process;
@@ -20,6 +21,7 @@ use crate::engine::cluster::connection::{Connection, ConnectionState};
 use crate::engine::effect::Measure;
 use crate::engine::probe::Kind;
 use classic::PlainCounter;
+use groups::{AgentMetrics, ClusterMetrics, DurationMetrics, PlegMetrics, PodMetrics, RuntimeMetrics};
 use labels::{
     CGROUP_OPERATIONS, CONTAINER_STATES, CONTAINER_TYPES, LIFECYCLES, OPERATIONS, START_ERRORS, WORKER_OPERATIONS,
     closed,
@@ -30,7 +32,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry};
 use std::borrow::Cow;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 /// One label type for all families, so that their code is generated once.
@@ -69,75 +70,16 @@ const OPERATION_BUCKETS: [f64; 14] = [
 const WORKING: [(&str, &str); 5] =
     [("desired", ""), ("desired", "true"), ("orphan", ""), ("orphan", "true"), ("runtime_only", "unknown")];
 
-/// Gauges with public fields are set before a scrape.
+/// Gauges are set before a scrape.
 pub struct Metrics {
     registry: Registry,
-    desired_pods: Gauges,
-    pub mirror_pods: Gauge,
-    active_pods: Gauges,
-    working_pods: Gauges,
-    pub running_pods: Gauge,
-    running_containers: Gauges,
-    restarted_pods: Counters,
-    orphaned_pods: PlainCounter,
-    admission_rejections: Counters,
-    preemptions: Counters,
-    evictions: Counters,
-    collected_images: Counters,
-    containers_per_pod: Histogram,
-    relist_duration: Histogram,
-    relist_interval: Histogram,
-    /// In seconds since the Unix epoch.
-    pub relist_seen: Gauge,
-    shutdown_start: Gauge,
-    shutdown_end: Gauge,
-    event_streams: PlainCounter,
-    event_stream_errors: PlainCounter,
-    event_latency: Histogram,
-    pod_start_duration: Histogram,
-    pod_status_duration: Histogram,
-    pod_worker_duration: Histograms,
-    pod_worker_start_duration: Histogram,
-    operations: Counters,
-    operation_errors: Counters,
-    operation_duration: Histograms,
-    sandbox_duration: Histograms,
-    sandbox_errors: Counters,
-    started_pods: PlainCounter,
-    started_pod_errors: PlainCounter,
-    started_containers: Counters,
-    probes: Counters,
-    started_container_errors: Counters,
-    cgroup_duration: Histograms,
-    pub manifest_errors: Gauge,
-    pub drained_pods: Gauge,
-    pub node_cordoned: Gauge,
-    pub client_certificate: CertificateMetrics,
-    pub serving_certificate: CertificateMetrics,
-    api_server_connected: Gauge,
-    waiting_events: Gauge,
-    lost_events: PlainCounter,
-    node_name_conflict: Gauge,
-    api_server_sent: PlainCounter,
-    api_server_received: PlainCounter,
+    pub pods: PodMetrics,
+    pub durations: DurationMetrics,
+    pub pleg: PlegMetrics,
+    pub runtime: RuntimeMetrics,
+    pub cluster: ClusterMetrics,
+    pub agent: AgentMetrics,
     node: node_resources::Node,
-    pub log_lines_dropped: PlainCounter,
-    kubectl_requests: Counters,
-    pub kubectl_refusals: PlainCounter,
-}
-
-/// A certificate that the node gets from its cluster.
-pub struct CertificateMetrics {
-    ttl: Gauge<f64, AtomicU64>,
-    errors: PlainCounter,
-}
-
-impl CertificateMetrics {
-    /// The seconds until the certificate expires (None: there is none), and the number of failures.
-    pub fn set(&self, (seconds, errors): (Option<i64>, u64)) {
-        self.ttl.set(seconds.map_or(f64::INFINITY, |seconds| seconds as f64));
-        self.errors.set(errors);
-    }
 }
 
 impl Metrics {
@@ -152,180 +94,13 @@ impl Metrics {
         let name = r.gauges("kubelet_node_name", "Name of the node, as a label");
         name.get_or_create(&vec![("node", node_name.to_owned().into())]).set(1);
         let metrics = Metrics {
-            active_pods: r.gauges("kubelet_active_pods", "Number of pods that admission counts"),
-            cgroup_duration: r.histograms(
-                "kubelet_cgroup_manager_duration_seconds",
-                "Duration of operations on pod cgroups, in seconds",
-                || Histogram::new(DEFAULT_BUCKETS),
-            ),
-            containers_per_pod: r.histogram(
-                "kubelet_containers_per_pod_count",
-                "Number of containers in the spec of a pod without init containers, observed at its first sync",
-                CONTAINERS_BUCKETS,
-            ),
-            desired_pods: r.gauges("kubelet_desired_pods", "Number of pods in the manifests"),
-            mirror_pods: r.gauge("kubelet_mirror_pods", "Number of mirror pods; always 0 without an API server"),
-            drained_pods: r.gauge("wherry_drained_pods", "Pods that are drained"),
-            node_cordoned: r.gauge("wherry_node_cordoned", "1 while the node is cordoned"),
-            client_certificate: CertificateMetrics {
-                ttl: r.put(
-                    "kubelet_certificate_manager_client_ttl_seconds",
-                    "Time until the client certificate of the node expires, in seconds; negative if it has expired, \
-                     infinite without one",
-                    Gauge::default(),
-                ),
-                errors: r.counter(
-                    "kubelet_certificate_manager_client_expiration_renew_errors",
-                    "Number of failed renewals of the client certificate of the node",
-                ),
-            },
-            serving_certificate: CertificateMetrics {
-                ttl: r.put(
-                    "kubelet_certificate_manager_server_ttl_seconds",
-                    "Time until the serving certificate that the cluster has issued expires, in seconds; negative if \
-                     it has expired, infinite without one",
-                    Gauge::default(),
-                ),
-                errors: r.counter(
-                    "kubelet_server_expiration_renew_errors",
-                    "Number of failed requests for and renewals of the serving certificate of the node",
-                ),
-            },
-            api_server_connected: r.gauge(
-                "wherry_api_server_connected",
-                "1 while the API server of the cluster answers and has the node; 0 without a cluster",
-            ),
-            waiting_events: r.gauge("wherry_events_waiting", "Number of events that the API server does not have yet"),
-            lost_events: r.counter(
-                "wherry_events_lost_total",
-                "Number of events that found no room while the API server was away",
-            ),
-            node_name_conflict: r.gauge("wherry_node_name_conflict", "1 while another machine acts as this node"),
-            api_server_sent: r.counter(
-                "wherry_api_server_sent_bytes_total",
-                "Number of bytes sent to the API server of the cluster, with TLS and without TCP",
-            ),
-            api_server_received: r.counter(
-                "wherry_api_server_received_bytes_total",
-                "Number of bytes received from the API server of the cluster, with TLS and without TCP",
-            ),
-            manifest_errors: r.gauge("wherry_manifest_errors", "Current number of errors in the manifest directory"),
+            pods: PodMetrics::new(&mut r),
+            durations: DurationMetrics::new(&mut r),
+            pleg: PlegMetrics::new(&mut r),
+            runtime: RuntimeMetrics::new(&mut r),
+            cluster: ClusterMetrics::new(&mut r),
+            agent: AgentMetrics::new(&mut r),
             node: node_resources::Node::new(&mut r),
-            admission_rejections: r
-                .counters("kubelet_admission_rejections_total", "Number of pods rejected at admission, by reason"),
-            collected_images: r.counters(
-                "kubelet_image_garbage_collected_total",
-                "Number of images that the garbage collection removed, by reason",
-            ),
-            preemptions: r.counters(
-                "kubelet_preemptions",
-                "Number of preempted pods that have stopped, by the first resource that was short",
-            ),
-            evictions: r.counters("kubelet_evictions", "Number of evicted pods, by the eviction signal"),
-            orphaned_pods: r.counter(
-                "kubelet_orphaned_runtime_pods_total",
-                "Number of orphaned pods found in the runtime and stopped",
-            ),
-            relist_duration: r.histogram(
-                "kubelet_pleg_relist_duration_seconds",
-                "Duration of a relist, successful or failed, in seconds, without the status reads that follow",
-                DEFAULT_BUCKETS,
-            ),
-            relist_interval: r.histogram(
-                "kubelet_pleg_relist_interval_seconds",
-                "Interval between the starts of two successful relists, in seconds",
-                DEFAULT_BUCKETS,
-            ),
-            relist_seen: r.gauge(
-                "kubelet_pleg_last_seen_seconds",
-                "Start time of the last successful relist, in seconds since the Unix epoch",
-            ),
-            shutdown_start: r.gauge(
-                "kubelet_graceful_shutdown_start_time_seconds",
-                "Start time of the last graceful shutdown of the node, in seconds since the Unix epoch",
-            ),
-            shutdown_end: r.gauge(
-                "kubelet_graceful_shutdown_end_time_seconds",
-                "End time of the last graceful shutdown of the node, in seconds since the Unix epoch; 0 while \
-                 one is in progress",
-            ),
-            event_streams: r.counter(
-                "kubelet_evented_pleg_connection_success_count",
-                "Number of requests for the container event stream of the runtime",
-            ),
-            event_stream_errors: r.counter(
-                "kubelet_evented_pleg_connection_error_count",
-                "Number of times that the container event stream failed or ended",
-            ),
-            event_latency: r.histogram(
-                "kubelet_evented_pleg_connection_latency_seconds",
-                "Latency from a container event to its arrival, in seconds",
-                DEFAULT_BUCKETS,
-            ),
-            pod_start_duration: r.histogram(
-                "kubelet_pod_start_duration_seconds",
-                "Duration from the first time that a pod is seen until all its containers run, in seconds",
-                POD_START_BUCKETS,
-            ),
-            pod_status_duration: r.histogram(
-                "kubelet_pod_status_sync_duration_seconds",
-                "Duration from an observed change until the new pod status is published locally, in seconds",
-                STATUS_BUCKETS,
-            ),
-            pod_worker_duration: r.histograms(
-                "kubelet_pod_worker_duration_seconds",
-                "Duration of the work on a pod, in seconds, by operation; syncs without work are not counted",
-                || Histogram::new(DEFAULT_BUCKETS),
-            ),
-            pod_worker_start_duration: r.histogram(
-                "kubelet_pod_worker_start_duration_seconds",
-                "Duration from the first time that a pod is seen until its worker's first sync, in seconds",
-                DEFAULT_BUCKETS,
-            ),
-            restarted_pods: r.counters(
-                "kubelet_restarted_pods_total",
-                "Number of pods that were created again with the same UID while they were terminating",
-            ),
-            sandbox_duration: r.histograms(
-                "kubelet_run_podsandbox_duration_seconds",
-                "Duration of RunPodSandbox calls, successful or failed, in seconds",
-                || Histogram::new(DEFAULT_BUCKETS),
-            ),
-            sandbox_errors: r.counters("kubelet_run_podsandbox_errors_total", "Number of failed RunPodSandbox calls"),
-            running_containers: r.gauges("kubelet_running_containers", "Number of containers in the runtime, by state"),
-            running_pods: r.gauge("kubelet_running_pods", "Number of pods with a ready sandbox"),
-            operation_duration: r.histograms(
-                "kubelet_runtime_operations_duration_seconds",
-                "Duration of calls to the runtime, in seconds",
-                || Histogram::new(OPERATION_BUCKETS),
-            ),
-            operation_errors: r
-                .counters("kubelet_runtime_operations_errors_total", "Number of failed calls to the runtime"),
-            operations: r.counters("kubelet_runtime_operations_total", "Number of calls to the runtime"),
-            started_container_errors: r.counters(
-                "kubelet_started_containers_errors_total",
-                "Number of failed attempts to start a container, by the resulting waiting reason",
-            ),
-            started_containers: r.counters(
-                "kubelet_started_containers_total",
-                "Number of attempts to start a container, including failed ones",
-            ),
-            started_pod_errors: r
-                .counter("kubelet_started_pods_errors_total", "Number of failed attempts to create a pod sandbox"),
-            started_pods: r.counter(
-                "kubelet_started_pods_total",
-                "Number of attempts to create a pod sandbox, including failed ones",
-            ),
-            working_pods: r.gauges("kubelet_working_pods", "Number of pods that have a worker, by lifecycle state"),
-            probes: r.counters("prober_probe_total", "Number of container probes, by result"),
-            kubectl_requests: r
-                .counters("wherry_kubectl_requests_total", "Number of requests to the API for kubectl, by verb"),
-            kubectl_refusals: r.counter(
-                "wherry_kubectl_refusals_total",
-                "Number of requests to the API for kubectl that the client's certificate does not permit",
-            ),
-            log_lines_dropped: r
-                .counter("wherry_log_lines_dropped_total", "Log lines dropped because their reader was too slow"),
             registry: r.0,
         };
         metrics.always_there();
@@ -338,70 +113,72 @@ impl Metrics {
         self.set_active_pods(0);
         self.set_working_pods(|_, _| 0);
         for is_static in ["", "true"] {
-            drop(self.restarted_pods.get_or_create(&label("static", is_static)));
+            drop(self.pods.restarted_pods.get_or_create(&label("static", is_static)));
         }
     }
 
     /// None: the node has no cluster.
     pub fn set_connection(&self, connection: Option<&Connection<'_>>) {
         let Some(connection) = connection else { return };
-        self.api_server_connected.set(i64::from(connection.state == ConnectionState::Registered));
-        self.waiting_events.set(i64::try_from(connection.waiting_events).unwrap_or(i64::MAX));
-        self.lost_events.set(connection.lost_events);
-        self.node_name_conflict.set(i64::from(connection.is_shared));
+        self.cluster.api_server_connected.set(i64::from(connection.state == ConnectionState::Registered));
+        self.cluster.waiting_events.set(i64::try_from(connection.waiting_events).unwrap_or(i64::MAX));
+        self.cluster.lost_events.set(connection.lost_events);
+        self.cluster.node_name_conflict.set(i64::from(connection.is_shared));
     }
 
     /// Bytes.
     pub fn set_api_server_traffic(&self, (sent, received): (u64, u64)) {
-        self.api_server_sent.set(sent);
-        self.api_server_received.set(received);
+        self.cluster.api_server_sent.set(sent);
+        self.cluster.api_server_received.set(received);
     }
 
     pub fn observe(&self, measure: &Measure) {
         match measure {
-            Measure::RelistDuration(d) => self.relist_duration.observe(d.as_secs_f64()),
-            Measure::RelistInterval(d) => self.relist_interval.observe(d.as_secs_f64()),
-            Measure::PodStartDuration(d) => self.pod_start_duration.observe(d.as_secs_f64()),
-            Measure::PodStatusDuration(d) => self.pod_status_duration.observe(d.as_secs_f64()),
+            Measure::RelistDuration(d) => self.pleg.relist_duration.observe(d.as_secs_f64()),
+            Measure::RelistInterval(d) => self.pleg.relist_interval.observe(d.as_secs_f64()),
+            Measure::PodStartDuration(d) => self.durations.pod_start_duration.observe(d.as_secs_f64()),
+            Measure::PodStatusDuration(d) => self.durations.pod_status_duration.observe(d.as_secs_f64()),
             Measure::PodWorkerDuration { operation, duration } => {
                 let labels = label("operation_type", closed(operation, &WORKER_OPERATIONS));
-                self.pod_worker_duration.get_or_create(&labels).observe(duration.as_secs_f64());
+                self.durations.pod_worker_duration.get_or_create(&labels).observe(duration.as_secs_f64());
             }
-            Measure::PodWorkerStartDuration(d) => self.pod_worker_start_duration.observe(d.as_secs_f64()),
-            Measure::StartedPod => self.started_pods.inc(),
-            Measure::StartedPodError => self.started_pod_errors.inc(),
+            Measure::PodWorkerStartDuration(d) => self.durations.pod_worker_start_duration.observe(d.as_secs_f64()),
+            Measure::StartedPod => self.runtime.started_pods.inc(),
+            Measure::StartedPodError => self.runtime.started_pod_errors.inc(),
             Measure::StartedContainer { container_type } => {
                 let labels = label("container_type", closed(container_type, &CONTAINER_TYPES));
-                self.started_containers.get_or_create(&labels).inc();
+                self.runtime.started_containers.get_or_create(&labels).inc();
             }
             Measure::StartedContainerError { container_type, code } => {
                 let (kind, code) = (closed(container_type, &CONTAINER_TYPES), closed(code.as_str(), &START_ERRORS));
                 let labels = vec![("container_type", kind.into()), ("code", code.into())];
-                self.started_container_errors.get_or_create(&labels).inc();
+                self.runtime.started_container_errors.get_or_create(&labels).inc();
             }
             Measure::AdmissionRejected { reason } => {
-                self.admission_rejections.get_or_create(&vec![("reason", Cow::Owned(reason.to_string()))]).inc();
+                self.pods.admission_rejections.get_or_create(&vec![("reason", Cow::Owned(reason.to_string()))]).inc();
             }
             Measure::Preempted { signal } => {
-                self.preemptions.get_or_create(&vec![("preemption_signal", Cow::Owned(signal.to_string()))]).inc();
+                self.pods.preemptions.get_or_create(&vec![("preemption_signal", Cow::Owned(signal.to_string()))]).inc();
             }
-            Measure::Evicted { signal } => self.evictions.get_or_create(&label("eviction_signal", signal)).inc(),
-            Measure::OrphanedPod => self.orphaned_pods.inc(),
-            Measure::ImageCollected { reason } => self.collected_images.get_or_create(&label("reason", reason)).inc(),
-            Measure::RestartedPod => self.restarted_pods.get_or_create(&label("static", "true")).inc(),
+            Measure::Evicted { signal } => self.pods.evictions.get_or_create(&label("eviction_signal", signal)).inc(),
+            Measure::OrphanedPod => self.pods.orphaned_pods.inc(),
+            Measure::ImageCollected { reason } => {
+                self.runtime.collected_images.get_or_create(&label("reason", reason)).inc()
+            }
+            Measure::RestartedPod => self.pods.restarted_pods.get_or_create(&label("static", "true")).inc(),
             Measure::Probe { kind, passed, pod, container } => {
-                self.probes.get_or_create(&of_probe(*kind, *passed, pod, container)).inc();
+                self.runtime.probes.get_or_create(&of_probe(*kind, *passed, pod, container)).inc();
             }
             Measure::NoMoreProbes { pod } => {
                 for container in pod.all_containers() {
                     for kind in Kind::ALL.into_iter().filter(|kind| kind.spec(container).is_some()) {
                         for passed in [Some(true), Some(false), None] {
-                            self.probes.remove(&of_probe(kind, passed, pod, &container.name));
+                            self.runtime.probes.remove(&of_probe(kind, passed, pod, &container.name));
                         }
                     }
                 }
             }
-            Measure::ContainersPerPod(n) => self.containers_per_pod.observe(*n as f64),
+            Measure::ContainersPerPod(n) => self.pods.containers_per_pod.observe(*n as f64),
         }
     }
 
@@ -409,10 +186,10 @@ impl Metrics {
     /// `create_container`, `list_podsandbox`.
     pub fn runtime_operation(&self, operation: &str, duration: Duration, error: bool) {
         let labels = label("operation_type", closed(operation, &OPERATIONS));
-        self.operations.get_or_create(&labels).inc();
-        self.operation_duration.get_or_create(&labels).observe(duration.as_secs_f64());
+        self.runtime.operations.get_or_create(&labels).inc();
+        self.runtime.operation_duration.get_or_create(&labels).observe(duration.as_secs_f64());
         if error {
-            self.operation_errors.get_or_create(&labels).inc();
+            self.runtime.operation_errors.get_or_create(&labels).inc();
         }
     }
 
@@ -420,42 +197,42 @@ impl Metrics {
     /// the runtime handler, empty for the default one.
     pub fn sandbox_run(&self, handler: &str, duration: Duration, error: bool) {
         let labels = vec![("runtime_handler", Cow::Owned(handler.to_owned()))];
-        self.sandbox_duration.get_or_create(&labels).observe(duration.as_secs_f64());
+        self.runtime.sandbox_duration.get_or_create(&labels).observe(duration.as_secs_f64());
         if error {
-            self.sandbox_errors.get_or_create(&labels).inc();
+            self.runtime.sandbox_errors.get_or_create(&labels).inc();
         }
     }
 
     pub fn event_stream_asked(&self) {
-        self.event_streams.inc();
+        self.pleg.event_streams.inc();
     }
 
     pub fn event_stream_failed(&self) {
-        self.event_stream_errors.inc();
+        self.pleg.event_stream_errors.inc();
     }
 
     /// Records a container event that arrived `late` after it happened.
     pub fn event_received(&self, late: Duration) {
-        self.event_latency.observe(late.as_secs_f64());
+        self.pleg.event_latency.observe(late.as_secs_f64());
     }
 
     /// Records a finished operation on a pod's cgroup: `create`, `update` or `destroy`.
     pub fn cgroup_operation(&self, operation: &str, duration: Duration) {
         let labels = label("operation_type", closed(operation, &CGROUP_OPERATIONS));
-        self.cgroup_duration.get_or_create(&labels).observe(duration.as_secs_f64());
+        self.runtime.cgroup_duration.get_or_create(&labels).observe(duration.as_secs_f64());
     }
 
     /// Counts a request to the API for kubectl. `verb`: as an authorizer sees it (a closed set).
     pub fn kubectl_request(&self, verb: &'static str) {
-        self.kubectl_requests.get_or_create(&label("verb", verb)).inc();
+        self.agent.kubectl_requests.get_or_create(&label("verb", verb)).inc();
     }
 
     pub fn set_desired_pods(&self, n: u64) {
-        set_static(&self.desired_pods, n);
+        set_static(&self.pods.desired_pods, n);
     }
 
     pub fn set_active_pods(&self, n: u64) {
-        set_static(&self.active_pods, n);
+        set_static(&self.pods.active_pods, n);
     }
 
     /// `count` returns the number of pods in a lifecycle state (`sync`, `terminating`, `terminated`) by `config`:
@@ -467,7 +244,7 @@ impl Metrics {
                 let labels =
                     vec![("lifecycle", lifecycle.into()), ("config", config.into()), ("static", is_static.into())];
                 let n = if is_static.is_empty() { 0 } else { count(lifecycle, config) };
-                self.working_pods.get_or_create(&labels).set(signed(n));
+                self.pods.working_pods.get_or_create(&labels).set(signed(n));
             }
         }
     }
@@ -475,15 +252,15 @@ impl Metrics {
     /// `count` returns the number of containers in a state of the last relist.
     pub fn set_running_containers(&self, count: impl Fn(&'static str) -> u64) {
         for state in CONTAINER_STATES {
-            self.running_containers.get_or_create(&label("container_state", state)).set(signed(count(state)));
+            self.runtime.running_containers.get_or_create(&label("container_state", state)).set(signed(count(state)));
         }
     }
 
     /// S8: whole seconds, as in a kubelet. 0 if there was no shutdown; the end is also 0 while a shutdown is in
     /// progress.
     pub fn set_graceful_shutdown(&self, started: f64, ended: f64) {
-        self.shutdown_start.set(started as i64);
-        self.shutdown_end.set(ended as i64);
+        self.agent.shutdown_start.set(started as i64);
+        self.agent.shutdown_end.set(ended as i64);
     }
 
     /// Sets the capacity and the allocatable resources of the node.

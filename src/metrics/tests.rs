@@ -104,10 +104,10 @@ fn busy() -> Metrics {
         "exited" => 1,
         _ => 0,
     });
-    m.relist_seen.set(1_700_000_000);
+    m.pleg.relist_seen.set(1_700_000_000);
     m.set_graceful_shutdown(1_700_000_100.9, 1_700_000_130.2);
-    m.client_certificate.set((Some(-3600), 2));
-    m.serving_certificate.set((None, 1));
+    m.cluster.client_certificate.set((Some(-3600), 2));
+    m.cluster.serving_certificate.set((None, 1));
     m
 }
 

@@ -97,16 +97,9 @@ pub fn parse(input: &[u8], accepts: impl Fn(&str) -> Accepts) -> Parsed {
     let Some(&method) = accepts.methods.iter().find(|m| **m == method) else {
         return Parsed::WrongMethod(accepts.methods);
     };
-    lengths.dedup();
-    let body = match lengths[..] {
-        _ if unmeasured && accepts.body > 0 => return Parsed::Refused(411, "the request needs a Content-Length"),
-        _ if unmeasured => return Parsed::Refused(413, "this request must not have a body"),
-        [] | [Some(0)] => 0,
-        [Some(_)] if accepts.body == 0 => return Parsed::Refused(413, "this request must not have a body"),
-        [Some(n)] if n > accepts.body => return Parsed::Refused(413, "the request body is too large"),
-        [Some(n)] => n,
-        // Two different lengths can be used for request smuggling.
-        _ => return Parsed::Refused(400, "Content-Length must be a single number"),
+    let body = match body_length(lengths, unmeasured, accepts.body) {
+        Ok(body) => body,
+        Err((status, why)) => return Parsed::Refused(status, why),
     };
     Parsed::Head(Head {
         length,
@@ -119,6 +112,25 @@ pub fn parse(input: &[u8], accepts: impl Fn(&str) -> Accepts) -> Parsed {
         query: query.to_owned(),
         fields: if accepts.fields { fields(request.headers) } else { Vec::new() },
     })
+}
+
+/// The length of the body. `unmeasured`: the request has a Transfer-Encoding.
+fn body_length(
+    mut lengths: Vec<Option<usize>>,
+    unmeasured: bool,
+    accepted: usize,
+) -> Result<usize, (u16, &'static str)> {
+    lengths.dedup();
+    match lengths[..] {
+        _ if unmeasured && accepted > 0 => Err((411, "the request needs a Content-Length")),
+        _ if unmeasured => Err((413, "this request must not have a body")),
+        [] | [Some(0)] => Ok(0),
+        [Some(_)] if accepted == 0 => Err((413, "this request must not have a body")),
+        [Some(n)] if n > accepted => Err((413, "the request body is too large")),
+        [Some(n)] => Ok(n),
+        // Two different lengths can be used for request smuggling.
+        _ => Err((400, "Content-Length must be a single number")),
+    }
 }
 
 fn fields(headers: &[httparse::Header<'_>]) -> Vec<(String, String)> {

@@ -5,6 +5,8 @@
 
 #![allow(clippy::disallowed_methods)]
 
+mod counts;
+mod functions;
 mod limits;
 mod lines;
 mod pod_fields;

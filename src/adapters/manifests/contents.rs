@@ -201,8 +201,15 @@ pub(super) fn merge(
             }
         }
     }
-    // A document with a new good version is replaced. A pod keeps the old version until the new one is accepted.
-    for place in &mut old {
+    replace_old(&mut old, &mut now);
+    keep_broken(old, broken, &mut now);
+    now.shrink_to_fit();
+    (now, problems)
+}
+
+/// A document with a new good version is replaced. A pod keeps the old version until the new one is accepted.
+fn replace_old(old: &mut [Option<Held>], now: &mut [Held]) {
+    for place in old {
         let Some(key) = place.as_ref().map(Held::key) else { continue };
         if let Some(new) = now.iter_mut().find(|new| new.key() == key)
             && let Some(held) = place.take()
@@ -211,6 +218,10 @@ pub(super) fn merge(
             *before = last_good(held).map(Box::new);
         }
     }
+}
+
+/// Puts the last good versions of broken documents in their places. `broken`: the place and the name of each.
+fn keep_broken(mut old: Vec<Option<Held>>, broken: Vec<(usize, Option<Key>)>, now: &mut Vec<Held>) {
     let mut kept = 0;
     let mut unsure = false;
     for (place, key) in broken {
@@ -228,8 +239,6 @@ pub(super) fn merge(
     if unsure {
         now.extend(old.into_iter().flatten());
     }
-    now.shrink_to_fit();
-    (now, problems)
 }
 
 /// Rejects a new version of an immutable ConfigMap or Secret.

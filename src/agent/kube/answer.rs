@@ -19,7 +19,7 @@ use crate::api::kube::bookmarks::Bookmarks;
 use crate::api::kube::path::{ObjectPath, Target};
 use crate::api::kube::pod_row::text;
 use crate::api::kube::query::Query;
-use crate::api::kube::resources::Kind;
+use crate::api::kube::resources::{Kind, Resource};
 use crate::api::kube::selection::Selection;
 use crate::api::kube::status::Failure;
 use crate::api::kube::table::Include;
@@ -220,23 +220,7 @@ impl Kube {
             return Err(Failure::method_not_allowed());
         }
         let mut path = asked.path.clone();
-        let mut options = Value::Null;
-        let mut change = match verb {
-            "create" => {
-                let mut object = object(body, asked.media_type())?;
-                let suffix =
-                    crate::api::uid::digest_of_bytes(format!("{}{}", asked.ticket.0, asked.view.now.wall.0).as_bytes());
-                path.name = Some(write::new_name(resource, &mut object, suffix.get(..5).unwrap_or_default())?);
-                Some(write::Change::Create(object))
-            }
-            "update" | "patch" => Some(change_of(asked, verb, body)?),
-            _ => {
-                if !body.is_empty() {
-                    options = object(body, asked.media_type())?;
-                }
-                None
-            }
-        };
+        let (mut change, options) = requested(asked, verb, body, &mut path.name)?;
         if let (Kind::Node, Some(change)) = (resource.kind, &change) {
             return self.change_node(asked, change, orders);
         }
@@ -250,24 +234,8 @@ impl Kube {
         if let (Some(change), Some(live)) = (&mut change, &live) {
             write::without_ephemeral(change, live);
         }
-        match (&change, source.is_some() || live.is_some()) {
-            (Some(write::Change::Create(_)), true) => return Err(Failure::already_exists(resource, &name)),
-            (Some(write::Change::Create(_) | write::Change::Apply(_)), false) | (_, true) => {}
-            (_, false) => return Err(Failure::not_found(resource, &name)),
-        }
-        let without_manifest = live.as_ref().filter(|_| source.is_none());
-        let is_deleted_again = without_manifest.is_some();
-        if let Some(live) = without_manifest {
-            write::check_without_manifest(resource, &name, live, change.as_ref())?;
-        }
-        if let Some(live) = &live {
-            let (uid, version) = match &change {
-                None => (text(&options, "/preconditions/uid"), text(&options, "/preconditions/resourceVersion")),
-                Some(change) => write::preconditions(change),
-            };
-            let current = (text(live, "/metadata/uid"), text(live, "/metadata/resourceVersion"));
-            write::check_preconditions(resource, &name, (Some(uid), Some(version)), current)?;
-        }
+        let is_deleted_again = live.is_some() && source.is_none();
+        check_against(resource, &name, change.as_ref(), &options, source.is_some(), live.as_ref())?;
         let seconds = options.get("gracePeriodSeconds").and_then(Value::as_u64);
         let seconds = seconds.or(asked.query.number("gracePeriodSeconds").map_err(Failure::bad_request)?);
         let dry_run = asked.is_dry_run()
@@ -361,6 +329,54 @@ pub(super) fn change_of(asked: &Asked<'_>, verb: &str, body: &[u8]) -> Result<wr
         (_, "application/apply-patch+yaml") => write::Change::Apply(yaml_body(body)?),
         _ => return Err(Failure::unsupported_media_type(write::PATCHES)),
     })
+}
+
+/// The change that a request asks for, and the options of a deletion. A new object gets its name in `name`.
+fn requested(
+    asked: &Asked<'_>,
+    verb: &str,
+    body: &[u8],
+    name: &mut Option<String>,
+) -> Result<(Option<write::Change>, Value)> {
+    match verb {
+        "create" => {
+            let mut object = object(body, asked.media_type())?;
+            let suffix =
+                crate::api::uid::digest_of_bytes(format!("{}{}", asked.ticket.0, asked.view.now.wall.0).as_bytes());
+            let suffix = suffix.get(..5).unwrap_or_default();
+            *name = Some(write::new_name(asked.path.resource, &mut object, suffix)?);
+            Ok((Some(write::Change::Create(object)), Value::Null))
+        }
+        "update" | "patch" => Ok((Some(change_of(asked, verb, body)?), Value::Null)),
+        _ if body.is_empty() => Ok((None, Value::Null)),
+        _ => Ok((None, object(body, asked.media_type())?)),
+    }
+}
+
+/// Checks a change against the object that it changes. None: a deletion, with these options.
+fn check_against(
+    resource: &'static Resource,
+    name: &str,
+    change: Option<&write::Change>,
+    options: &Value,
+    has_manifest: bool,
+    live: Option<&Value>,
+) -> Result<()> {
+    match (change, has_manifest || live.is_some()) {
+        (Some(write::Change::Create(_)), true) => return Err(Failure::already_exists(resource, name)),
+        (Some(write::Change::Create(_) | write::Change::Apply(_)), false) | (_, true) => {}
+        (_, false) => return Err(Failure::not_found(resource, name)),
+    }
+    let Some(live) = live else { return Ok(()) };
+    if !has_manifest {
+        write::check_without_manifest(resource, name, live, change)?;
+    }
+    let (uid, version) = match change {
+        None => (text(options, "/preconditions/uid"), text(options, "/preconditions/resourceVersion")),
+        Some(change) => write::preconditions(change),
+    };
+    let current = (text(live, "/metadata/uid"), text(live, "/metadata/resourceVersion"));
+    write::check_preconditions(resource, name, (Some(uid), Some(version)), current)
 }
 
 fn json(value: &Value) -> Response {

@@ -13,6 +13,26 @@ pub(super) fn page(reading: &Reading, machine: &Machine, failed: bool) -> Vec<u8
     each(reading, page.family("container_cpu_usage_seconds_total", Kind::Counter, help), Some(("cpu", "total")), |c| {
         (seconds(c.usage.cpu_nanos), time(c.usage.cpu_at))
     });
+    of_file_systems(&mut page, reading);
+    let help = "Time of the reading in seconds since the Unix epoch.";
+    let now = time(reading.at.0);
+    each(reading, page.family("container_last_seen", Kind::Gauge, help), None, |_| {
+        (now.map(|now| (now / 1_000_000_000) as f64), now)
+    });
+    page_faults(&mut page, reading);
+    of_memory(&mut page, reading);
+    let help = "1 if the usage of the containers could not be read, otherwise 0.";
+    let value = if failed { 1.0 } else { 0.0 };
+    page.family("container_scrape_error", Kind::Gauge, help).sample(&[], Some(value), None);
+    let help = "Start of the container in seconds since the Unix epoch.";
+    each(reading, page.family("container_start_time_seconds", Kind::Gauge, help), None, |c| {
+        (time(c.started.0).map(|at| (at / 1_000_000_000) as f64), None)
+    });
+    of_machine(&mut page, reading, machine);
+    page.into_bytes()
+}
+
+fn of_file_systems(page: &mut Exposition, reading: &Reading) {
     // The container's files are on the file system of the images.
     let images = reading.node.file_systems.and_then(|(_, _, images)| images);
     let of_disk = |c: &ContainerReading, value: fn(FileSystemFact) -> u64| {
@@ -35,11 +55,9 @@ pub(super) fn page(reading: &Reading, machine: &Machine, failed: bool) -> Vec<u8
     each(reading, page.family("container_fs_usage_bytes", Kind::Gauge, help), None, |c| {
         (bytes(c.usage.disk_bytes), None)
     });
-    let help = "Time of the reading in seconds since the Unix epoch.";
-    let now = time(reading.at.0);
-    each(reading, page.family("container_last_seen", Kind::Gauge, help), None, |_| {
-        (now.map(|now| (now / 1_000_000_000) as f64), now)
-    });
+}
+
+fn page_faults(page: &mut Exposition, reading: &Reading) {
     let help = "Page faults of the container.";
     let mut faults = page.family("container_memory_failures_total", Kind::Counter, help);
     for pod in &reading.pods {
@@ -61,6 +79,9 @@ pub(super) fn page(reading: &Reading, machine: &Machine, failed: bool) -> Vec<u8
             }
         }
     }
+}
+
+fn of_memory(page: &mut Exposition, reading: &Reading) {
     let of_memory = |c: &ContainerReading, value: Option<u64>| (bytes(value), time(c.usage.memory_at));
     let help = "Anonymous memory of the container in bytes.";
     each(reading, page.family("container_memory_rss", Kind::Gauge, help), None, |c| {
@@ -76,13 +97,9 @@ pub(super) fn page(reading: &Reading, machine: &Machine, failed: bool) -> Vec<u8
     each(reading, page.family("container_memory_working_set_bytes", Kind::Gauge, help), None, |c| {
         of_memory(c, c.usage.memory_bytes)
     });
-    let help = "1 if the usage of the containers could not be read, otherwise 0.";
-    let value = if failed { 1.0 } else { 0.0 };
-    page.family("container_scrape_error", Kind::Gauge, help).sample(&[], Some(value), None);
-    let help = "Start of the container in seconds since the Unix epoch.";
-    each(reading, page.family("container_start_time_seconds", Kind::Gauge, help), None, |c| {
-        (time(c.started.0).map(|at| (at / 1_000_000_000) as f64), None)
-    });
+}
+
+fn of_machine(page: &mut Exposition, reading: &Reading, machine: &Machine) {
     let [machine_id, system_uuid, boot_id] = machine.ids();
     let labels = [("boot_id", boot_id), ("machine_id", machine_id), ("system_uuid", system_uuid)];
     let cores = Some(reading.node.cores as f64);
@@ -90,7 +107,6 @@ pub(super) fn page(reading: &Reading, machine: &Machine, failed: bool) -> Vec<u8
     let total = bytes(reading.node.memory.map(|memory| memory.total));
     let help = "Memory of the machine in bytes.";
     page.family("machine_memory_bytes", Kind::Gauge, help).sample(&labels, total, None);
-    page.into_bytes()
 }
 
 /// Writes one sample for each container. `value`: a value and its time.

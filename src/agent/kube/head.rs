@@ -44,7 +44,7 @@ impl Kube {
         match &result {
             // The client's certificate does not permit the request.
             Err(Failure { code: code @ (401 | 403), message, .. }) => {
-                view.metrics.kubectl_refusals.inc();
+                view.metrics.agent.kubectl_refusals.inc();
                 log::warn!("kubectl client={client:?} method={method} path={path} status={code} error={message:?}");
             }
             Err(Failure { code, message, .. }) => {

@@ -35,6 +35,15 @@ pub(super) fn page(reading: &Reading, failed: bool) -> Vec<u8> {
         ("container_swap_usage_bytes", Kind::Gauge, "Swap that the container uses in bytes."),
         |c| (bytes(c.usage.swap_bytes), time(c.usage.memory_at)),
     );
+    of_node(&mut page, reading);
+    of_pods(&mut page, reading);
+    let help = "1 if the usage of the containers could not be read, otherwise 0.";
+    let value = if failed { 1.0 } else { 0.0 };
+    page.family("resource_scrape_error", Kind::Gauge, help).sample(&[], Some(value), None);
+    page.into_bytes()
+}
+
+fn of_node(page: &mut Exposition, reading: &Reading) {
     let memory = reading.node.memory;
     for (name, kind, help, value) in [
         (
@@ -58,26 +67,22 @@ pub(super) fn page(reading: &Reading, failed: bool) -> Vec<u8> {
     ] {
         page.family(name, kind, help).sample(&[], value, time(reading.at.0));
     }
+}
+
+fn of_pods(page: &mut Exposition, reading: &Reading) {
     let now = time(reading.at.0);
     pods(
-        &mut page,
+        page,
         reading,
         ("pod_cpu_usage_seconds_total", Kind::Counter, "CPU time of the pod in core-seconds."),
         |pod| (seconds(pod.cpu_nanos), now),
     );
-    pods(
-        &mut page,
-        reading,
-        ("pod_memory_working_set_bytes", Kind::Gauge, "Working set of the pod in bytes."),
-        |pod| (bytes(pod.working_set_bytes), now),
-    );
-    pods(&mut page, reading, ("pod_swap_usage_bytes", Kind::Gauge, "Swap that the pod uses in bytes."), |pod| {
+    pods(page, reading, ("pod_memory_working_set_bytes", Kind::Gauge, "Working set of the pod in bytes."), |pod| {
+        (bytes(pod.working_set_bytes), now)
+    });
+    pods(page, reading, ("pod_swap_usage_bytes", Kind::Gauge, "Swap that the pod uses in bytes."), |pod| {
         (bytes(pod.swap_bytes), now)
     });
-    let help = "1 if the usage of the containers could not be read, otherwise 0.";
-    let value = if failed { 1.0 } else { 0.0 };
-    page.family("resource_scrape_error", Kind::Gauge, help).sample(&[], Some(value), None);
-    page.into_bytes()
 }
 
 fn containers(

@@ -111,22 +111,7 @@ fn api_version(body: &[u8]) -> String {
 pub fn to_json(body: &[u8]) -> Option<Value> {
     let (kind, of) = unknown(body)?;
     match kind.as_str() {
-        "SelfSubjectAccessReview" => {
-            let spec = message(of, 2).unwrap_or_default();
-            let attributes = message(spec, 1).map(|a| {
-                let names = ["namespace", "verb", "group", "version", "resource", "subresource", "name"];
-                names.iter().zip(1..).map(|(name, number)| ((*name).to_owned(), text(a, number))).collect::<Vec<_>>()
-            });
-            let mut result = json!({ "kind": kind, "spec": {} });
-            if let Some(attributes) = attributes {
-                let attributes = attributes.into_iter().map(|(name, value)| (name, Value::from(value))).collect();
-                result["spec"]["resourceAttributes"] = Value::Object(attributes);
-            }
-            if let Some(path) = message(spec, 2) {
-                result["spec"]["nonResourceAttributes"] = json!({ "path": text(path, 1), "verb": text(path, 2) });
-            }
-            Some(result)
-        }
+        "SelfSubjectAccessReview" => Some(access_review(&kind, of)),
         "SelfSubjectRulesReview" => {
             let spec = message(of, 2).unwrap_or_default();
             Some(json!({ "kind": kind, "spec": { "namespace": text(spec, 1) } }))
@@ -153,23 +138,40 @@ pub fn to_json(body: &[u8]) -> Option<Value> {
             }
             Some(secret)
         }
-        "PriorityClass" => {
-            // A negative number has ten bytes: the bits are those of the signed number.
-            let value = number(of, 2).unwrap_or(0).cast_signed();
-            let mut class = json!({ "kind": kind, "metadata": metadata(of), "value": value });
-            if number(of, 3) == Some(1) {
-                class["globalDefault"] = true.into();
-            }
-            for (name, number) in [("description", 4), ("preemptionPolicy", 5)] {
-                let value = text(of, number);
-                if !value.is_empty() {
-                    class[name] = value.into();
-                }
-            }
-            Some(class)
-        }
+        "PriorityClass" => Some(priority_class(&kind, of)),
         _ => None,
     }
+}
+
+fn access_review(kind: &str, of: &[u8]) -> Value {
+    let spec = message(of, 2).unwrap_or_default();
+    let mut result = json!({ "kind": kind, "spec": {} });
+    if let Some(attributes) = message(spec, 1) {
+        let names = ["namespace", "verb", "group", "version", "resource", "subresource", "name"];
+        let attributes =
+            names.iter().zip(1..).map(|(name, number)| ((*name).to_owned(), text(attributes, number).into()));
+        result["spec"]["resourceAttributes"] = Value::Object(attributes.collect());
+    }
+    if let Some(path) = message(spec, 2) {
+        result["spec"]["nonResourceAttributes"] = json!({ "path": text(path, 1), "verb": text(path, 2) });
+    }
+    result
+}
+
+fn priority_class(kind: &str, of: &[u8]) -> Value {
+    // A negative number has ten bytes: the bits are those of the signed number.
+    let value = number(of, 2).unwrap_or(0).cast_signed();
+    let mut class = json!({ "kind": kind, "metadata": metadata(of), "value": value });
+    if number(of, 3) == Some(1) {
+        class["globalDefault"] = true.into();
+    }
+    for (name, number) in [("description", 4), ("preemptionPolicy", 5)] {
+        let value = text(of, number);
+        if !value.is_empty() {
+            class[name] = value.into();
+        }
+    }
+    class
 }
 
 fn delete_options(of: &[u8]) -> Value {

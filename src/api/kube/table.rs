@@ -29,88 +29,78 @@ const fn number(name: &'static str, description: &'static str) -> Column {
 const NAME: Column = column("Name", "Name of the object, unique in its namespace.");
 const AGE: Column = column("Age", "Time since the object was created.");
 
+const POD: &[Column] = &[
+    NAME,
+    column("Ready", "Number of ready containers, and number of containers."),
+    column("Status", "State of the pod in one word."),
+    column("Restarts", "Number of restarts of all containers, and the time since the last one."),
+    AGE,
+    wide("IP", "IP address of the pod."),
+    wide("Node", "Node that runs the pod."),
+    wide("Nominated Node", "Node for which other pods are preempted."),
+    wide("Readiness Gates", "Number of true readiness gates, and number of readiness gates."),
+];
+
+const NODE: &[Column] = &[
+    NAME,
+    column("Status", "Readiness of the node, and whether it accepts new pods."),
+    column("Roles", "Roles of the node according to its labels."),
+    AGE,
+    column("Version", "Version of the node agent."),
+    wide("Internal-IP", "Address of the node in its network."),
+    wide("External-IP", "Address of the node for other networks."),
+    wide("OS-Image", "Operating system."),
+    wide("Kernel-Version", "Version of the kernel."),
+    wide("Container-Runtime", "Container runtime and its version."),
+];
+
+const EVENT: &[Column] = &[
+    column("Last Seen", "Time since the last occurrence."),
+    column("Type", "Normal or Warning."),
+    column("Reason", "Reason in one word."),
+    column("Object", "Object of the event."),
+    wide("Subobject", "Part of the object."),
+    wide("Source", "Component that reported the event."),
+    column("Message", "Description of the event."),
+    wide("First Seen", "Time since the first occurrence."),
+    Column { name: "Count", kind: "integer", priority: 1, description: "Number of occurrences." },
+    wide("Name", "Name of the event."),
+];
+
+const PRIORITY_CLASS: &[Column] = &[
+    NAME,
+    number("Value", "Priority of the pods of this class."),
+    Column {
+        name: "Global-Default",
+        kind: "boolean",
+        priority: 0,
+        description: "Whether the class applies to pods without one.",
+    },
+    AGE,
+    column("PreemptionPolicy", "Whether the pods preempt others."),
+];
+
+const METRICS: &[Column] = &[
+    NAME,
+    column("CPU", "CPU usage."),
+    column("Memory", "Memory usage."),
+    column("Window", "Time over which the CPU usage was measured."),
+];
+
 fn columns(kind: Kind) -> &'static [Column] {
     match kind {
-        Kind::Pod => {
-            const {
-                &[
-                    NAME,
-                    column("Ready", "Number of ready containers, and number of containers."),
-                    column("Status", "State of the pod in one word."),
-                    column("Restarts", "Number of restarts of all containers, and the time since the last one."),
-                    AGE,
-                    wide("IP", "IP address of the pod."),
-                    wide("Node", "Node that runs the pod."),
-                    wide("Nominated Node", "Node for which other pods are preempted."),
-                    wide("Readiness Gates", "Number of true readiness gates, and number of readiness gates."),
-                ]
-            }
-        }
-        Kind::Node => {
-            const {
-                &[
-                    NAME,
-                    column("Status", "Readiness of the node, and whether it accepts new pods."),
-                    column("Roles", "Roles of the node according to its labels."),
-                    AGE,
-                    column("Version", "Version of the node agent."),
-                    wide("Internal-IP", "Address of the node in its network."),
-                    wide("External-IP", "Address of the node for other networks."),
-                    wide("OS-Image", "Operating system."),
-                    wide("Kernel-Version", "Version of the kernel."),
-                    wide("Container-Runtime", "Container runtime and its version."),
-                ]
-            }
-        }
-        Kind::Event => {
-            const {
-                &[
-                    column("Last Seen", "Time since the last occurrence."),
-                    column("Type", "Normal or Warning."),
-                    column("Reason", "Reason in one word."),
-                    column("Object", "Object of the event."),
-                    wide("Subobject", "Part of the object."),
-                    wide("Source", "Component that reported the event."),
-                    column("Message", "Description of the event."),
-                    wide("First Seen", "Time since the first occurrence."),
-                    Column { name: "Count", kind: "integer", priority: 1, description: "Number of occurrences." },
-                    wide("Name", "Name of the event."),
-                ]
-            }
-        }
+        Kind::Pod => POD,
+        Kind::Node => NODE,
+        Kind::Event => EVENT,
         Kind::Namespace => const { &[NAME, column("Status", "Phase of the namespace."), AGE] },
         Kind::ConfigMap => const { &[NAME, number("Data", "Number of entries."), AGE] },
         Kind::Secret => {
             const { &[NAME, column("Type", "Type of the secret."), number("Data", "Number of entries."), AGE] }
         }
-        Kind::PriorityClass => {
-            const {
-                &[
-                    NAME,
-                    number("Value", "Priority of the pods of this class."),
-                    Column {
-                        name: "Global-Default",
-                        kind: "boolean",
-                        priority: 0,
-                        description: "Whether the class applies to pods without one.",
-                    },
-                    AGE,
-                    column("PreemptionPolicy", "Whether the pods preempt others."),
-                ]
-            }
-        }
+        Kind::PriorityClass => PRIORITY_CLASS,
         Kind::RuntimeClass => const { &[NAME, column("Handler", "Handler of the container runtime."), AGE] },
         Kind::Lease => const { &[NAME, column("Holder", "Holder of the lease."), AGE] },
-        Kind::PodMetrics | Kind::NodeMetrics => {
-            const {
-                &[
-                    NAME,
-                    column("CPU", "CPU usage."),
-                    column("Memory", "Memory usage."),
-                    column("Window", "Time over which the CPU usage was measured."),
-                ]
-            }
-        }
+        Kind::PodMetrics | Kind::NodeMetrics => METRICS,
         Kind::SelfSubjectAccessReview | Kind::SelfSubjectRulesReview | Kind::SelfSubjectReview => const { &[NAME] },
     }
 }
@@ -156,10 +146,7 @@ pub fn metadata_only(mut object: Value) -> Value {
 fn cells(kind: Kind, object: &Value, now: Timestamp) -> Vec<Value> {
     let name = || Value::from(text(object, "/metadata/name"));
     let age = || age(text(object, "/metadata/creationTimestamp"), now);
-    let or = |path: &str, other: &str| match text(object, path) {
-        "" => Value::from(other),
-        text => text.into(),
-    };
+    let or = |path, other| text_or(object, path, other);
     let entries = |fields: &[&str]| -> Value {
         fields.iter().map(|f| object[*f].as_object().map_or(0, serde_json::Map::len)).sum::<usize>().into()
     };
@@ -170,43 +157,8 @@ fn cells(kind: Kind, object: &Value, now: Timestamp) -> Vec<Value> {
             let cells = [name, ready, status, restarts, age, ip, node].map(Value::from);
             cells.into_iter().chain([nominated, gates(object)]).collect()
         }
-        Kind::Node => {
-            let info = |name: &str| or(&format!("/status/nodeInfo/{name}"), "<unknown>");
-            let address = |kind: &str| {
-                let all = list(object, "/status/addresses");
-                let address = all.iter().find(|a| a["type"] == kind).map(|a| text(a, "/address"));
-                Value::from(address.unwrap_or("<none>"))
-            };
-            vec![
-                name(),
-                node_status(object).into(),
-                roles(object).into(),
-                age(),
-                info("kubeletVersion"),
-                address("InternalIP"),
-                address("ExternalIP"),
-                info("osImage"),
-                info("kernelVersion"),
-                info("containerRuntimeVersion"),
-            ]
-        }
-        Kind::Event => {
-            let kind = text(object, "/involvedObject/kind").to_lowercase();
-            let source = [text(object, "/source/component"), text(object, "/source/host")];
-            let source: Vec<&str> = source.into_iter().filter(|s| !s.is_empty()).collect();
-            vec![
-                self::age(text(object, "/lastTimestamp"), now),
-                or("/type", ""),
-                or("/reason", ""),
-                format!("{kind}/{}", text(object, "/involvedObject/name")).into(),
-                or("/involvedObject/fieldPath", ""),
-                source.join(", ").into(),
-                text(object, "/message").trim().into(),
-                self::age(text(object, "/firstTimestamp"), now),
-                object["count"].as_i64().unwrap_or(1).into(),
-                name(),
-            ]
-        }
+        Kind::Node => node_cells(object, name(), age()),
+        Kind::Event => event_cells(object, name(), now),
         Kind::Namespace => vec![name(), or("/status/phase", ""), age()],
         Kind::ConfigMap => vec![name(), entries(&["data", "binaryData"]), age()],
         Kind::Secret => vec![name(), or("/type", ""), entries(&["data"]), age()],
@@ -218,11 +170,56 @@ fn cells(kind: Kind, object: &Value, now: Timestamp) -> Vec<Value> {
         Kind::RuntimeClass => vec![name(), or("/handler", ""), age()],
         Kind::Lease => vec![name(), or("/spec/holderIdentity", ""), age()],
         Kind::PodMetrics | Kind::NodeMetrics => {
-            let usage = |name: &str| or(&format!("/usage/{name}"), "<none>");
-            vec![name(), usage("cpu"), usage("memory"), or("/window", "")]
+            vec![name(), or("/usage/cpu", "<none>"), or("/usage/memory", "<none>"), or("/window", "")]
         }
         Kind::SelfSubjectAccessReview | Kind::SelfSubjectRulesReview | Kind::SelfSubjectReview => vec![name()],
     }
+}
+
+fn text_or(object: &Value, path: &str, other: &str) -> Value {
+    match text(object, path) {
+        "" => other.into(),
+        text => text.into(),
+    }
+}
+
+fn node_cells(object: &Value, name: Value, age: Value) -> Vec<Value> {
+    let info = |name: &str| text_or(object, &format!("/status/nodeInfo/{name}"), "<unknown>");
+    let address = |kind: &str| {
+        let all = list(object, "/status/addresses");
+        let address = all.iter().find(|a| a["type"] == kind).map(|a| text(a, "/address"));
+        Value::from(address.unwrap_or("<none>"))
+    };
+    vec![
+        name,
+        node_status(object).into(),
+        roles(object).into(),
+        age,
+        info("kubeletVersion"),
+        address("InternalIP"),
+        address("ExternalIP"),
+        info("osImage"),
+        info("kernelVersion"),
+        info("containerRuntimeVersion"),
+    ]
+}
+
+fn event_cells(object: &Value, name: Value, now: Timestamp) -> Vec<Value> {
+    let kind = text(object, "/involvedObject/kind").to_lowercase();
+    let source = [text(object, "/source/component"), text(object, "/source/host")];
+    let source: Vec<&str> = source.into_iter().filter(|s| !s.is_empty()).collect();
+    vec![
+        age(text(object, "/lastTimestamp"), now),
+        text_or(object, "/type", ""),
+        text_or(object, "/reason", ""),
+        format!("{kind}/{}", text(object, "/involvedObject/name")).into(),
+        text_or(object, "/involvedObject/fieldPath", ""),
+        source.join(", ").into(),
+        text(object, "/message").trim().into(),
+        age(text(object, "/firstTimestamp"), now),
+        object["count"].as_i64().unwrap_or(1).into(),
+        name,
+    ]
 }
 
 fn age(at: &str, now: Timestamp) -> Value {

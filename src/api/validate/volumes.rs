@@ -8,7 +8,7 @@ use crate::api::quantity::Quantity;
 use crate::api::volume::{HOST_PATH_TYPES, HostPathType, huge_page_size};
 use k8s_openapi::api::core::v1::{
     ConfigMapVolumeSource, EmptyDirVolumeSource, HostPathVolumeSource, ImageVolumeSource, KeyToPath, PodSpec,
-    ProjectedVolumeSource, SecretVolumeSource, Volume, VolumeProjection,
+    ProjectedVolumeSource, SecretVolumeSource, ServiceAccountTokenProjection, Volume, VolumeProjection,
 };
 
 mod downward;
@@ -316,19 +316,7 @@ fn projection(source: &VolumeProjection, spec: &PodSpec, at: At<'_>, faults: &mu
         }
     }
     if let Some(token) = service_account_token {
-        let at = at.field("serviceAccountToken");
-        if let Some(seconds) = token.expiration_seconds {
-            let at = at.field("expirationSeconds");
-            if seconds < SHORTEST_TOKEN {
-                faults.invalid(at, seconds, "may not specify a duration less than 10 minutes");
-            } else if seconds > LONGEST_TOKEN {
-                faults.invalid(at, seconds, "may not specify a duration larger than 2^32 seconds");
-            }
-        }
-        file_path(&token.path, at.field("path"), faults);
-        let detail = "a token for an API server needs a cluster; remove this volume and its mounts (a cluster adds \
-                      them to each pod unless automountServiceAccountToken is false)";
-        faults.needs_cluster(at, detail);
+        projected_token(token, at.field("serviceAccountToken"), faults);
     }
     if cluster_trust_bundle.is_some() {
         faults.not_yet(at.field("clusterTrustBundle"));
@@ -336,6 +324,21 @@ fn projection(source: &VolumeProjection, spec: &PodSpec, at: At<'_>, faults: &mu
     if pod_certificate.is_some() {
         faults.not_yet(at.field("podCertificate"));
     }
+}
+
+fn projected_token(token: &ServiceAccountTokenProjection, at: At<'_>, faults: &mut Faults) {
+    if let Some(seconds) = token.expiration_seconds {
+        let at = at.field("expirationSeconds");
+        if seconds < SHORTEST_TOKEN {
+            faults.invalid(at, seconds, "may not specify a duration less than 10 minutes");
+        } else if seconds > LONGEST_TOKEN {
+            faults.invalid(at, seconds, "may not specify a duration larger than 2^32 seconds");
+        }
+    }
+    file_path(&token.path, at.field("path"), faults);
+    let detail = "a token for an API server needs a cluster; remove this volume and its mounts (a cluster adds them \
+                  to each pod unless automountServiceAccountToken is false)";
+    faults.needs_cluster(at, detail);
 }
 
 fn items(list: Option<&[KeyToPath]>, at: At<'_>, faults: &mut Faults) {

@@ -99,17 +99,7 @@ pub(super) fn get(api: &mut Blocking, directory: &Directory, node: &str, timeout
         }
         let waited = begin.elapsed();
         if waited >= timeout {
-            return Err(match trouble {
-                Some(why) => Failed::Pending(format!(
-                    "no certificate within {} s: {why}; run wherry join again",
-                    timeout.as_secs()
-                )),
-                None => Failed::Pending(format!(
-                    "the certificate request was not approved within {} s; approve it (kubectl certificate approve \
-                     {name}), then run wherry join again: it continues with the same request",
-                    timeout.as_secs()
-                )),
-            });
+            return Err(too_late(trouble, &name, timeout));
         }
         if made && !printed && waited >= QUIET {
             printed = true;
@@ -121,6 +111,18 @@ pub(super) fn get(api: &mut Blocking, directory: &Directory, node: &str, timeout
         }
         std::thread::sleep(PAUSE.min(timeout.saturating_sub(waited)));
     }
+}
+
+/// `trouble`: why the last request to the API server has failed.
+fn too_late(trouble: Option<String>, name: &str, timeout: Duration) -> Failed {
+    let seconds = timeout.as_secs();
+    Failed::Pending(match trouble {
+        Some(why) => format!("no certificate within {seconds} s: {why}; run wherry join again"),
+        None => format!(
+            "the certificate request was not approved within {seconds} s; approve it (kubectl certificate approve \
+             {name}), then run wherry join again: it continues with the same request"
+        ),
+    })
 }
 
 /// The next join makes another request.

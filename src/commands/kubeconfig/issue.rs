@@ -80,15 +80,7 @@ pub(super) fn run(out: &mut dyn Write, arguments: Issue) -> Result<u8, Failure> 
         Some(url) => (url.clone(), name_for(url, &config).map_err(|e| Failure::message(format!("--server: {e}")))?),
         None => (format!("https://{}", default_server(&config)), None),
     };
-    if let Some(namespace) = arguments.namespace.as_deref()
-        && (namespace.len() > 63 || namespace.contains('.') || !config::is_dns_subdomain(namespace))
-    {
-        return Err(Failure::message(format!(
-            "--namespace: \"{}\" is not a valid namespace; use lower case letters, digits and '-', at most 63 \
-             characters",
-            shown(namespace)
-        )));
-    }
+    arguments.namespace.as_deref().map_or(Ok(()), check_namespace)?;
     let target = match (arguments.output, arguments.merge) {
         (Some(path), _) => Target::Replace(path),
         (None, Some(path)) => Target::Merge(match path {
@@ -131,6 +123,16 @@ pub(super) fn run(out: &mut dyn Write, arguments: Issue) -> Result<u8, Failure> 
     drop(authority);
     report(&config, &issued, arguments.expires, now);
     Ok(0)
+}
+
+fn check_namespace(namespace: &str) -> Result<(), Failure> {
+    if namespace.len() <= 63 && !namespace.contains('.') && config::is_dns_subdomain(namespace) {
+        return Ok(());
+    }
+    Err(Failure::message(format!(
+        "--namespace: \"{}\" is not a valid namespace; use lower case letters, digits and '-', at most 63 characters",
+        shown(namespace)
+    )))
 }
 
 /// Says on stderr what was issued, and what is missing for its use.

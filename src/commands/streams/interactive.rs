@@ -81,54 +81,78 @@ fn pump(
             }
         }
         if stdin_ready {
-            match rustix::io::read(io::stdin(), &mut buffer) {
-                Ok(n @ 1..) => match &mut keys {
-                    None => session.send_stdin(&buffer[..n]),
-                    Some(keys) => {
-                        let mut passed = Vec::new();
-                        let detached = keys.pass(&buffer[..n], &mut passed);
-                        session.send_stdin(&passed);
-                        if detached {
-                            // What was typed before the keys is sent as far as possible.
-                            let _ = session.drive(&mut |_, _| {});
-                            return Ended::Detached;
-                        }
-                    }
-                },
-                Err(Errno::INTR | Errno::AGAIN) => {}
-                // The end of the input, or of the terminal.
-                Ok(_) | Err(_) => {
-                    stdin_open = false;
-                    let mut held = Vec::new();
-                    keys.iter_mut().for_each(|keys| keys.finish(&mut held));
-                    session.send_stdin(&held);
-                    session.close_stdin();
-                }
+            match send_input(session, &mut buffer, keys.as_mut()) {
+                Input::Open => {}
+                Input::Ended => stdin_open = false,
+                Input::Detached => return Ended::Detached,
             }
         }
-        let mut failed = None;
-        again = match session.drive(&mut |output, bytes| {
-            let result = match output {
-                Output::Stdout => out.write_all(bytes).and_then(|()| out.flush()),
-                // stderr may be closed; the exit code still counts.
-                Output::Stderr => {
-                    let _ = err.write_all(bytes).and_then(|()| err.flush());
-                    Ok(())
-                }
-            };
-            if let Err(e) = result {
-                failed.get_or_insert(e);
-            }
-        }) {
+        again = match drive(session, out, err) {
             Ok(again) => again,
-            Err(why) => return Ended::Lost(why),
+            Err(ended) => return ended,
         };
-        if let Some(e) = failed {
-            return Ended::Output(e);
-        }
         if let Some(end) = session.end() {
             return Ended::Session(end.clone());
         }
+    }
+}
+
+enum Input {
+    Open,
+    Ended,
+    /// The keys were typed that end the session.
+    Detached,
+}
+
+/// Reads stdin and passes it on.
+fn send_input(session: &mut Session, buffer: &mut [u8], keys: Option<&mut Detector<'_>>) -> Input {
+    match rustix::io::read(io::stdin(), &mut *buffer) {
+        Ok(n @ 1..) => {
+            let Some(keys) = keys else {
+                session.send_stdin(&buffer[..n]);
+                return Input::Open;
+            };
+            let mut passed = Vec::new();
+            let detached = keys.pass(&buffer[..n], &mut passed);
+            session.send_stdin(&passed);
+            if !detached {
+                return Input::Open;
+            }
+            // What was typed before the keys is sent as far as possible.
+            let _ = session.drive(&mut |_, _| {});
+            Input::Detached
+        }
+        Err(Errno::INTR | Errno::AGAIN) => Input::Open,
+        // The end of the input, or of the terminal.
+        Ok(_) | Err(_) => {
+            let mut held = Vec::new();
+            keys.into_iter().for_each(|keys| keys.finish(&mut held));
+            session.send_stdin(&held);
+            session.close_stdin();
+            Input::Ended
+        }
+    }
+}
+
+/// Drives the session and writes its outputs. Returns whether it has to be driven again at once.
+fn drive(session: &mut Session, out: &mut dyn Write, err: &mut dyn Write) -> Result<bool, Ended> {
+    let mut failed = None;
+    let again = session.drive(&mut |output, bytes| {
+        let result = match output {
+            Output::Stdout => out.write_all(bytes).and_then(|()| out.flush()),
+            // stderr may be closed; the exit code still counts.
+            Output::Stderr => {
+                let _ = err.write_all(bytes).and_then(|()| err.flush());
+                Ok(())
+            }
+        };
+        if let Err(e) = result {
+            failed.get_or_insert(e);
+        }
+    });
+    match failed {
+        Some(e) if again.is_ok() => Err(Ended::Output(e)),
+        _ => again.map_err(Ended::Lost),
     }
 }
 

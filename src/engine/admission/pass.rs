@@ -235,11 +235,7 @@ impl<'a> Pass<'a> {
     fn evaluate(&mut self, request: &'a RoomRequest<'a>) -> bool {
         let worker = request.worker;
         if self.input.cordoned && !worker.bound {
-            // It takes no room before `uncordon`.
-            let is_shown = self.input.has_its_name(worker) && request.after_end.is_none();
-            if is_shown && worker.admission != Admission::Cordoned {
-                self.decisions.push(Decision::Hold(worker.uid.clone()));
-            }
+            self.hold_back(request);
             return true;
         }
         let share = Share { worker, requests: request.requests() };
@@ -263,19 +259,36 @@ impl<'a> Pass<'a> {
             self.reserve(share);
             return true;
         };
-        if let Some(why) = self.input.devices.missing(&share.requests.resources, self.input.configured) {
+        if let Some(why) = self.waits_without_room(pod, share.requests) {
             if self.input.has_its_name(worker) && !worker.waits_because(&why) {
                 self.decisions.push(Decision::Wait(worker.uid.clone(), why));
             }
             return true;
         }
-        if let Some(condition) = not_tolerated(pod, share.requests, self.input.pressure) {
-            let why = format!("waiting for the end of the node's {}", condition.name());
-            if self.input.has_its_name(worker) && !worker.waits_because(&why) {
-                self.decisions.push(Decision::Wait(worker.uid.clone(), why));
-            }
-            return true;
+        self.evaluate_now(pod, share)
+    }
+
+    /// A10: the pod takes no room before `uncordon`.
+    fn hold_back(&mut self, request: &RoomRequest<'_>) {
+        let worker = request.worker;
+        let is_shown = self.input.has_its_name(worker) && request.after_end.is_none();
+        if is_shown && worker.admission != Admission::Cordoned {
+            self.decisions.push(Decision::Hold(worker.uid.clone()));
         }
+    }
+
+    /// Why the pod waits whatever room there is.
+    fn waits_without_room(&self, pod: &Pod, requests: &PodRequests) -> Option<String> {
+        let pressure = || {
+            let condition = not_tolerated(pod, requests, self.input.pressure)?;
+            Some(format!("waiting for the end of the node's {}", condition.name()))
+        };
+        self.input.devices.missing(&requests.resources, self.input.configured).or_else(pressure)
+    }
+
+    /// Evaluates a pod that wants to start now. False if other pods are preempted for it.
+    fn evaluate_now(&mut self, pod: &Pod, share: Share<'a>) -> bool {
+        let worker = share.worker;
         // A pod that has started on this node stays, also if it starts again.
         let taint = predicates::untolerated(pod, self.input.node).filter(|_| !worker.bound);
         match self.room.evaluate(pod, share.requests).and_against(taint) {

@@ -181,73 +181,81 @@ impl Node {
     /// None: the operation is not one of the node.
     pub fn ended(&mut self, op: OpId, result: &Result<ApiResponse, ApiError>, step: &mut Step<'_>) -> Option<Progress> {
         match &mut self.state {
-            State::Reading(of) | State::Creating(of) if *of == op => {
-                let creating = matches!(self.state, State::Creating(_));
-                self.state = State::Unread;
-                let mut refused_with = None;
-                match result.as_ref().map(|response| (response, Refusal::of(response))) {
-                    Ok((response, None)) => match read(&response.body) {
-                        Ok((uid, sent)) => {
-                            self.backoff.succeeded();
-                            // A created node has its whole status. The status of another one is compared now.
-                            let heartbeat = if creating { step.now + next_heartbeat(step) } else { step.now };
-                            let registered =
-                                Registered { uid, sent, patch: None, heartbeat, changes: Changes::default() };
-                            self.state = State::Registered(Box::new(registered));
-                            return Some(Progress::Registered);
-                        }
-                        Err(why) => super::warn(step.outbox, format!("the API server's Node is unusable: {why}")),
-                    },
-                    Ok((_, Some(refusal))) => match refusal.failure {
-                        // Some servers refuse the read of a node that does not exist.
-                        Failure::NotFound | Failure::Forbidden if !creating => {
-                            self.state = State::Missing;
-                            return Some(Progress::Failed);
-                        }
-                        Failure::AlreadyExists if creating => {}
-                        _ => {
-                            refused(&refusal, step);
-                            refused_with = Some(refusal);
-                        }
-                    },
-                    Err(_) => {}
-                }
-                self.backoff.refused(refused_with.as_ref(), RETRIES, step.now, step.rng);
-                Some(Progress::Failed)
-            }
+            State::Reading(of) if *of == op => Some(self.was_read(false, result, step)),
+            State::Creating(of) if *of == op => Some(self.was_read(true, result, step)),
             State::Registered(r) if r.patch.as_ref().is_some_and(|(of, _)| *of == op) => {
                 let (_, sent) = r.patch.take()?;
-                let mut refused_with = None;
-                match result.as_ref().map(|response| (response, Refusal::of(response))) {
-                    Ok((response, None)) => {
-                        // An answer of another program is no Node, and shows nothing.
-                        let node = serde_json::from_slice(&response.body).ok();
-                        if let Some(node) = node.filter(|node: &Value| node["kind"] == "Node") {
-                            r.sent = sent;
-                            r.sent.observe(&node);
-                            r.heartbeat = step.now + next_heartbeat(step);
-                            self.backoff.succeeded();
-                            r.changes.reported(step);
-                            return Some(Progress::Reported);
-                        }
-                    }
-                    Ok((_, Some(refusal))) if refusal.failure == Failure::NotFound => {
-                        self.state = State::Unread;
-                        return Some(Progress::Failed);
-                    }
-                    Ok((_, Some(refusal))) => {
-                        refused(&refusal, step);
-                        refused_with = Some(refusal);
-                    }
-                    Err(_) => {}
-                }
-                // The change is reported after the back-off, and not only with the next heartbeat.
-                r.heartbeat = step.now;
-                self.backoff.refused(refused_with.as_ref(), RETRIES, step.now, step.rng);
-                Some(Progress::Failed)
+                Some(self.was_reported(sent, result, step))
             }
             _ => None,
         }
+    }
+
+    /// The node's object was read, or created.
+    fn was_read(&mut self, creating: bool, result: &Result<ApiResponse, ApiError>, step: &mut Step<'_>) -> Progress {
+        self.state = State::Unread;
+        let mut refused_with = None;
+        match result.as_ref().map(|response| (response, Refusal::of(response))) {
+            Ok((response, None)) => match read(&response.body) {
+                Ok((uid, sent)) => {
+                    self.backoff.succeeded();
+                    // A created node has its whole status. The status of another one is compared now.
+                    let heartbeat = if creating { step.now + next_heartbeat(step) } else { step.now };
+                    let registered = Registered { uid, sent, patch: None, heartbeat, changes: Changes::default() };
+                    self.state = State::Registered(Box::new(registered));
+                    return Progress::Registered;
+                }
+                Err(why) => super::warn(step.outbox, format!("the API server's Node is unusable: {why}")),
+            },
+            Ok((_, Some(refusal))) => match refusal.failure {
+                // Some servers refuse the read of a node that does not exist.
+                Failure::NotFound | Failure::Forbidden if !creating => {
+                    self.state = State::Missing;
+                    return Progress::Failed;
+                }
+                Failure::AlreadyExists if creating => {}
+                _ => {
+                    refused(&refusal, step);
+                    refused_with = Some(refusal);
+                }
+            },
+            Err(_) => {}
+        }
+        self.backoff.refused(refused_with.as_ref(), RETRIES, step.now, step.rng);
+        Progress::Failed
+    }
+
+    /// The patch of the node's status has ended. `sent`: the state of the server if it has succeeded.
+    fn was_reported(&mut self, sent: Sent, result: &Result<ApiResponse, ApiError>, step: &mut Step<'_>) -> Progress {
+        let State::Registered(r) = &mut self.state else { return Progress::Failed };
+        let mut refused_with = None;
+        match result.as_ref().map(|response| (response, Refusal::of(response))) {
+            Ok((response, None)) => {
+                // An answer of another program is no Node, and shows nothing.
+                let node = serde_json::from_slice(&response.body).ok();
+                if let Some(node) = node.filter(|node: &Value| node["kind"] == "Node") {
+                    r.sent = sent;
+                    r.sent.observe(&node);
+                    r.heartbeat = step.now + next_heartbeat(step);
+                    self.backoff.succeeded();
+                    r.changes.reported(step);
+                    return Progress::Reported;
+                }
+            }
+            Ok((_, Some(refusal))) if refusal.failure == Failure::NotFound => {
+                self.state = State::Unread;
+                return Progress::Failed;
+            }
+            Ok((_, Some(refusal))) => {
+                refused(&refusal, step);
+                refused_with = Some(refusal);
+            }
+            Err(_) => {}
+        }
+        // The change is reported after the back-off, and not only with the next heartbeat.
+        r.heartbeat = step.now;
+        self.backoff.refused(refused_with.as_ref(), RETRIES, step.now, step.rng);
+        Progress::Failed
     }
 }
 

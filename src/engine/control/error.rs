@@ -198,6 +198,39 @@ impl fmt::Display for RequestError {
             RequestError::NoStream => f.write_str("the request names none of stdin, stdout and stderr"),
             RequestError::TerminalWithStderr => f.write_str("a terminal has one output; request stdout without stderr"),
             RequestError::PortZero => f.write_str("a port must be from 1 to 65535"),
+            RequestError::UnknownPod(_)
+            | RequestError::NotRejected { .. }
+            | RequestError::RejectedForGood { .. }
+            | RequestError::RejectedByShutdown { .. }
+            | RequestError::NotStarted { .. }
+            | RequestError::InvalidEphemeral { .. }
+            | RequestError::NoContainers { .. }
+            | RequestError::UnknownContainer { .. }
+            | RequestError::NotRunning { .. }
+            | RequestError::NoTerminal { .. }
+            | RequestError::OnlyTerminal { .. }
+            | RequestError::NoStdin { .. }
+            | RequestError::NoSandbox { .. } => self.fmt_of_pod(f),
+            RequestError::TooManyCommands
+            | RequestError::TooManyStreams
+            | RequestError::NotDurable { .. }
+            | RequestError::NotCordoned { .. }
+            | RequestError::NotConnected { .. }
+            | RequestError::CommandTimedOut { .. }
+            | RequestError::OutputTooLarge
+            | RequestError::ExecFailed { .. }
+            | RequestError::StreamTimedOut
+            | RequestError::StreamFailed { .. }
+            | RequestError::ImagesFailed(_)
+            | RequestError::UsageFailed(_) => self.fmt_of_runtime(f),
+        }
+    }
+}
+
+impl RequestError {
+    /// The texts of errors that concern a pod or a container.
+    fn fmt_of_pod(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             RequestError::UnknownPod(uid) => write!(f, "there is no pod with the UID {uid}"),
             RequestError::NotRejected { pod, phase, reason, drained } => {
                 write!(f, "pod {pod} is not rejected, it is {phase}")?;
@@ -229,9 +262,6 @@ impl fmt::Display for RequestError {
             RequestError::NotRunning { pod, container, state } => {
                 write!(f, "container {container} of pod {pod} is not running: {state}")
             }
-            RequestError::TooManyCommands => {
-                write!(f, "{MAX_EXECS} commands are already running; try again when one has ended")
-            }
             RequestError::NoTerminal { pod, container } => {
                 write!(f, "container {container} of pod {pod} has no terminal (`tty: true` in its manifest)")
             }
@@ -243,6 +273,17 @@ impl fmt::Display for RequestError {
             }
             RequestError::NoSandbox { pod } => {
                 write!(f, "pod {pod} has no running sandbox, and so no network; see `wherry describe {pod}`")
+            }
+            // (`fmt` has the others.)
+            _ => Ok(()),
+        }
+    }
+
+    /// The texts of errors that come from the runtime, from limits or from the disk.
+    fn fmt_of_runtime(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RequestError::TooManyCommands => {
+                write!(f, "{MAX_EXECS} commands are already running; try again when one has ended")
             }
             RequestError::TooManyStreams => write!(
                 f,
@@ -274,6 +315,8 @@ impl fmt::Display for RequestError {
             RequestError::UsageFailed(e) => {
                 write!(f, "failed to read the containers' resource usage from the runtime: {e}")
             }
+            // (`fmt` has the others.)
+            _ => Ok(()),
         }
     }
 }

@@ -5,69 +5,25 @@ use super::Engine;
 use crate::api::names::Uid;
 use crate::api::time::Boot;
 use crate::engine::admission::Admission;
-use crate::engine::pod::worker::{State, WorkerStatus};
+use crate::engine::pod::worker::{State, Worker, WorkerStatus};
 use crate::engine::shutdown::pods::pods_in_words;
 
 impl Engine {
     pub fn worker_status(&self, uid: &Uid, now: Boot) -> Option<WorkerStatus> {
         let worker = self.workers.get(uid)?;
         let mut worker_status = worker.worker_status(now);
+        let waits_for = &mut worker_status.waits_for;
         match worker.state {
-            State::Waiting => {
-                let first = self.desired.names().first(&worker.name);
-                let first = first.filter(|first| *first != uid);
-                if let Some(first) = first {
-                    worker_status
-                        .waits_for
-                        .push(format!("the pod {first} of the same name, which has not finished yet"));
-                }
-                match &worker.admission {
-                    Admission::Waits(why) => worker_status.waits_for.push(format!("room: {why}")),
-                    Admission::Cordoned => worker_status.waits_for.push("`wherry uncordon`, to start".into()),
-                    Admission::Rejected(_) if worker.is_rejected_for_now() => {
-                        worker_status.waits_for.push("the end of the node's shutdown".into());
-                    }
-                    Admission::Rejected(_) => {
-                        worker_status.waits_for.push("another version of its manifest, or `wherry retry`".into());
-                    }
-                    // A4: running pods are admitted before new ones.
-                    Admission::Open if first.is_none() && !self.pleg.was_compared() => {
-                        worker_status.waits_for.push("the first relist".into());
-                    }
-                    Admission::Open | Admission::Admitted => {}
-                }
-            }
+            State::Waiting => self.add_waiting(worker, waits_for),
             State::Sync(_) => {
-                if let Some((_, why)) = self.pleg.cache.get(uid).and_then(|entry| worker.waits_for_strangers(entry)) {
-                    worker_status.waits_for.push(why);
-                }
-                let queues = [
-                    (&self.slots.sandboxes, "its turn to start its sandbox"),
-                    (&self.slots.containers, "its turn to start a container"),
-                    (&self.slots.pulls, "its turn to pull an image"),
-                ];
-                for (slots, reason) in queues {
-                    if let Some(ahead) = slots.ahead_of(uid) {
-                        worker_status.waits_for.push(format!("{reason}: {} ahead of it", pods_in_words(ahead)));
-                    }
-                }
+                self.add_starting(worker, now, waits_for);
                 if let Some(pull) = &mut worker_status.pull {
                     pull.ahead = self.slots.pulls.ahead_of(uid);
-                }
-                // Running containers are not affected.
-                if !self.may_start() {
-                    let failed = self.checks(now).into_iter().filter_map(|c| c.result.err());
-                    worker_status.waits_for.extend(failed.map(|why| format!("starts: {why}")));
-                    if self.shutdown.is_undecided() {
-                        worker_status.waits_for.push("starts: the progress of the node's shutdown".into());
-                    }
-                } else if !self.runtime.network_ready() {
-                    worker_status.waits_for.push("sandboxes: the container runtime's network is not ready".into());
                 }
             }
             State::Terminating(_) | State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => {
                 if !self.runtime.is_up() {
-                    worker_status.waits_for.push("a connection to the container runtime".into());
+                    waits_for.push("a connection to the container runtime".into());
                 }
             }
         }
@@ -75,5 +31,53 @@ impl Engine {
             worker_status.waits_for.push(format!("a successful status read; the last one failed: {why}"));
         }
         Some(worker_status)
+    }
+    /// What a pod that has not begun waits for.
+    fn add_waiting(&self, worker: &Worker, waits_for: &mut Vec<String>) {
+        let first = self.desired.names().first(&worker.name).filter(|first| **first != worker.uid);
+        if let Some(first) = first {
+            waits_for.push(format!("the pod {first} of the same name, which has not finished yet"));
+        }
+        match &worker.admission {
+            Admission::Waits(why) => waits_for.push(format!("room: {why}")),
+            Admission::Cordoned => waits_for.push("`wherry uncordon`, to start".into()),
+            Admission::Rejected(_) if worker.is_rejected_for_now() => {
+                waits_for.push("the end of the node's shutdown".into());
+            }
+            Admission::Rejected(_) => waits_for.push("another version of its manifest, or `wherry retry`".into()),
+            // A4: running pods are admitted before new ones.
+            Admission::Open if first.is_none() && !self.pleg.was_compared() => {
+                waits_for.push("the first relist".into());
+            }
+            Admission::Open | Admission::Admitted => {}
+        }
+    }
+
+    /// What holds up the starts of a pod that runs.
+    fn add_starting(&self, worker: &Worker, now: Boot, waits_for: &mut Vec<String>) {
+        let uid = &worker.uid;
+        if let Some((_, why)) = self.pleg.cache.get(uid).and_then(|entry| worker.waits_for_strangers(entry)) {
+            waits_for.push(why);
+        }
+        let queues = [
+            (&self.slots.sandboxes, "its turn to start its sandbox"),
+            (&self.slots.containers, "its turn to start a container"),
+            (&self.slots.pulls, "its turn to pull an image"),
+        ];
+        for (slots, reason) in queues {
+            if let Some(ahead) = slots.ahead_of(uid) {
+                waits_for.push(format!("{reason}: {} ahead of it", pods_in_words(ahead)));
+            }
+        }
+        // Running containers are not affected.
+        if !self.may_start() {
+            let failed = self.checks(now).into_iter().filter_map(|c| c.result.err());
+            waits_for.extend(failed.map(|why| format!("starts: {why}")));
+            if self.shutdown.is_undecided() {
+                waits_for.push("starts: the progress of the node's shutdown".into());
+            }
+        } else if !self.runtime.network_ready() {
+            waits_for.push("sandboxes: the container runtime's network is not ready".into());
+        }
     }
 }

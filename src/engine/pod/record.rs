@@ -13,6 +13,7 @@ use crate::engine::pod::worker::restarting::{Restart, Restarting};
 use crate::engine::pod::worker::{Earlier, Outdated};
 use crate::engine::record_error::{self, RecordError};
 use k8s_openapi::api::core::v1 as core;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize as _, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -177,6 +178,15 @@ pub fn write(record: &Record) -> String {
     if let Some(outdated) = &record.resizing {
         value["resizing"] = json!(outdated);
     }
+    write_of_containers(record, &mut value);
+    if let Some(termination) = &record.termination {
+        value["termination"] = write_termination(termination);
+    }
+    value.to_string()
+}
+
+/// What the record says about containers, unless it says nothing.
+fn write_of_containers(record: &Record, value: &mut Value) {
     if !record.devices.is_empty() {
         value["devices"] = json!(record.devices);
     }
@@ -192,20 +202,21 @@ pub fn write(record: &Record) -> String {
     if !record.pre_stopped.is_empty() {
         value["preStopped"] = record.pre_stopped.iter().map(ContainerId::as_str).collect();
     }
-    if let Some(t) = &record.termination {
-        value["termination"] = json!({ "began": t.began.0, "cut": t.grace_deadline.0 });
-        if t.undesired {
-            value["termination"]["undesired"] = json!(true);
-        }
-        if let Some(cause) = &t.cause {
-            value["termination"]["reason"] = json!(cause.reason);
-            value["termination"]["message"] = json!(cause.message);
-            if let Some(by) = cause.by {
-                value["termination"]["by"] = json!(by);
-            }
+}
+
+fn write_termination(of: &Termination) -> Value {
+    let mut value = json!({ "began": of.began.0, "cut": of.grace_deadline.0 });
+    if of.undesired {
+        value["undesired"] = json!(true);
+    }
+    if let Some(cause) = &of.cause {
+        value["reason"] = json!(cause.reason);
+        value["message"] = json!(cause.message);
+        if let Some(by) = cause.by {
+            value["by"] = json!(by);
         }
     }
-    value.to_string()
+    value
 }
 
 /// Parses the record stored under `record_key`.
@@ -214,27 +225,9 @@ pub fn write(record: &Record) -> String {
 /// If the text is not JSON, a required field is missing, the version is not supported, or the UID does not match the
 /// key.
 pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
-    use RecordError::{Invalid, Missing};
+    use RecordError::Missing;
     let mut value = record_error::parse(text, VERSION)?;
-    let text_of = |v: &Value, name: &str| v.get(name).and_then(Value::as_str).unwrap_or_default().to_string();
     let start = value.get("startTime").and_then(Value::as_i64).ok_or(Missing("startTime"))?;
-    let (path, digest) = (text_of(&value, "path"), text_of(&value, "digest"));
-    let document = value.get("document").and_then(Value::as_u64).and_then(|d| u32::try_from(d).ok()).unwrap_or(1);
-    let termination = value.get("termination").map(|t| {
-        let time = |name| Wall(t.get(name).and_then(Value::as_i64).unwrap_or_default());
-        let reason = text_of(t, "reason");
-        let by = t.get("by").and_then(|by| TerminationSource::deserialize(by).ok());
-        let message = || text_of(t, "message");
-        let cause = (!reason.is_empty()).then(|| Cause { reason: Reason::from_text(&reason), message: message(), by });
-        let undesired = t.get("undesired").and_then(Value::as_bool) == Some(true);
-        Termination { began: time("began"), grace_deadline: time("cut"), cause, undesired }
-    });
-    let kept = value.get("kept").map(|k| Kept {
-        boot_id: text_of(k, "bootId"),
-        boot: Boot(k.get("boot").and_then(Value::as_u64).unwrap_or_default()),
-        wall: Wall(k.get("wall").and_then(Value::as_i64).unwrap_or_default()),
-    });
-    let active = Duration::from_nanos(value.get("active").and_then(Value::as_u64).unwrap_or_default());
     let rejected = value.get("rejected").map(|r| Cause {
         reason: Reason::from_text(&text_of(r, "reason")),
         message: text_of(r, "message"),
@@ -243,10 +236,6 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
     let is_so = |name| value.get(name).and_then(Value::as_bool) == Some(true);
     let (waiting, again) = (is_so("waiting"), is_so("again"));
     let bound = !waiting || is_so("bound");
-    let waits_for = value.get("waitsFor").and_then(Value::as_array).into_iter().flatten();
-    let unknown = |k: &Value| Invalid { field: "waitsFor", why: k.to_string() };
-    let waits_for = waits_for.map(|k| TerminationSource::deserialize(k).map_err(|_| unknown(k)));
-    let waits_for = waits_for.collect::<Result<BTreeSet<TerminationSource>, RecordError>>()?;
     let preempted = value.get("preempted").map(|p| Preempted {
         at: Wall(p.get("at").and_then(Value::as_i64).unwrap_or_default()),
         signal: text_of(p, "signal").into(),
@@ -255,59 +244,94 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
         at: Wall(e.get("at").and_then(Value::as_i64).unwrap_or_default()),
         times: e.get("times").and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok()).unwrap_or(1),
     });
-    let ids = |name| -> BTreeSet<ContainerId> {
-        let list = value.get(name).and_then(Value::as_array).into_iter().flatten();
-        list.filter_map(Value::as_str).map(ContainerId::from).collect()
-    };
-    let (pre_stopped, replaced) = (ids("preStopped"), ids("replaced"));
-    let restarting = value.get_mut("restarting").map(Value::take).map(serde_json::from_value).transpose();
-    let restarting = restarting.map_err(|e| Invalid { field: "restarting", why: e.to_string() })?;
-    let mut restarting: Restarting = restarting.unwrap_or_default();
+    let (pod, terminal) = read_pod(&mut value)?;
+    if key(&pod.uid) != record_key {
+        return Err(RecordError::OtherPod(pod.uid.clone()));
+    }
+    Ok(Record {
+        pod,
+        start_time: Wall(start),
+        kept: value.get("kept").map(read_kept),
+        active: Duration::from_nanos(value.get("active").and_then(Value::as_u64).unwrap_or_default()),
+        waiting,
+        bound,
+        rejected,
+        again,
+        waits_for: read_waits_for(&value)?,
+        preempted,
+        evicted,
+        termination: value.get("termination").map(read_termination),
+        begun_ephemeral: strings(&value, "begunEphemeral").map(str::to_owned).collect(),
+        pre_stopped: strings(&value, "preStopped").map(ContainerId::from).collect(),
+        restarting: read_restarting(&mut value)?,
+        resizing: take(&mut value, "resizing")?,
+        devices: take(&mut value, "devices")?.unwrap_or_default(),
+        earlier: take(&mut value, "earlier")?.unwrap_or_default(),
+        terminal,
+    })
+}
+
+/// The string under `name`; empty if there is none.
+fn text_of(value: &Value, name: &str) -> String {
+    value.get(name).and_then(Value::as_str).unwrap_or_default().to_string()
+}
+
+fn strings<'v>(value: &'v Value, name: &str) -> impl Iterator<Item = &'v str> {
+    value.get(name).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// The value of an optional field.
+fn take<T: DeserializeOwned>(value: &mut Value, field: &'static str) -> Result<Option<T>, RecordError> {
+    let taken = value.get_mut(field).map(Value::take).map(serde_json::from_value).transpose();
+    taken.map_err(|e| RecordError::Invalid { field, why: e.to_string() })
+}
+
+fn read_kept(kept: &Value) -> Kept {
+    Kept {
+        boot_id: text_of(kept, "bootId"),
+        boot: Boot(kept.get("boot").and_then(Value::as_u64).unwrap_or_default()),
+        wall: Wall(kept.get("wall").and_then(Value::as_i64).unwrap_or_default()),
+    }
+}
+
+fn read_termination(of: &Value) -> Termination {
+    let time = |name| Wall(of.get(name).and_then(Value::as_i64).unwrap_or_default());
+    let reason = text_of(of, "reason");
+    let by = of.get("by").and_then(|by| TerminationSource::deserialize(by).ok());
+    let message = || text_of(of, "message");
+    let cause = (!reason.is_empty()).then(|| Cause { reason: Reason::from_text(&reason), message: message(), by });
+    let undesired = of.get("undesired").and_then(Value::as_bool) == Some(true);
+    Termination { began: time("began"), grace_deadline: time("cut"), cause, undesired }
+}
+
+fn read_waits_for(value: &Value) -> Result<BTreeSet<TerminationSource>, RecordError> {
+    let sources = value.get("waitsFor").and_then(Value::as_array).into_iter().flatten();
+    let unknown = |source: &Value| RecordError::Invalid { field: "waitsFor", why: source.to_string() };
+    sources.map(|source| TerminationSource::deserialize(source).map_err(|_| unknown(source))).collect()
+}
+
+fn read_restarting(value: &mut Value) -> Result<Restarting, RecordError> {
+    let mut restarting: Restarting = take(value, "restarting")?.unwrap_or_default();
     // The name of an older version.
-    restarting.extend(replaced.into_iter().map(|id| (id, Restart::Image)));
-    let begun = value.get("begunEphemeral").and_then(Value::as_array).into_iter().flatten();
-    let begun_ephemeral = begun.filter_map(Value::as_str).map(str::to_owned).collect();
-    let resizing = value.get_mut("resizing").map(Value::take).map(serde_json::from_value).transpose();
-    let resizing = resizing.map_err(|e| Invalid { field: "resizing", why: e.to_string() })?;
-    let devices = value.get_mut("devices").map(Value::take).map(serde_json::from_value).transpose();
-    let devices = devices.map_err(|e| Invalid { field: "devices", why: e.to_string() })?.unwrap_or_default();
-    let earlier = value.get_mut("earlier").map(Value::take).map(serde_json::from_value).transpose();
-    let earlier = earlier.map_err(|e| Invalid { field: "earlier", why: e.to_string() })?.unwrap_or_default();
+    restarting.extend(strings(value, "replaced").map(|id| (ContainerId::from(id), Restart::Image)));
+    Ok(restarting)
+}
+
+/// The pod and its terminal status.
+fn read_pod(value: &mut Value) -> Result<(Rc<Pod>, Option<core::PodStatus>), RecordError> {
+    use RecordError::Missing;
+    let (path, digest) = (text_of(value, "path"), text_of(value, "digest"));
+    let document = value.get("document").and_then(Value::as_u64).and_then(|d| u32::try_from(d).ok()).unwrap_or(1);
     let object = value.get_mut("pod").map(Value::take).ok_or(Missing("pod"))?;
     let mut object = crate::api::document::pod_from_value(&object).map_err(RecordError::NotAPod)?;
     let terminal = object.status.take();
     let meta = &object.metadata;
     let uid = Uid::from(meta.uid.as_deref().filter(|u| !u.is_empty()).ok_or(Missing("metadata.uid"))?);
-    if key(&uid) != record_key {
-        return Err(RecordError::OtherPod(uid));
-    }
     let name = meta.name.as_deref().ok_or(Missing("metadata.name"))?;
     let name = FullName::new(meta.namespace.as_deref().ok_or(Missing("metadata.namespace"))?, name);
     let ephemeral = object.spec.as_ref().and_then(|spec| spec.ephemeral_containers.as_ref());
     let ephemeral = ephemeral.into_iter().flatten().map(crate::api::ephemeral::of).collect();
-    let pod = Rc::new(Pod { uid, name, source: Source { path, document }, digest, object, ephemeral });
-    let start_time = Wall(start);
-    Ok(Record {
-        pod,
-        start_time,
-        kept,
-        active,
-        waiting,
-        bound,
-        rejected,
-        again,
-        waits_for,
-        preempted,
-        evicted,
-        termination,
-        resizing,
-        devices,
-        begun_ephemeral,
-        restarting,
-        earlier,
-        terminal,
-        pre_stopped,
-    })
+    Ok((Rc::new(Pod { uid, name, source: Source { path, document }, digest, object, ephemeral }), terminal))
 }
 
 #[cfg(test)]

@@ -218,7 +218,6 @@ fn container(view: &View<'_>, spec: &core::Container, main: bool) -> core::Conta
         resources: spec.resources.clone().filter(|r| *r != core::ResourceRequirements::default()),
         ..Default::default()
     };
-    let creating = || (view.waiting)(&spec.name).unwrap_or_else(|| (waiting_at_first(view.pod), String::new()));
     let Some(newest) = plan::newest(view.facts, &spec.name) else {
         // W10: a container that was never attempted is waiting, also after the end of the pod. One that
         // ran and is gone has ended.
@@ -226,7 +225,7 @@ fn container(view: &View<'_>, spec: &core::Container, main: bool) -> core::Conta
         match end_before(view.previous, &spec.name).or_else(|| view.earlier.end(&spec.name)) {
             Some(end) if view.over => status.state = Some(end),
             end => {
-                status.state = Some(waiting_state(creating()));
+                status.state = Some(waiting_state(creating(view, spec)));
                 status.last_state = Some(end.unwrap_or_default());
             }
         }
@@ -250,11 +249,30 @@ fn container(view: &View<'_>, spec: &core::Container, main: bool) -> core::Conta
         .max_by_key(|c| (c.attempt, c.created_at));
     let earlier = || view.earlier.end(&spec.name).filter(|_| newest.attempt == view.earlier.first_free(&spec.name));
     let last = before.map(|c| terminated(view, c)).or_else(earlier);
-    if let Some(why) = starting {
-        status.state = Some(waiting_state(why));
-        status.last_state = Some(last.unwrap_or_default());
-        return status;
+    match starting {
+        Some(why) => {
+            status.state = Some(waiting_state(why));
+            status.last_state = Some(last.unwrap_or_default());
+        }
+        None => set_state(&mut status, view, spec, newest, last, main),
     }
+    status
+}
+
+/// Why the container waits before its first instance runs.
+fn creating(view: &View<'_>, spec: &core::Container) -> (Reason, String) {
+    (view.waiting)(&spec.name).unwrap_or_else(|| (waiting_at_first(view.pod), String::new()))
+}
+
+/// The state of the newest instance, and that of the last one that has ended. `last`: an instance before the newest.
+fn set_state(
+    status: &mut core::ContainerStatus,
+    view: &View<'_>,
+    spec: &core::Container,
+    newest: &ContainerFact,
+    last: Option<core::ContainerState>,
+    main: bool,
+) {
     match newest.state {
         ContainerState::Running => {
             status.state = Some(core::ContainerState {
@@ -271,7 +289,7 @@ fn container(view: &View<'_>, spec: &core::Container, main: bool) -> core::Conta
             // An API server refuses that a container runs again after its end was reported, if the policy does not
             // restart it.
             let restarting = view.restarting.contains(&newest.id);
-            let waiting = || (view.waiting)(&spec.name).or_else(|| restarting.then(creating));
+            let waiting = || (view.waiting)(&spec.name).or_else(|| restarting.then(|| creating(view, spec)));
             let waits = (!view.over).then(waiting).flatten();
             match waits {
                 Some(why) => {
@@ -291,11 +309,10 @@ fn container(view: &View<'_>, spec: &core::Container, main: bool) -> core::Conta
             status.last_state = Some(last.unwrap_or_default());
         }
         ContainerState::Created | ContainerState::Unknown => {
-            status.state = Some(waiting_state(creating()));
+            status.state = Some(waiting_state(creating(view, spec)));
             status.last_state = Some(last.unwrap_or_default());
         }
     }
-    status
 }
 
 fn user(ids: &ContainerUser) -> core::ContainerUser {

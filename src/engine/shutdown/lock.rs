@@ -265,27 +265,8 @@ impl Lock {
                 round.problems.delay = Some(Delay::NotReloaded(e.message().to_owned()));
                 vec![self.lock(round)]
             }
-            (Step::List, answer) => match answer {
-                Ok(Answer::Inhibited(true)) => {
-                    self.held = Held::Yes;
-                    vec![LockRequest::Store, self.call(Step::Subscribe, round)]
-                }
-                Ok(Answer::Inhibited(false)) => {
-                    self.held = Held::No;
-                    vec![self.call(Step::Inhibit, round)]
-                }
-                _ => vec![self.call(Step::Inhibit, round)],
-            },
-            (Step::Inhibit, Ok(_)) => {
-                self.held = Held::Yes;
-                vec![LockRequest::Store, self.call(Step::Subscribe, round)]
-            }
-            (Step::Inhibit, Err(e)) => {
-                round.problems.failed("failed to take an inhibitor lock", &e);
-                let unlocked = (down && self.held == Held::No).then_some(LockRequest::Unlocked);
-                let subscribe = self.call(Step::Subscribe, round);
-                unlocked.into_iter().chain([subscribe]).collect()
-            }
+            (Step::List, answer) => self.listed(answer, round),
+            (Step::Inhibit, answer) => self.inhibited(answer, round, down),
             (Step::Subscribe, result) => {
                 match result {
                     Ok(_) => self.link = Link::Up { subscribed: true },
@@ -309,6 +290,31 @@ impl Lock {
                 self.finish(round, now)
             }
         }
+    }
+
+    fn listed(&mut self, answer: Result<Answer, OpError>, round: Round) -> Vec<LockRequest> {
+        match answer {
+            Ok(Answer::Inhibited(true)) => {
+                self.held = Held::Yes;
+                vec![LockRequest::Store, self.call(Step::Subscribe, round)]
+            }
+            Ok(Answer::Inhibited(false)) => {
+                self.held = Held::No;
+                vec![self.call(Step::Inhibit, round)]
+            }
+            _ => vec![self.call(Step::Inhibit, round)],
+        }
+    }
+
+    fn inhibited(&mut self, answer: Result<Answer, OpError>, mut round: Round, down: bool) -> Vec<LockRequest> {
+        let Err(e) = answer else {
+            self.held = Held::Yes;
+            return vec![LockRequest::Store, self.call(Step::Subscribe, round)];
+        };
+        round.problems.failed("failed to take an inhibitor lock", &e);
+        let unlocked = (down && self.held == Held::No).then_some(LockRequest::Unlocked);
+        let subscribe = self.call(Step::Subscribe, round);
+        unlocked.into_iter().chain([subscribe]).collect()
     }
 
     fn delay_is(&mut self, delay: Duration, read: Read, mut round: Round, down: bool, now: Boot) -> Vec<LockRequest> {

@@ -50,36 +50,12 @@ impl Client {
                 self.driver_told(answers::cgroup_driver(&answer));
                 self.status_so_far(op, None, None)
             }
-            Step::ListSandboxes => {
-                let sandboxes = self.list(method, body, answers::odd_sandbox, answers::listed_sandbox)?;
-                if let Some(Work::List(listed)) = self.work(op) {
-                    listed.sandboxes = sandboxes;
-                }
-                self.list_so_far(op)
-            }
-            Step::ListContainers => {
-                let containers = self.list(method, body, answers::odd_container, answers::listed_container)?;
-                if let Some(Work::List(listed)) = self.work(op) {
-                    listed.containers = containers;
-                }
-                self.list_so_far(op)
-            }
+            Step::ListSandboxes => self.listed_sandboxes(op, method, body),
+            Step::ListContainers => self.listed_containers(op, method, body),
             Step::FindSandboxes => self.read_sandboxes(op, parse(method, body)?, now),
             Step::FindContainers => self.read_containers(op, parse(method, body)?, now),
-            Step::ReadSandbox => {
-                let fact = answers::sandbox(&parse(method, body)?).map(|f| self.with_sandbox_pid(f));
-                if let Some(Work::Read(facts)) = self.work(op) {
-                    facts.sandboxes.extend(fact);
-                }
-                self.read_so_far(op)
-            }
-            Step::ReadContainer { sandbox } => {
-                let fact = answers::container(&parse(method, body)?, Some(&sandbox)).map(|f| self.with_pid(f));
-                if let Some(Work::Read(facts)) = self.work(op) {
-                    facts.containers.extend(fact);
-                }
-                self.read_so_far(op)
-            }
+            Step::ReadSandbox => self.read_sandbox(op, &parse(method, body)?),
+            Step::ReadContainer { sandbox } => self.read_container(op, &parse(method, body)?, &sandbox),
             Step::Run { .. } => {
                 let answer: proto::RunPodSandboxResponse = self.parse_change(op, method, body)?;
                 self.sandbox_status(op, Step::RanSandbox, answer.pod_sandbox_id, true, now).map(|()| None)
@@ -106,21 +82,9 @@ impl Client {
             Step::ExecUrl => stream_url(method, parse::<proto::ExecResponse>(method, body)?.url),
             Step::AttachUrl => stream_url(method, parse::<proto::AttachResponse>(method, body)?.url),
             Step::PortForwardUrl => stream_url(method, parse::<proto::PortForwardResponse>(method, body)?.url),
-            Step::Usage => {
-                let mut usage = Vec::new();
-                parse_each(method, body, |stats: proto::ContainerStats| usage.extend(answers::usage(stats)))?;
-                Ok(Some(Answer::Usage(usage)))
-            }
-            Step::ListImages => {
-                let mut images = Vec::new();
-                parse_each(method, body, |image: proto::Image| images.push(answers::listed_image(image)))?;
-                self.images_so_far(op, |list| list.images = images)
-            }
-            Step::ListImageUsers => {
-                let mut users = Vec::new();
-                parse_each(method, body, |c: proto::Container| users.push(answers::image_user(c)))?;
-                self.images_so_far(op, |list| list.users = users)
-            }
+            Step::Usage => usage(method, body),
+            Step::ListImages => self.listed_images(op, method, body),
+            Step::ListImageUsers => self.listed_image_users(op, method, body),
             Step::SandboxImage => {
                 let status: proto::StatusResponse = parse(method, body)?;
                 self.images_so_far(op, |list| list.sandbox_image = answers::sandbox_image(&status))
@@ -129,6 +93,55 @@ impl Client {
             Step::KillTask(id) => self.delete_task(op, &id, now),
             Step::Change => Ok(Some(Answer::Ok)),
         }
+    }
+
+    fn listed_sandboxes(&mut self, op: OpId, method: Method, body: &Bytes) -> Result<Next, OpError> {
+        let sandboxes = self.list(method, body, answers::odd_sandbox, answers::listed_sandbox)?;
+        if let Some(Work::List(listed)) = self.work(op) {
+            listed.sandboxes = sandboxes;
+        }
+        self.list_so_far(op)
+    }
+
+    fn listed_containers(&mut self, op: OpId, method: Method, body: &Bytes) -> Result<Next, OpError> {
+        let containers = self.list(method, body, answers::odd_container, answers::listed_container)?;
+        if let Some(Work::List(listed)) = self.work(op) {
+            listed.containers = containers;
+        }
+        self.list_so_far(op)
+    }
+
+    fn listed_images(&mut self, op: OpId, method: Method, body: &Bytes) -> Result<Next, OpError> {
+        let mut images = Vec::new();
+        parse_each(method, body, |image: proto::Image| images.push(answers::listed_image(image)))?;
+        self.images_so_far(op, |list| list.images = images)
+    }
+
+    fn listed_image_users(&mut self, op: OpId, method: Method, body: &Bytes) -> Result<Next, OpError> {
+        let mut users = Vec::new();
+        parse_each(method, body, |c: proto::Container| users.push(answers::image_user(c)))?;
+        self.images_so_far(op, |list| list.users = users)
+    }
+
+    fn read_sandbox(&mut self, op: OpId, status: &proto::PodSandboxStatusResponse) -> Result<Next, OpError> {
+        let fact = answers::sandbox(status).map(|f| self.with_sandbox_pid(f));
+        if let Some(Work::Read(facts)) = self.work(op) {
+            facts.sandboxes.extend(fact);
+        }
+        self.read_so_far(op)
+    }
+
+    fn read_container(
+        &mut self,
+        op: OpId,
+        status: &proto::ContainerStatusResponse,
+        sandbox: &str,
+    ) -> Result<Next, OpError> {
+        let fact = answers::container(status, Some(sandbox)).map(|f| self.with_pid(f));
+        if let Some(Work::Read(facts)) = self.work(op) {
+            facts.containers.extend(fact);
+        }
+        self.read_so_far(op)
     }
 
     /// Requests the status of a pulled image.
@@ -300,6 +313,12 @@ impl Client {
             (true, None) => self.pids.get(id).copied(),
         }
     }
+}
+
+fn usage(method: Method, body: &Bytes) -> Result<Next, OpError> {
+    let mut usage = Vec::new();
+    parse_each(method, body, |stats: proto::ContainerStats| usage.extend(answers::usage(stats)))?;
+    Ok(Some(Answer::Usage(usage)))
 }
 
 fn created(method: Method, answer: proto::CreateContainerResponse) -> Result<Next, OpError> {

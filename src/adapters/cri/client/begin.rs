@@ -32,6 +32,51 @@ impl Client {
                 self.call(op, Step::FindSandboxes, method::LIST_POD_SANDBOX, &sandboxes, now)?;
                 self.call(op, Step::FindContainers, method::LIST_CONTAINERS, &containers, now)
             }
+            call @ (RuntimeCall::RunSandbox { .. }
+            | RuntimeCall::StopSandbox { .. }
+            | RuntimeCall::RemoveSandbox { .. }) => self.change_sandbox(op, call, now),
+            call @ (RuntimeCall::StartContainer { .. }
+            | RuntimeCall::StopContainer { .. }
+            | RuntimeCall::RemoveContainer { .. }
+            | RuntimeCall::UpdateContainer { .. }
+            | RuntimeCall::ReopenContainerLog { .. }) => self.change_container(op, call, now),
+            RuntimeCall::ImageStatus { image } => self.image_status(op, image, now),
+            RuntimeCall::PullImage { pod, image, credential } => self.pull_image(op, &pod, image, credential, now),
+            RuntimeCall::CreateContainer(create) => self.create_container(op, &create, now),
+            RuntimeCall::Exec(exec) => {
+                let ExecCall { id, command: Command(command), timeout, .. } = *exec;
+                self.exec_sync(op, &id, command, timeout, now)
+            }
+            RuntimeCall::Stream(stream) => self.stream(op, stream.target, now),
+            RuntimeCall::Handler(call) => {
+                self.exec_sync(op, call.handler.id(), call.handler.command(), call.timeout, now)
+            }
+            RuntimeCall::Usage => {
+                let request = proto::ListContainerStatsRequest::new();
+                self.call(op, Step::Usage, method::LIST_CONTAINER_STATS, &request, now)
+            }
+            RuntimeCall::ListImages => {
+                let (images, containers) = (proto::ListImagesRequest::new(), proto::ListContainersRequest::new());
+                let status = proto::StatusRequest { verbose: true, ..Default::default() };
+                self.call(op, Step::ListImages, method::LIST_IMAGES, &images, now)?;
+                self.call(op, Step::ListImageUsers, method::LIST_CONTAINERS, &containers, now)?;
+                self.call(op, Step::SandboxImage, method::STATUS, &status, now)
+            }
+            RuntimeCall::ImageFs => {
+                self.call(op, Step::ImageFs, method::IMAGE_FS_INFO, &proto::ImageFsInfoRequest::new(), now)
+            }
+            RuntimeCall::RemoveImage { id } => {
+                let image = MessageField::some(proto::ImageSpec { image: id, ..Default::default() });
+                let request = proto::RemoveImageRequest { image, ..Default::default() };
+                self.call(op, Step::Change, method::REMOVE_IMAGE, &request, now)
+            }
+            RuntimeCall::DeleteTask { id } => self.kill_task(op, id, now),
+        }
+    }
+
+    /// The calls that change a sandbox.
+    fn change_sandbox(&mut self, op: OpId, call: RuntimeCall, now: Boot) -> Result<(), OpError> {
+        match call {
             RuntimeCall::RunSandbox { pod, attempt, handler, user_namespace } => {
                 let config = requests::sandbox_config(&pod, attempt, user_namespace, &self.config).map_err(invalid)?;
                 let request = proto::RunPodSandboxRequest {
@@ -49,9 +94,14 @@ impl Client {
                 let request = proto::RemovePodSandboxRequest { pod_sandbox_id: id.to_string(), ..Default::default() };
                 self.call(op, Step::Change, method::REMOVE_POD_SANDBOX, &request, now)
             }
-            RuntimeCall::ImageStatus { image } => self.image_status(op, image, now),
-            RuntimeCall::PullImage { pod, image, credential } => self.pull_image(op, &pod, image, credential, now),
-            RuntimeCall::CreateContainer(create) => self.create_container(op, &create, now),
+            // (`begin` passes no other call.)
+            _ => Ok(()),
+        }
+    }
+
+    /// The calls that change a container, without the one that creates it.
+    fn change_container(&mut self, op: OpId, call: RuntimeCall, now: Boot) -> Result<(), OpError> {
+        match call {
             RuntimeCall::StartContainer { id } => {
                 let request = proto::StartContainerRequest { container_id: id.to_string(), ..Default::default() };
                 self.call(op, Step::Start(id), method::START_CONTAINER, &request, now)
@@ -81,34 +131,8 @@ impl Client {
                 let request = proto::ReopenContainerLogRequest { container_id: id.to_string(), ..Default::default() };
                 self.call(op, Step::Change, method::REOPEN_CONTAINER_LOG, &request, now)
             }
-            RuntimeCall::Exec(exec) => {
-                let ExecCall { id, command: Command(command), timeout, .. } = *exec;
-                self.exec_sync(op, &id, command, timeout, now)
-            }
-            RuntimeCall::Stream(stream) => self.stream(op, stream.target, now),
-            RuntimeCall::Handler(call) => {
-                self.exec_sync(op, call.handler.id(), call.handler.command(), call.timeout, now)
-            }
-            RuntimeCall::Usage => {
-                let request = proto::ListContainerStatsRequest::new();
-                self.call(op, Step::Usage, method::LIST_CONTAINER_STATS, &request, now)
-            }
-            RuntimeCall::ListImages => {
-                let (images, containers) = (proto::ListImagesRequest::new(), proto::ListContainersRequest::new());
-                let status = proto::StatusRequest { verbose: true, ..Default::default() };
-                self.call(op, Step::ListImages, method::LIST_IMAGES, &images, now)?;
-                self.call(op, Step::ListImageUsers, method::LIST_CONTAINERS, &containers, now)?;
-                self.call(op, Step::SandboxImage, method::STATUS, &status, now)
-            }
-            RuntimeCall::ImageFs => {
-                self.call(op, Step::ImageFs, method::IMAGE_FS_INFO, &proto::ImageFsInfoRequest::new(), now)
-            }
-            RuntimeCall::RemoveImage { id } => {
-                let image = MessageField::some(proto::ImageSpec { image: id, ..Default::default() });
-                let request = proto::RemoveImageRequest { image, ..Default::default() };
-                self.call(op, Step::Change, method::REMOVE_IMAGE, &request, now)
-            }
-            RuntimeCall::DeleteTask { id } => self.kill_task(op, id, now),
+            // (`begin` passes no other call.)
+            _ => Ok(()),
         }
     }
 

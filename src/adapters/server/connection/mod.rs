@@ -346,11 +346,7 @@ impl Connection {
         last_ticket: &mut u64,
     ) -> Outcome {
         self.due = false;
-        if self.overrun || (self.deadline.is_some_and(|at| at <= now) && !self.continues_by_itself(now)) {
-            return Outcome::Close;
-        }
-        if self.expiry().is_some_and(|at| at <= now) {
-            log::info!("closing a connection for kubectl: the certificate of its client has expired");
+        if self.is_over(now) {
             return Outcome::Close;
         }
         let (mut written, mut answered) = (0, 0);
@@ -360,36 +356,12 @@ impl Connection {
                     if answered >= REQUEST_BUDGET {
                         return Outcome::Again;
                     }
-                    match self.read_head(now) {
-                        Step::Wait => return Outcome::Wait,
-                        Step::Close => return Outcome::Close,
-                        Step::Head(head, body) => {
-                            *last_ticket += 1;
-                            self.answer(head, body, Ticket(*last_ticket), now, content, watches_left);
-                            if matches!(self.state, State::Pending { .. }) {
-                                // An answer in this turn reaches a client that has shut down its write side.
-                                return Outcome::Again;
-                            }
-                        }
-                        Step::Body(mut head) => match self.refusal(&head, content) {
-                            None => self.accepts_body = true,
-                            Some(response) => {
-                                head.keep_alive = false;
-                                self.begin_answer(response, &head, None, now);
-                            }
-                        },
-                        Step::Refused(status, why) => self.refuse(status, why, &[], now),
-                        Step::WrongMethod(allow) => {
-                            let why = format!("only {}", allow.join(" and "));
-                            self.refuse(405, &why, &[("Allow", allow.join(", "))], now);
-                        }
+                    if let Some(outcome) = self.read_request(now, content, watches_left, last_ticket) {
+                        return outcome;
                     }
                     answered += 1;
                 }
-                State::Pending { .. } => {
-                    self.read_ahead();
-                    return if self.end_of_input { Outcome::Close } else { Outcome::Wait };
-                }
+                State::Pending { .. } => return self.wait_for_answer(),
                 State::Answering { by, .. } => {
                     let by = *by;
                     match self.write_answer(by, &mut written, now) {
@@ -411,28 +383,90 @@ impl Connection {
                 State::Piping(pipe) => match pipe.drive(&mut self.stream) {
                     Piped::Goes(outcome, moved) => {
                         if moved {
-                            self.progress = now;
-                            self.deadline = Some(now + SESSION_TIMEOUT);
+                            self.has_moved(now);
                         }
                         return outcome;
                     }
                     Piped::Unanswered => {
-                        let why = "the container runtime's streaming server does not answer";
-                        self.refuse(502, why, &[], now);
+                        self.refuse(502, "the container runtime's streaming server does not answer", &[], now);
                     }
                 },
                 State::Draining { bytes } => {
                     let before = *bytes;
-                    let (most, _) = drain_limits(self.listener_kind);
-                    return match self.stream.discard(DRAIN_BYTES) {
-                        Some(n) if before + n < most => {
-                            self.state = State::Draining { bytes: before + n };
-                            if n < DRAIN_BYTES { Outcome::Wait } else { Outcome::Again }
-                        }
-                        _ => Outcome::Close,
-                    };
+                    return self.drain(before);
                 }
             }
+        }
+    }
+
+    /// The connection has to be closed, because the client is too slow or its certificate has expired.
+    fn is_over(&self, now: Boot) -> bool {
+        if self.overrun || (self.deadline.is_some_and(|at| at <= now) && !self.continues_by_itself(now)) {
+            return true;
+        }
+        let has_expired = self.expiry().is_some_and(|at| at <= now);
+        if has_expired {
+            log::info!("closing a connection for kubectl: the certificate of its client has expired");
+        }
+        has_expired
+    }
+
+    /// The answer follows later. A client that has disconnected waits for none.
+    fn wait_for_answer(&mut self) -> Outcome {
+        self.read_ahead();
+        if self.end_of_input { Outcome::Close } else { Outcome::Wait }
+    }
+
+    /// Bytes of a session have moved.
+    fn has_moved(&mut self, now: Boot) {
+        self.progress = now;
+        self.deadline = Some(now + SESSION_TIMEOUT);
+    }
+
+    /// Reads a request and begins its answer. Some: the connection cannot go on now.
+    fn read_request(
+        &mut self,
+        now: Boot,
+        content: &mut dyn Content,
+        watches_left: usize,
+        last_ticket: &mut u64,
+    ) -> Option<Outcome> {
+        match self.read_head(now) {
+            Step::Wait => return Some(Outcome::Wait),
+            Step::Close => return Some(Outcome::Close),
+            Step::Head(head, body) => {
+                *last_ticket += 1;
+                self.answer(head, body, Ticket(*last_ticket), now, content, watches_left);
+                if matches!(self.state, State::Pending { .. }) {
+                    // An answer in this turn reaches a client that has shut down its write side.
+                    return Some(Outcome::Again);
+                }
+            }
+            Step::Body(mut head) => match self.refusal(&head, content) {
+                None => self.accepts_body = true,
+                Some(response) => {
+                    head.keep_alive = false;
+                    self.begin_answer(response, &head, None, now);
+                }
+            },
+            Step::Refused(status, why) => self.refuse(status, why, &[], now),
+            Step::WrongMethod(allow) => {
+                let why = format!("only {}", allow.join(" and "));
+                self.refuse(405, &why, &[("Allow", allow.join(", "))], now);
+            }
+        }
+        None
+    }
+
+    /// Discards what a refused client still sends. `before`: the bytes so far.
+    fn drain(&mut self, before: usize) -> Outcome {
+        let (most, _) = drain_limits(self.listener_kind);
+        match self.stream.discard(DRAIN_BYTES) {
+            Some(n) if before + n < most => {
+                self.state = State::Draining { bytes: before + n };
+                if n < DRAIN_BYTES { Outcome::Wait } else { Outcome::Again }
+            }
+            _ => Outcome::Close,
         }
     }
 

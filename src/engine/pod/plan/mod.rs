@@ -133,20 +133,7 @@ pub fn next(input: &PlanInput<'_>) -> Next {
     }
 
     let current = ready_sandbox(facts).filter(|s| s.attempt >= first_attempt);
-    let survivors: Vec<ContainerId> = facts
-        .containers
-        .iter()
-        .filter(|c| match c.state {
-            // If the runtime does not report the sandbox, the next status read requests it again.
-            ContainerState::Running => {
-                current.is_none_or(|s| c.sandbox != s.id && !c.sandbox.as_str().is_empty())
-                    || newest(facts, &c.name).is_some_and(|n| n.id != c.id)
-            }
-            ContainerState::Unknown => true,
-            ContainerState::Created | ContainerState::Exited => false,
-        })
-        .map(|c| c.id.clone())
-        .collect();
+    let survivors = survivors(facts, current);
     if !survivors.is_empty() {
         return Next::StopContainers(survivors);
     }
@@ -184,6 +171,20 @@ pub fn next(input: &PlanInput<'_>) -> Next {
         }
     }
     ephemeral::next(input, current)
+}
+
+/// The containers that run outside the current sandbox, beside a newer instance, or in an unknown state.
+fn survivors(facts: &PodFacts, current: Option<&SandboxFact>) -> Vec<ContainerId> {
+    let survives = |c: &&ContainerFact| match c.state {
+        // If the runtime does not report the sandbox, the next status read requests it again.
+        ContainerState::Running => {
+            current.is_none_or(|s| c.sandbox != s.id && !c.sandbox.as_str().is_empty())
+                || newest(facts, &c.name).is_some_and(|n| n.id != c.id)
+        }
+        ContainerState::Unknown => true,
+        ContainerState::Created | ContainerState::Exited => false,
+    };
+    facts.containers.iter().filter(survives).map(|c| c.id.clone()).collect()
 }
 
 /// The step of a pod without a ready sandbox.

@@ -66,6 +66,18 @@ pub struct NextPull {
     pub error: String,
 }
 
+/// What a pod that was killed for this cause waits for.
+fn starts_again_after(source: TerminationSource) -> &'static str {
+    match source {
+        // A9: the victim waits for room.
+        TerminationSource::Preemption => "room, to start again",
+        TerminationSource::ApiEviction => "`wherry uncordon`, to start again",
+        TerminationSource::Drain => "`wherry undrain`, to start again",
+        TerminationSource::Eviction => "the end of the eviction, to start again",
+        TerminationSource::Shutdown => "the end of the shutdown, to start again",
+    }
+}
+
 impl Worker {
     pub fn worker_status(&self, now: Boot) -> WorkerStatus {
         let left = |until: Boot| (until > now).then(|| seconds_up(until.since(now)));
@@ -117,16 +129,9 @@ impl Worker {
             }
             State::Waiting | State::Terminated(_) | State::Forgotten(_) => {}
         }
-        for source in &self.demand.waits_for {
-            worker_status.waits_for.push(match source {
-                // A9: the victim waits for room.
-                TerminationSource::Preemption => "room, to start again".to_owned(),
-                TerminationSource::ApiEviction => "`wherry uncordon`, to start again".to_owned(),
-                TerminationSource::Drain => "`wherry undrain`, to start again".to_owned(),
-                TerminationSource::Eviction => "the end of the eviction, to start again".to_owned(),
-                TerminationSource::Shutdown => "the end of the shutdown, to start again".to_owned(),
-            });
-        }
+        worker_status
+            .waits_for
+            .extend(self.demand.waits_for.iter().map(|source| starts_again_after(*source).to_owned()));
         if self.demand.successor.is_some() && self.demand.waits_for.is_empty() {
             worker_status.waits_for.push("its end, to start again from the current manifest".into());
         }
