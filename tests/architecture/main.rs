@@ -7,8 +7,10 @@
 
 mod counts;
 mod functions;
+mod helpers;
 mod limits;
 mod lines;
+mod links;
 mod pod_fields;
 mod rules;
 mod schema;
