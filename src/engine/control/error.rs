@@ -274,8 +274,8 @@ impl RequestError {
             RequestError::NoSandbox { pod } => {
                 write!(f, "pod {pod} has no running sandbox, and so no network; see `wherry describe {pod}`")
             }
-            // (`fmt` has the others.)
-            _ => Ok(()),
+            // (`fmt` passes no other error.)
+            other => write!(f, "{other:?}"),
         }
     }
 
@@ -315,8 +315,8 @@ impl RequestError {
             RequestError::UsageFailed(e) => {
                 write!(f, "failed to read the containers' resource usage from the runtime: {e}")
             }
-            // (`fmt` has the others.)
-            _ => Ok(()),
+            // (`fmt` passes no other error.)
+            other => write!(f, "{other:?}"),
         }
     }
 }

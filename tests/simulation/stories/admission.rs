@@ -3,7 +3,7 @@
 use crate::runtime::Life;
 use crate::stories::shutdown::with_shutdown;
 use crate::story::{ONE, node, node_with};
-use crate::world::{Fault, World, config};
+use crate::world::{Fault, MS, World, config};
 use std::time::Duration;
 use wherry::api::node_facts::NodeFacts;
 use wherry::api::resources::{CPU, MEMORY, PODS, Resources};
@@ -11,6 +11,7 @@ use wherry::engine::config::EngineConfig;
 use wherry::engine::control::{Request, RequestError};
 use wherry::engine::effect::Measure;
 use wherry::engine::event::Event;
+use wherry::engine::node::{Due, Part};
 use wherry::engine::pod::kill::TerminationSource;
 
 /// A node with 1000 milli-CPU for pods.
@@ -657,6 +658,26 @@ fn a9_a_restart_of_wherry_does_not_shorten_the_wait_of_a_victim() {
     assert!(w.runs("v1/main"));
     let at = w.times("RunSandbox v1", began);
     assert!(at.len() == 1 && at[0] >= 30_000, "{at:?}");
+    w.assert_well();
+}
+
+#[test]
+fn a9_a_victim_may_start_again_in_a_step_with_another_cause() {
+    let mut w = small();
+    w.file("v1", &cpu_requests(600));
+    w.run(2);
+    w.file("vip", &critical(600));
+    w.run(3);
+    w.remove("vip");
+    w.run(5);
+    assert!(!w.runs("v1/main"));
+    let of_admission = |(due, at)| (due == Due::Part(Part::Admission)).then_some(at);
+    let at = w.deadlines().into_iter().find_map(of_admission).expect("the victim waits");
+    w.run_ms((at - w.clock.now) / MS - 1);
+    w.clock.now = at;
+    w.step_early(&Due::Part(Part::Logs));
+    w.run(5);
+    assert!(w.runs("v1/main"));
     w.assert_well();
 }
 

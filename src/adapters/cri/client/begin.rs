@@ -4,7 +4,7 @@ use super::method;
 use super::wire::{invalid, lists_of};
 use super::{Client, Next, Step};
 use crate::adapters::cri::{proto, requests};
-use crate::api::names::ContainerId;
+use crate::api::names::{ContainerId, Uid};
 use crate::api::pod::Pod;
 use crate::api::registry_credentials::Credential;
 use crate::api::time::Boot;
@@ -21,70 +21,11 @@ impl Client {
     pub(super) fn begin(&mut self, op: OpId, call: RuntimeCall, now: Boot) -> Result<(), OpError> {
         match call {
             RuntimeCall::Status => self.status(op, now),
-            RuntimeCall::List => {
-                let (sandboxes, containers) =
-                    (proto::ListPodSandboxRequest::new(), proto::ListContainersRequest::new());
-                self.call(op, Step::ListSandboxes, method::LIST_POD_SANDBOX, &sandboxes, now)?;
-                self.call(op, Step::ListContainers, method::LIST_CONTAINERS, &containers, now)
-            }
-            RuntimeCall::ReadPod { uid } => {
-                let (sandboxes, containers) = lists_of(&uid);
-                self.call(op, Step::FindSandboxes, method::LIST_POD_SANDBOX, &sandboxes, now)?;
-                self.call(op, Step::FindContainers, method::LIST_CONTAINERS, &containers, now)
-            }
-            call @ (RuntimeCall::RunSandbox { .. }
-            | RuntimeCall::StopSandbox { .. }
-            | RuntimeCall::RemoveSandbox { .. }) => self.change_sandbox(op, call, now),
-            call @ (RuntimeCall::StartContainer { .. }
-            | RuntimeCall::StopContainer { .. }
-            | RuntimeCall::RemoveContainer { .. }
-            | RuntimeCall::UpdateContainer { .. }
-            | RuntimeCall::ReopenContainerLog { .. }) => self.change_container(op, call, now),
-            RuntimeCall::ImageStatus { image } => self.image_status(op, image, now),
-            RuntimeCall::PullImage { pod, image, credential } => self.pull_image(op, &pod, image, credential, now),
-            RuntimeCall::CreateContainer(create) => self.create_container(op, &create, now),
-            RuntimeCall::Exec(exec) => {
-                let ExecCall { id, command: Command(command), timeout, .. } = *exec;
-                self.exec_sync(op, &id, command, timeout, now)
-            }
-            RuntimeCall::Stream(stream) => self.stream(op, stream.target, now),
-            RuntimeCall::Handler(call) => {
-                self.exec_sync(op, call.handler.id(), call.handler.command(), call.timeout, now)
-            }
-            RuntimeCall::Usage => {
-                let request = proto::ListContainerStatsRequest::new();
-                self.call(op, Step::Usage, method::LIST_CONTAINER_STATS, &request, now)
-            }
-            RuntimeCall::ListImages => {
-                let (images, containers) = (proto::ListImagesRequest::new(), proto::ListContainersRequest::new());
-                let status = proto::StatusRequest { verbose: true, ..Default::default() };
-                self.call(op, Step::ListImages, method::LIST_IMAGES, &images, now)?;
-                self.call(op, Step::ListImageUsers, method::LIST_CONTAINERS, &containers, now)?;
-                self.call(op, Step::SandboxImage, method::STATUS, &status, now)
-            }
-            RuntimeCall::ImageFs => {
-                self.call(op, Step::ImageFs, method::IMAGE_FS_INFO, &proto::ImageFsInfoRequest::new(), now)
-            }
-            RuntimeCall::RemoveImage { id } => {
-                let image = MessageField::some(proto::ImageSpec { image: id, ..Default::default() });
-                let request = proto::RemoveImageRequest { image, ..Default::default() };
-                self.call(op, Step::Change, method::REMOVE_IMAGE, &request, now)
-            }
-            RuntimeCall::DeleteTask { id } => self.kill_task(op, id, now),
-        }
-    }
-
-    /// The calls that change a sandbox.
-    fn change_sandbox(&mut self, op: OpId, call: RuntimeCall, now: Boot) -> Result<(), OpError> {
-        match call {
+            RuntimeCall::List => self.list_all(op, now),
+            RuntimeCall::ReadPod { uid } => self.find_pod(op, &uid, now),
             RuntimeCall::RunSandbox { pod, attempt, handler, user_namespace } => {
                 let config = requests::sandbox_config(&pod, attempt, user_namespace, &self.config).map_err(invalid)?;
-                let request = proto::RunPodSandboxRequest {
-                    config: MessageField::some(config),
-                    runtime_handler: handler.to_string(),
-                    ..Default::default()
-                };
-                self.call(op, Step::Run { handler }, method::RUN_POD_SANDBOX, &request, now)
+                self.run_sandbox(op, config, handler, now)
             }
             RuntimeCall::StopSandbox { id } => {
                 let request = proto::StopPodSandboxRequest { pod_sandbox_id: id.to_string(), ..Default::default() };
@@ -94,46 +35,111 @@ impl Client {
                 let request = proto::RemovePodSandboxRequest { pod_sandbox_id: id.to_string(), ..Default::default() };
                 self.call(op, Step::Change, method::REMOVE_POD_SANDBOX, &request, now)
             }
-            // (`begin` passes no other call.)
-            _ => Ok(()),
-        }
-    }
-
-    /// The calls that change a container, without the one that creates it.
-    fn change_container(&mut self, op: OpId, call: RuntimeCall, now: Boot) -> Result<(), OpError> {
-        match call {
+            RuntimeCall::CreateContainer(create) => self.create_container(op, &create, now),
             RuntimeCall::StartContainer { id } => {
                 let request = proto::StartContainerRequest { container_id: id.to_string(), ..Default::default() };
                 self.call(op, Step::Start(id), method::START_CONTAINER, &request, now)
             }
-            RuntimeCall::StopContainer { id, grace } => {
-                let request = proto::StopContainerRequest {
-                    container_id: id.to_string(),
-                    timeout: whole_seconds(grace),
-                    ..Default::default()
-                };
-                self.call(op, Step::Change, method::STOP_CONTAINER, &request, now)
-            }
+            RuntimeCall::StopContainer { id, grace } => self.stop_container(op, &id, grace, now),
             RuntimeCall::RemoveContainer { id } => {
                 let request = proto::RemoveContainerRequest { container_id: id.to_string(), ..Default::default() };
                 self.call(op, Step::Change, method::REMOVE_CONTAINER, &request, now)
             }
             RuntimeCall::UpdateContainer { pod, container, id } => {
                 let resources = requests::container_resources(&pod, &container, &self.config).map_err(invalid)?;
-                let request = proto::UpdateContainerResourcesRequest {
-                    container_id: id.to_string(),
-                    linux: MessageField::some(resources),
-                    ..Default::default()
-                };
-                self.call(op, Step::Change, method::UPDATE_CONTAINER_RESOURCES, &request, now)
+                self.update_container(op, &id, resources, now)
             }
             RuntimeCall::ReopenContainerLog { id } => {
                 let request = proto::ReopenContainerLogRequest { container_id: id.to_string(), ..Default::default() };
                 self.call(op, Step::Change, method::REOPEN_CONTAINER_LOG, &request, now)
             }
-            // (`begin` passes no other call.)
-            _ => Ok(()),
+            RuntimeCall::DeleteTask { id } => self.kill_task(op, id, now),
+            RuntimeCall::Exec(exec) => {
+                let ExecCall { id, command: Command(command), timeout, .. } = *exec;
+                self.exec_sync(op, &id, command, timeout, now)
+            }
+            RuntimeCall::Handler(call) => {
+                self.exec_sync(op, call.handler.id(), call.handler.command(), call.timeout, now)
+            }
+            RuntimeCall::Stream(stream) => self.stream(op, stream.target, now),
+            RuntimeCall::Usage => {
+                let request = proto::ListContainerStatsRequest::new();
+                self.call(op, Step::Usage, method::LIST_CONTAINER_STATS, &request, now)
+            }
+            RuntimeCall::ImageStatus { image } => self.image_status(op, image, now),
+            RuntimeCall::PullImage { pod, image, credential } => self.pull_image(op, &pod, image, credential, now),
+            RuntimeCall::ListImages => self.list_images(op, now),
+            RuntimeCall::ImageFs => {
+                self.call(op, Step::ImageFs, method::IMAGE_FS_INFO, &proto::ImageFsInfoRequest::new(), now)
+            }
+            RuntimeCall::RemoveImage { id } => self.remove_image(op, id, now),
         }
+    }
+
+    fn list_all(&mut self, op: OpId, now: Boot) -> Result<(), OpError> {
+        let (sandboxes, containers) = (proto::ListPodSandboxRequest::new(), proto::ListContainersRequest::new());
+        self.call(op, Step::ListSandboxes, method::LIST_POD_SANDBOX, &sandboxes, now)?;
+        self.call(op, Step::ListContainers, method::LIST_CONTAINERS, &containers, now)
+    }
+
+    fn find_pod(&mut self, op: OpId, uid: &Uid, now: Boot) -> Result<(), OpError> {
+        let (sandboxes, containers) = lists_of(uid);
+        self.call(op, Step::FindSandboxes, method::LIST_POD_SANDBOX, &sandboxes, now)?;
+        self.call(op, Step::FindContainers, method::LIST_CONTAINERS, &containers, now)
+    }
+
+    fn run_sandbox(
+        &mut self,
+        op: OpId,
+        config: proto::PodSandboxConfig,
+        handler: Box<str>,
+        now: Boot,
+    ) -> Result<(), OpError> {
+        let request = proto::RunPodSandboxRequest {
+            config: MessageField::some(config),
+            runtime_handler: handler.to_string(),
+            ..Default::default()
+        };
+        self.call(op, Step::Run { handler }, method::RUN_POD_SANDBOX, &request, now)
+    }
+
+    fn stop_container(&mut self, op: OpId, id: &ContainerId, grace: Duration, now: Boot) -> Result<(), OpError> {
+        let request = proto::StopContainerRequest {
+            container_id: id.to_string(),
+            timeout: whole_seconds(grace),
+            ..Default::default()
+        };
+        self.call(op, Step::Change, method::STOP_CONTAINER, &request, now)
+    }
+
+    fn update_container(
+        &mut self,
+        op: OpId,
+        id: &ContainerId,
+        resources: proto::LinuxContainerResources,
+        now: Boot,
+    ) -> Result<(), OpError> {
+        let request = proto::UpdateContainerResourcesRequest {
+            container_id: id.to_string(),
+            linux: MessageField::some(resources),
+            ..Default::default()
+        };
+        self.call(op, Step::Change, method::UPDATE_CONTAINER_RESOURCES, &request, now)
+    }
+
+    /// All images, and what uses them: the containers and the sandbox image.
+    fn list_images(&mut self, op: OpId, now: Boot) -> Result<(), OpError> {
+        let (images, containers) = (proto::ListImagesRequest::new(), proto::ListContainersRequest::new());
+        let status = proto::StatusRequest { verbose: true, ..Default::default() };
+        self.call(op, Step::ListImages, method::LIST_IMAGES, &images, now)?;
+        self.call(op, Step::ListImageUsers, method::LIST_CONTAINERS, &containers, now)?;
+        self.call(op, Step::SandboxImage, method::STATUS, &status, now)
+    }
+
+    fn remove_image(&mut self, op: OpId, image: String, now: Boot) -> Result<(), OpError> {
+        let image = MessageField::some(proto::ImageSpec { image, ..Default::default() });
+        let request = proto::RemoveImageRequest { image, ..Default::default() };
+        self.call(op, Step::Change, method::REMOVE_IMAGE, &request, now)
     }
 
     fn exec_sync(
