@@ -422,7 +422,7 @@ impl View<'_> {
         }
         let shutdown = self.engine.shutdown(self.now.boot);
         m.set_graceful_shutdown(shutdown.started_seconds, shutdown.ended_seconds);
-        let in_files: usize = self.manifests.problems().map(|p| p.problems.len()).sum();
+        let in_files: usize = self.engine.manifest_problems().map(|p| p.problems.len()).sum();
         let (node, requested) = self.engine.node();
         m.set_node_requested(&node, &requested);
         m.pods.mirror_pods.set(self.engine.mirrors() as i64);
@@ -451,7 +451,7 @@ impl View<'_> {
             field: None,
             message: c.message(),
         });
-        self.manifests.problems().flat_map(|p| &p.problems).cloned().chain(conflicts).collect()
+        self.engine.manifest_problems().flat_map(|p| &p.problems).cloned().chain(conflicts).collect()
     }
 
     fn cluster_status(&self) -> Option<ClusterStatus> {
@@ -510,7 +510,7 @@ impl View<'_> {
             pods: pod_counts(&s, &pods),
             manifests: ManifestStatus {
                 directory: self.config.manifests.display().to_string(),
-                files: self.manifests.files() as u64,
+                files: self.engine.manifest_files() as u64,
                 errors,
             },
             shutdown: self.engine.shutdown(self.now.boot),

@@ -9,8 +9,8 @@ use crate::adapters::records::Records;
 use crate::adapters::records::queue::Queue;
 use crate::adapters::server::http::Route;
 use crate::adapters::volumes::{self, ForContainer, VolumeError};
+use crate::api::manifest_report::RecordUpdate;
 use crate::api::names::{FullName, Uid};
-use crate::api::problem::Problem;
 use crate::api::time::{Boot, Now};
 use crate::api::volume::Volume;
 use crate::engine::effect::{ContainerVolumes, Effect, FilesCall, RecordChange, VolumesCall};
@@ -78,8 +78,8 @@ impl Agent {
                 self.cgroups.call(op, call, now.boot);
                 self.drive_cgroups(now);
             }
-            Effect::AcceptPods(pods) => self.manifests.accept(&pods),
-            Effect::ObjectProblems(problems) => self.object_problems(problems, now),
+            Effect::StoreManifests { op, updates } => self.store_manifests(op, updates, now),
+            Effect::ManifestNews(news) => self.report_manifests(&news, now),
             Effect::RemoveEmptyNetworks { op, sandboxes } => self.remove_empty_networks(op, &sandboxes, now),
             Effect::Volumes { op, call, timeout } => self.use_volumes(op, call, timeout, now),
             Effect::ReadDockerConfig { op, timeout } => self.read_docker_config(op, timeout, now),
@@ -124,9 +124,10 @@ impl Agent {
         false
     }
 
-    fn object_problems(&mut self, problems: Vec<Problem>, now: Now) {
-        self.manifests.object_problems(problems, now);
-        self.report_manifest_errors(now);
+    fn store_manifests(&mut self, op: OpId, updates: Vec<RecordUpdate>, now: Now) {
+        let write = self.manifests.store(updates);
+        let spec = JobSpec::new(Class::Records, "write manifests' records", now.boot + RECORD_TIMEOUT);
+        self.run_op(op, spec, move || write.run().map_err(OpError::Unknown), |()| Answer::Ok);
     }
 
     fn measure_machine(&mut self, op: OpId, pids: bool) {
@@ -255,8 +256,8 @@ impl Agent {
             let work = move || records.make(&changes);
             self.jobs.run(spec, work, |agent, made, now| agent.records_written(ops, made, now));
         }
-        if let Some(write) = self.manifests.take_write(now) {
-            let spec = JobSpec::new(Class::Records, "write a manifest's record", deadline);
+        if let Some(write) = self.manifests.take_write() {
+            let spec = JobSpec::new(Class::Records, "write the directory's record", deadline);
             self.jobs.run(
                 spec,
                 move || write.run(),

@@ -9,9 +9,10 @@ use super::{Agent, event_cache};
 use crate::adapters::server::http::Route;
 use crate::api::facts::RuntimeFact;
 use crate::api::names::{FullName, Uid};
+use crate::api::problem::Problem;
 use crate::api::reason::Reason;
 use crate::api::time::Now;
-use crate::engine::effect::{ContainerEnd, Notice, Severity};
+use crate::engine::effect::{ContainerEnd, ManifestNews, Notice, Severity};
 use crate::engine::node::PodView;
 use k8s_openapi::api::core::v1::ContainerState;
 use log::Level;
@@ -120,10 +121,17 @@ impl Agent {
         );
     }
 
-    /// Records each new manifest error as an event of the node.
-    pub(super) fn report_manifest_errors(&mut self, now: Now) {
+    /// Logs news about manifests, and records each new error as an event of the node.
+    pub(super) fn report_manifests(&mut self, news: &ManifestNews, now: Now) {
+        match news {
+            ManifestNews::Errors { log } => {
+                log.iter().for_each(|problem| log::warn!("{}", manifest_error_line(problem)));
+            }
+            ManifestNews::Corrected { path } => log::info!("manifest corrected file={path:?}"),
+            ManifestNews::Warning { path, warning } => log::warn!("manifest warning file={path:?} warning={warning:?}"),
+        }
         let problems: BTreeSet<String> =
-            self.manifests.problems().flat_map(|p| &p.problems).map(ToString::to_string).collect();
+            self.engine.manifest_problems().flat_map(|p| &p.problems).map(ToString::to_string).collect();
         let before = std::mem::replace(&mut self.reporting.manifest_errors, problems);
         let new: Vec<String> = self.reporting.manifest_errors.difference(&before).cloned().collect();
         for problem in new {
@@ -174,6 +182,22 @@ fn line(notice: &Notice) -> String {
     }
     let _ = write!(line, "reason={} message={:?}", notice.reason, notice.message);
     line
+}
+
+/// The log line for a problem of a manifest. Fields that the problem does not have are omitted.
+fn manifest_error_line(problem: &Problem) -> String {
+    let mut text = format!("manifest error file={:?}", problem.path);
+    // Writing to a String cannot fail.
+    let _ = match (problem.line, problem.document) {
+        (Some(line), _) => write!(text, " line={line}"),
+        (None, document) if document > 1 => write!(text, " document={document}"),
+        _ => Ok(()),
+    };
+    if let Some(field) = &problem.field {
+        let _ = write!(text, " field={field:?}");
+    }
+    let _ = write!(text, " error={:?}", problem.message);
+    text
 }
 
 /// `pod=default/web phase=Running ready=True main=running`
@@ -257,6 +281,14 @@ mod tests {
     fn a_notice_has_its_keys_first_and_its_words_quoted() {
         assert_eq!(line(&notice(None, "x \"y\"\nz")), r#"reason=Started message="x \"y\"\nz""#);
         assert_eq!(line(&notice(Some("main"), "m")), r#"container=main reason=Started message="m""#);
+    }
+
+    #[test]
+    fn a_manifest_error_has_only_the_known_fields() {
+        let whole = Problem::of_file("/m/a", "a FIFO");
+        assert_eq!(manifest_error_line(&whole), r#"manifest error file="/m/a" error="a FIFO""#);
+        let field = Problem { document: 2, line: Some(7), field: Some("spec.x".into()), ..whole };
+        assert_eq!(manifest_error_line(&field), r#"manifest error file="/m/a" line=7 field="spec.x" error="a FIFO""#);
     }
 
     #[test]

@@ -152,23 +152,20 @@ impl Agent {
 
     /// inotify reports a change of the manifests.
     pub(super) fn manifests_moved(&mut self, now: Now) {
-        let objects = self.manifests.ready(now);
-        self.report_manifest_errors(now);
-        self.events.extend(objects.map(Event::Desired));
+        let report = self.manifests.ready(now);
+        self.events.extend(report.map(Event::Manifests));
     }
 
     /// A deadline of the manifests has passed.
     pub(super) fn manifests_due(&mut self, now: Now) {
-        let objects = self.manifests.due(now);
-        self.report_manifest_errors(now);
-        self.events.extend(objects.map(Event::Desired));
+        let report = self.manifests.due(now);
+        self.events.extend(report.map(Event::Manifests));
     }
 
     /// A helper has read the manifest directory or a file in it, or has timed out.
     pub(super) fn manifest_inspected(&mut self, ticket: u64, seen: Result<Seen, NotSeen>, now: Now) {
-        let objects = self.manifests.inspected(ticket, seen, now);
-        self.report_manifest_errors(now);
-        self.events.extend(objects.map(Event::Desired));
+        let report = self.manifests.inspected(ticket, seen, now);
+        self.events.extend(report.map(Event::Manifests));
     }
 
     /// SIGHUP: reads the configuration and all manifests again.

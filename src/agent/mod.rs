@@ -179,7 +179,6 @@ impl Agent {
         let now = clock::now();
         let message = concat!("wherry ", env!("CARGO_PKG_VERSION"), " has started");
         self.keep_node_event(Severity::Normal, Reason::Starting, message, now);
-        self.report_manifest_errors(now);
         if let Some(credentials) = self.cluster.as_ref().and_then(cluster::ClusterConnection::credentials).cloned() {
             self.certificate_in_use(&credentials);
         }
@@ -220,7 +219,7 @@ impl Agent {
                 called |= self.carry_out(effect, now);
             }
             if let Some(event) = self.events.pop_front() {
-                if let (Event::Desired(_), Some(kube)) = (&event, self.kube.get()) {
+                if let (Event::Manifests(_), Some(kube)) = (&event, self.kube.get()) {
                     kube.manifests_changed();
                 }
                 effects = self.engine.step(event, now);

@@ -251,7 +251,7 @@ impl Agent {
         let phase = |name: &str| pods.iter().filter(|p| p.status.phase.as_deref() == Some(name)).count();
         let running = pods.iter().filter(|p| views::is_running(p.status)).count();
         let failing = self.engine.checks(now.boot).into_iter().filter_map(|c| c.result.err());
-        let in_files: usize = self.manifests.problems().map(|p| p.problems.len()).sum();
+        let in_files: usize = self.engine.manifest_problems().map(|p| p.problems.len()).sum();
         Activity {
             shutting_down: self.engine.shutting_down(),
             // The first reason is enough: without a runtime there is no relist either.

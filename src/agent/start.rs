@@ -24,7 +24,7 @@ use crate::adapters::handlers::Handlers;
 use crate::adapters::host::checks::is_stuck as stuck;
 use crate::adapters::host::{capacity, machine};
 use crate::adapters::logs::writes::LogWrites;
-use crate::adapters::manifests::{Manifests, OpenSecrets, ServiceCredentials, Settings};
+use crate::adapters::manifests::{Manifests, ServiceCredentials, Settings};
 use crate::adapters::pidfds::Pidfds;
 use crate::adapters::pod_files::PodFiles;
 use crate::adapters::records::Records;
@@ -131,10 +131,9 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
 }
 
 fn manifest_settings(config: &Config, credentials: ServiceCredentials) -> Settings {
-    let settings = Settings::new(&config.manifests, &config.root_dir, &config.node_name, config.file_check_frequency);
-    let open_secrets = if config.refuse_open_secrets { OpenSecrets::Refuse } else { OpenSecrets::Warn };
+    let settings = Settings::new(&config.manifests, &config.root_dir, config.file_check_frequency);
     // An upgrade may have replaced the file of the executable.
-    Settings { reader: Some("/proc/self/exe".into()), open_secrets, credentials, ..settings }
+    Settings { reader: Some("/proc/self/exe".into()), credentials, ..settings }
 }
 
 fn in_words(problems: &[Problem]) -> String {
@@ -261,6 +260,8 @@ pub(super) fn engine_config(
         eviction: config.eviction_policy(),
         log_rotation: config.log_rotation.clone(),
         root: config.root_dir.to_string_lossy().into_owned(),
+        manifests: config.manifests.to_string_lossy().into_owned(),
+        refuse_open_secrets: config.refuse_open_secrets,
         shutdown: config.shutdown.clone(),
         boot_id: machine::boot_id(),
         started,

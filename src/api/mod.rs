@@ -26,6 +26,7 @@ pub mod kube;
 pub mod layout;
 pub mod limits;
 pub mod log_line;
+pub mod manifest_report;
 pub mod mount;
 pub mod names;
 pub mod node_facts;

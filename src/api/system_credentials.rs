@@ -6,6 +6,7 @@ use crate::api::sealing;
 use crate::api::uid;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
+use serde_json::Value;
 use std::fmt;
 
 /// The annotation of a Secret: `KEY=CREDENTIAL`, separated by commas. `CREDENTIAL` alone is also its key.
@@ -79,6 +80,17 @@ pub(crate) fn add(secret: &mut Secret, credentials: Credentials<'_>) -> Result<S
         secret.data.get_or_insert_default().insert(key.to_owned(), ByteString(value));
     }
     if faults.0.is_empty() { Ok(digests) } else { Err(faults.0) }
+}
+
+/// The names of the credentials that a document names. Errors in the annotation do not matter here.
+pub(crate) fn named_in(content: &Value) -> impl Iterator<Item = &str> {
+    let is_secret = content.get("kind").and_then(Value::as_str) == Some("Secret");
+    let annotation = content.pointer("/metadata/annotations").and_then(|all| all.get(ANNOTATION));
+    let list = annotation.filter(|_| is_secret).and_then(Value::as_str);
+    list.into_iter()
+        .flat_map(|list| list.split(','))
+        .map(|text| entry(text).1)
+        .filter(|name| is_file_name(name) && *name != sealing::CREDENTIAL)
 }
 
 /// The key and the name of the credential.

@@ -13,6 +13,7 @@ use crate::api::runtime_class::{RuntimeClass, RuntimeClasses};
 use crate::commands::output::{Failure, print_message, shown};
 use crate::config::{self, Config, Flags};
 use crate::engine::desired;
+use crate::engine::desired::source::OPEN_SECRET;
 use crate::foreign::{self, Links, NoAnswer, Refused};
 use rustix::fs::FileType;
 use std::io::Write;
@@ -154,7 +155,7 @@ impl Report<'_> {
         let Checked { objects, problems, warnings } = manifests::check_text(&path.to_string_lossy(), &text, &self.node);
         let is_secret = |object: &Object| matches!(object, Object::Data(data) if data.key.kind == DataKind::Secret);
         if open && objects.iter().any(is_secret) {
-            let problem = Problem::of_file(&path.to_string_lossy(), manifests::OPEN_SECRET);
+            let problem = Problem::of_file(&path.to_string_lossy(), OPEN_SECRET);
             match self.refuse_open_secrets {
                 true => self.errors_of(vec![problem])?,
                 false => writeln!(self.out, "warning: {}", shown(&problem.to_string()))?,

@@ -52,6 +52,10 @@ pub struct EngineConfig {
     pub root: String,
     /// S1: the shutdown grace periods by priority.
     pub shutdown: Groups,
+    /// The manifest directory. It is fixed at the start, like `refuse_open_secrets`.
+    pub manifests: String,
+    /// `openSecrets: Refuse`: a Secret in a manifest that every user of the machine can read is an error.
+    pub refuse_open_secrets: bool,
     /// The kernel's id of this boot. A recorded shutdown with another boot id is over.
     pub boot_id: String,
     /// The start of this run of Wherry.
@@ -122,6 +126,8 @@ impl Default for EngineConfig {
             root: String::new(),
             shutdown: Groups::default(),
             cluster: None,
+            manifests: String::new(),
+            refuse_open_secrets: false,
             boot_id: String::new(),
             started: Wall(0),
             seed: 1,

@@ -52,6 +52,8 @@ pub enum Owner {
     Cordon,
     /// The record of the files that define the objects in force.
     InForce,
+    /// The records of manifests.
+    ManifestRecords,
     /// A user's command in a container.
     Exec,
     /// A request for the URL of a stream.

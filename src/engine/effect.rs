@@ -7,9 +7,9 @@ use crate::api::credential_provider::Provider;
 use crate::api::devices::Allocated;
 use crate::api::expand::Expanded;
 use crate::api::facts::{ImageFact, MeasuredPod};
+use crate::api::manifest_report::RecordUpdate;
 use crate::api::mount::Mount;
 use crate::api::names::{ContainerId, FullName, SandboxId, Uid};
-use crate::api::objects::AcceptedPod;
 use crate::api::pod::Pod;
 use crate::api::problem::Problem;
 use crate::api::reason::Reason;
@@ -98,11 +98,11 @@ pub enum Effect {
     UseLogind(bool),
     /// Write or delete a record. `Done` follows when the change is durable.
     Record { op: OpId, change: RecordChange },
-    /// A5: store these pods. From now on their documents are `PodDocument::Accepted`, with these priorities.
-    AcceptPods(Vec<AcceptedPod>),
-    /// The problems between objects of all manifests: PriorityClasses that do not exist, objects that are defined
-    /// twice. They replace the previous ones.
-    ObjectProblems(Vec<Problem>),
+    /// Write the records of these manifests. `Done` follows when all of them are durable, or with an error when one of
+    /// them failed.
+    StoreManifests { op: OpId, updates: Vec<RecordUpdate> },
+    /// Log lines about manifests.
+    ManifestNews(ManifestNews),
     /// P8: watch the init process of a container or sandbox of the pod. `Watched` reports whether that succeeded.
     /// `Ended` follows once, when the process has ended, and ends the watch.
     Watch { uid: Uid, id: String, pid: u32 },
@@ -120,6 +120,16 @@ pub enum Effect {
     ContainerEnded(Box<ContainerEnd>),
     /// A value for a metric. The names are the kubelet's.
     Measure(Measure),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum ManifestNews {
+    /// `Engine::manifest_problems` has new problems. These are to be logged; none if they were logged a moment ago.
+    Errors { log: Vec<Problem> },
+    /// The file or the directory of this path has a problem less.
+    Corrected { path: String },
+    /// About a manifest that is in force.
+    Warning { path: String, warning: &'static str },
 }
 
 /// Each of them is durable when it is answered. An error says what failed, without a secret.

@@ -9,9 +9,9 @@ use crate::api::facts::{
     ContainerFact, ExecOutput, FileSystemFact, ImageFact, ImageFsFact, ImageList, Listed, MachineFact, PodDiskFact,
     PodFacts, RuntimeFact, SandboxFact, UsageFact,
 };
+use crate::api::manifest_report::ManifestReport;
 use crate::api::mount::Mount;
 use crate::api::names::{ContainerId, FullName, Uid};
-use crate::api::objects::Objects;
 use crate::api::registry_credentials::Keyring;
 use crate::api::sealing::StoredRecord;
 use crate::engine::config::EngineConfig;
@@ -31,8 +31,8 @@ pub enum Event {
     Records(Vec<StoredRecord>),
     /// The pod directories found at the start, right after the records.
     Directories(Vec<PodDirectory>),
-    /// All wanted objects (D1, D4). The first of these events shows that every source has been read.
-    Desired(Objects),
+    /// The manifest directory has changed. The first of these events shows that it has been read (D1).
+    Manifests(ManifestReport),
     /// Replaces the settings (SIGHUP). The owner, the seed and the boot id do not change.
     Configure(Box<EngineConfig>),
     /// The runtime is connected.

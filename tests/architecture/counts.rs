@@ -43,11 +43,11 @@ const COUNTS: [Count; 5] = [
         example: "    armed: Option<Boot>,",
     },
     Count {
-        what: "effects that return a decision to the manifests",
-        room: "engine",
-        counts: |line| line.contains("Effect::AcceptPods"),
-        today: 1,
-        example: "outbox.push(Effect::AcceptPods(accepted));",
+        what: "uses of accepted objects by the reader of manifests, which only reads, reports and stores",
+        room: "adapters/manifests",
+        counts: |line| line.contains("AcceptedPod") || line.contains("PodDocument") || line.contains("Objects"),
+        today: 0,
+        example: "    pub fn accept(&mut self, pods: &[AcceptedPod]) {",
     },
 ];
 

@@ -1,6 +1,6 @@
 //! Cost of admission by the number of pods: admission of one pod on a full node, and the worst case of choosing victims.
 
-use crate::node::pod;
+use crate::node::manifest;
 use crate::table::{Table, median};
 use std::hint::black_box;
 use std::time::Instant;
@@ -25,8 +25,9 @@ const PARTS: [u64; 2] = [10, 99];
 
 pub fn admission(table: &mut Table) {
     for (pods, most) in FULL {
-        let there: Vec<PodRequests> = (0..pods).map(|i| PodRequests::of(&pod(&format!("pod-{i:05}"), 1, ""))).collect();
-        let one = pod("one-more", 1, "nodeName: node, ");
+        let there: Vec<PodRequests> =
+            (0..pods).map(|i| PodRequests::of(&manifest(&format!("pod-{i:05}"), 1, "").pod())).collect();
+        let one = manifest("one-more", 1, "nodeName: node, ").pod();
         let enough = Resources::from([(CPU, 4_000_000), (MEMORY, 8 << 40), (PODS, pods as u64 + 1)]);
         let node =
             NodeFacts { allocatable: enough.clone(), capacity: enough, name: "node".into(), ..NodeFacts::default() };

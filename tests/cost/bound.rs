@@ -5,8 +5,8 @@ use allocation_counter::measure;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use wherry::api::cluster::request::{ApiRequest, ApiResponse, Method, Reading};
+use wherry::api::manifest_report::ManifestReport;
 use wherry::api::node_facts::NodeFacts;
-use wherry::api::objects::Objects;
 use wherry::api::time::{Boot, Now, Wall};
 use wherry::engine::config::{ClusterConfig, EngineConfig};
 use wherry::engine::effect::Effect;
@@ -62,7 +62,8 @@ fn held(pods: usize) -> (i64, usize) {
     let now = Now { boot: Boot(1_000_000_000), wall: Wall(1_800_000_000_000_000_000) };
     let held = measure(|| {
         let mut events: VecDeque<Event> =
-            [Event::Records(Vec::new()), Event::Directories(Vec::new()), Event::Desired(Objects::default())].into();
+            [Event::Records(Vec::new()), Event::Directories(Vec::new()), Event::Manifests(ManifestReport::default())]
+                .into();
         while let Some(event) = events.pop_front() {
             for effect in engine.step(event, now) {
                 match effect {

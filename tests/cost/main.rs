@@ -15,11 +15,11 @@ mod bound;
 mod node;
 
 use allocation_counter::measure;
-use node::{Node, Spent, pod};
+use node::{Node, Spent, manifest};
 use runtime::Runtime;
 use std::time::Duration;
+use wherry::api::manifest_report::ManifestReport;
 use wherry::api::node_facts::NodeFacts;
-use wherry::api::objects::{AcceptedPod, Given, Objects, PodDocument};
 use wherry::api::resources::{CPU, MEMORY, PODS, Resources};
 use wherry::api::time::{Boot, Now, Wall};
 use wherry::engine::config::EngineConfig;
@@ -75,10 +75,10 @@ fn ten_thousand_pod_lives_leave_no_more_behind_than_a_thousand() {
     let mut lives = |from: u32, to: u32| {
         measure(|| {
             for i in from..to {
-                let pod = pod("web", 1, &format!("activeDeadlineSeconds: {}, ", i + 100));
-                node.write(pod.clone());
+                let manifest = manifest("web", 1, &format!("activeDeadlineSeconds: {}, ", i + 100));
+                node.write(&manifest);
                 node.relist();
-                node.remove(&pod);
+                node.remove(&manifest);
                 node.wait(2);
             }
             node.wait(120);
@@ -91,31 +91,32 @@ fn ten_thousand_pod_lives_leave_no_more_behind_than_a_thousand() {
     assert_eq!(node.engine.pods().len(), 0);
 }
 
-/// A node with room for 110 pods whose runtime is not up yet, with this number of manifests. Returns the bytes held by the
-/// manifests, the bytes that the engine adds, and the number of pods that it rejects.
+/// A node with room for 110 pods whose runtime is not up yet, with this number of manifests. Returns the bytes that the pods
+/// alone take, the bytes that the engine adds, and the number of pods that it rejects.
 fn without_a_runtime(pods: usize) -> (i64, i64, usize) {
-    let mut manifests = Vec::new();
-    let held = measure(|| manifests = (0..pods).map(|i| pod(&format!("pod-{i:05}"), 1, "")).collect()).bytes_current;
+    let manifests: Vec<_> = (0..pods).map(|i| manifest(&format!("pod-{i:05}"), 1, "")).collect();
+    let mut alone = Vec::new();
+    let held = measure(|| alone = manifests.iter().map(node::Manifest::pod).collect()).bytes_current;
+    drop(alone);
     let allocatable = Resources::from([(PODS, 110), (CPU, 10_000), (MEMORY, 1 << 40)]);
     let node = NodeFacts { name: "node".into(), allocatable, ..NodeFacts::default() };
     let mut engine = Engine::new(EngineConfig { node, ..EngineConfig::default() });
     let now = Now { boot: Boot(1_000_000_000), wall: Wall(1_800_000_000_000_000_000) };
     let added = measure(|| {
-        let pods = manifests
-            .into_iter()
-            .map(|pod| PodDocument::Accepted(AcceptedPod { pod, given: Given::default() }))
-            .collect();
-        let objects = Objects { pods, ..Objects::default() };
-        let mut events = vec![Event::Desired(objects), Event::Directories(Vec::new()), Event::Records(Vec::new())];
+        let files = manifests.iter().map(node::Manifest::report).collect();
+        let report = ManifestReport { files, ..ManifestReport::default() };
+        let mut events = vec![Event::Manifests(report), Event::Directories(Vec::new()), Event::Records(Vec::new())];
         while let Some(event) = events.pop() {
             let records = engine.step(event, now).into_iter().filter_map(|effect| match effect {
-                Effect::Record { op, .. } => Some(Event::Done { op, result: Ok(Answer::Ok) }),
+                Effect::Record { op, .. } | Effect::StoreManifests { op, .. } => {
+                    Some(Event::Done { op, result: Ok(Answer::Ok) })
+                }
                 _ => None,
             });
             events.extend(records.collect::<Vec<_>>());
         }
     });
-    (held, added.bytes_current, engine.summary(now.boot).rejected)
+    (held, added.bytes_current - held, engine.summary(now.boot).rejected)
 }
 
 #[test]

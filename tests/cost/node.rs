@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use wherry::api::document::{Context, read};
+use wherry::api::manifest_report::{FileReport, ManifestReport};
 use wherry::api::mount::Mount;
 use wherry::api::names::Uid;
 use wherry::api::node_facts::NodeFacts;
-use wherry::api::objects::{AcceptedPod, Given, Objects, PodDocument};
 use wherry::api::pod::Pod;
 use wherry::api::resources::{CPU, MEMORY, PODS, Resources};
 use wherry::api::time::{Boot, Now, Wall};
@@ -36,13 +36,36 @@ pub struct Node {
     pub runtime: Runtime,
     pub spent: Spent,
     now: u64,
-    manifests: BTreeMap<String, Rc<Pod>>,
     events: VecDeque<Event>,
     watched: BTreeMap<String, Uid>,
 }
 
+/// The manifest directory.
+pub const DIRECTORY: &str = "/etc/wherry/manifests";
+
+/// A manifest with one pod.
+pub struct Manifest {
+    pub name: String,
+    pub text: String,
+}
+
+impl Manifest {
+    pub fn report(&self) -> FileReport {
+        let file = format!("{}.yaml", self.name);
+        FileReport::of_text(&file, &format!("{DIRECTORY}/{file}"), &self.text)
+    }
+
+    /// The pod that a node reads from it.
+    pub fn pod(&self) -> Rc<Pod> {
+        let context = Context::new("node", "2027-01-15T08:00:00Z");
+        let (mut pods, problems) = read(self.text.as_bytes(), &format!("{DIRECTORY}/{}.yaml", self.name), context);
+        assert!(problems.is_empty(), "{problems:?}");
+        Rc::new(pods.remove(0))
+    }
+}
+
 /// A typical manifest with this number of containers.
-pub fn pod(name: &str, containers: usize, more: &str) -> Rc<Pod> {
+pub fn manifest(name: &str, containers: usize, more: &str) -> Manifest {
     let containers: Vec<String> = (0..containers)
         .map(|i| {
             let resources = "{requests: {cpu: 10m, memory: 16Mi}, limits: {memory: 32Mi}}";
@@ -57,10 +80,7 @@ pub fn pod(name: &str, containers: usize, more: &str) -> Rc<Pod> {
          spec: {{{more}containers: [{}]}}}}",
         containers.join(", ")
     );
-    let context = Context::new("node", "2027-01-15T08:00:00Z");
-    let (mut pods, problems) = read(text.as_bytes(), &format!("/etc/wherry/manifests/{name}.yaml"), context);
-    assert!(problems.is_empty(), "{problems:?}");
-    Rc::new(pods.remove(0))
+    Manifest { name: name.to_owned(), text }
 }
 
 impl Node {
@@ -68,7 +88,13 @@ impl Node {
     pub fn new() -> Node {
         let allocatable = Resources::from([(PODS, 10_000), (CPU, 10_000_000), (MEMORY, 1 << 50)]);
         let node = NodeFacts { name: "node".into(), allocatable, ..NodeFacts::default() };
-        let config = EngineConfig { owner: "root-1".into(), seed: 7, node, ..EngineConfig::default() };
+        let config = EngineConfig {
+            owner: "root-1".into(),
+            manifests: DIRECTORY.into(),
+            seed: 7,
+            node,
+            ..EngineConfig::default()
+        };
         let mut runtime = Runtime::new(&config.owner);
         runtime.images.insert("registry.k8s.io/app:1.2".into());
         runtime.id_length = 63;
@@ -77,11 +103,10 @@ impl Node {
             runtime,
             spent: Spent::default(),
             now: 1000 * S,
-            manifests: BTreeMap::new(),
             events: VecDeque::new(),
             watched: BTreeMap::new(),
         };
-        node.events.extend([Event::Records(Vec::new()), Event::Desired(Objects::default()), Event::RuntimeUp]);
+        node.events.extend([Event::Records(Vec::new()), Event::Manifests(ManifestReport::default()), Event::RuntimeUp]);
         node.settle();
         node.relist();
         node
@@ -90,11 +115,7 @@ impl Node {
     /// A node on which this number of pods runs and the engine is idle.
     pub fn with_pods(pods: usize, containers: usize) -> Node {
         let mut node = Node::new();
-        for i in 0..pods {
-            let pod = pod(&format!("pod-{i:05}"), containers, "");
-            node.manifests.insert(pod.source.path.clone(), pod);
-        }
-        node.desire();
+        node.report((0..pods).map(|i| manifest(&format!("pod-{i:05}"), containers, "").report()).collect());
         node.wait(90);
         node.relist();
         let running = node.runtime.containers.values().filter(|c| c.runs()).count();
@@ -103,22 +124,17 @@ impl Node {
         node
     }
 
-    /// Writes the manifest of this pod.
-    pub fn write(&mut self, pod: Rc<Pod>) {
-        self.manifests.insert(pod.source.path.clone(), pod);
-        self.desire();
+    pub fn write(&mut self, manifest: &Manifest) {
+        self.report(vec![manifest.report()]);
     }
 
-    pub fn remove(&mut self, pod: &Pod) {
-        assert!(self.manifests.remove(&pod.source.path).is_some(), "no such manifest");
-        self.desire();
+    pub fn remove(&mut self, manifest: &Manifest) {
+        self.report(vec![FileReport::removed(&format!("{}.yaml", manifest.name))]);
     }
 
-    /// Sends the complete set of desired pods to the engine.
-    pub fn desire(&mut self) {
-        let document = |pod: &Rc<Pod>| PodDocument::Accepted(AcceptedPod { pod: pod.clone(), given: Given::default() });
-        let pods = self.manifests.values().map(document).collect();
-        self.events.push_back(Event::Desired(Objects { pods, ..Objects::default() }));
+    /// The directory has changed.
+    fn report(&mut self, files: Vec<FileReport>) {
+        self.events.push_back(Event::Manifests(ManifestReport { files, ..ManifestReport::default() }));
         self.settle();
     }
 
@@ -222,7 +238,9 @@ impl Node {
                 self.events.push_back(Event::Done { op, result: Ok(Answer::Ok) });
             }
             Effect::RemoveEmptyNetworks { op, .. } => self.events.push_back(Event::Done { op, result: Ok(Answer::Ok) }),
-            Effect::Record { op, .. } => self.events.push_back(Event::Done { op, result: Ok(Answer::Ok) }),
+            Effect::Record { op, .. } | Effect::StoreManifests { op, .. } => {
+                self.events.push_back(Event::Done { op, result: Ok(Answer::Ok) });
+            }
             Effect::Watch { uid, id, .. } => {
                 self.watched.insert(id.clone(), uid.clone());
                 self.events.push_back(Event::Watched { uid, id, ok: true });

@@ -4,7 +4,7 @@ use crate::chance::below;
 use crate::cluster::actions::Change;
 use crate::logind::{TROUBLES, Trouble};
 use crate::random::Pool;
-use crate::world::{MS, S};
+use crate::world::{Damage, MS, S};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::rc::Rc;
@@ -150,6 +150,27 @@ impl DeviceChange {
     }
 }
 
+/// Trouble with the manifest directory. A `pick` selects a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ManifestTrouble {
+    Broken(u64, Damage),
+    Repaired(u64),
+    /// The directory cannot be read until it is back.
+    Away,
+    Back,
+}
+
+impl ManifestTrouble {
+    fn of(d: &mut Rng) -> ManifestTrouble {
+        match below(d, 10) {
+            0..=5 => ManifestTrouble::Broken(d.draw(), Damage::ALL[below(d, Damage::ALL.len() as u64) as usize]),
+            6 | 7 => ManifestTrouble::Repaired(d.draw()),
+            8 => ManifestTrouble::Away,
+            _ => ManifestTrouble::Back,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turn {
     pub action: Action,
@@ -159,6 +180,8 @@ pub struct Turn {
     pub class: Option<bool>,
     /// Changes the device plugin or its devices before the action. From a generator of its own, too.
     pub devices: Option<DeviceChange>,
+    /// Trouble with manifests before the action. From a generator of its own, too.
+    pub manifest: Option<ManifestTrouble>,
     /// The wait before the next action, in ms.
     pub wait: u64,
 }
@@ -196,6 +219,7 @@ impl Plan {
         let mut dice = Rng::new(seed.wrapping_mul(0x5851_F42D_4C95_7F2D));
         let mut users = Rng::new(seed.wrapping_mul(0x2545_F491_4F6C_DD1D) ^ 0x7573_6572);
         let mut changes = Rng::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x636C_6173);
+        let mut troubles = Rng::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x6D61_6E69);
         let mut plugins = Rng::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x6465_7669);
         let (classes, devices) = (seed % 6 == 2, seed % 6 == 4);
         let d = &mut dice;
@@ -217,7 +241,9 @@ impl Plan {
             let user = (below(&mut users, 3) == 0).then(|| users.draw());
             let class = (classes && below(&mut changes, 4) == 0).then(|| below(&mut changes, 2) == 0);
             let change = (devices && below(&mut plugins, 4) == 0).then(|| DeviceChange::of(&mut plugins));
-            Turn { action, user, class, devices: change, wait }
+            let has_trouble = !classes && seed % 3 == 1 && below(&mut troubles, 4) == 0;
+            let manifest = has_trouble.then(|| ManifestTrouble::of(&mut troubles));
+            Turn { action, user, class, devices: change, manifest, wait }
         });
         let turns = turns.collect();
         let pidfds = !seed.is_multiple_of(3);
@@ -255,7 +281,7 @@ impl Plan {
             if below(d, 3) > 0 {
                 let wait = [below(d, 50), below(d, 3000), below(d, 15_000)][below(d, 3) as usize];
                 let action = Action::Cluster(Change::of(d, pool));
-                turns.push(Turn { action, user: None, class: None, devices: None, wait });
+                turns.push(Turn { action, user: None, class: None, devices: None, manifest: None, wait });
             }
             let is_of_manifests = matches!(turn.action, Action::Files(_) | Action::Twin { .. });
             if !only_cluster || !is_of_manifests {
@@ -365,7 +391,8 @@ impl fmt::Display for Plan {
                 None => "",
             };
             let devices = turn.devices.map(|change| format!("devices {change:?}, ")).unwrap_or_default();
-            writeln!(f, "  {class}{devices}{:?}{user}, then {} ms", turn.action, turn.wait)?;
+            let manifest = turn.manifest.map(|trouble| format!("manifests {trouble:?}, ")).unwrap_or_default();
+            writeln!(f, "  {class}{devices}{manifest}{:?}{user}, then {} ms", turn.action, turn.wait)?;
         }
         Ok(())
     }

@@ -5,23 +5,21 @@
 use crate::chance::{Chaos, below};
 use crate::check::{Checks, Violation};
 use crate::control::SECRET;
-use crate::plan::{Action, DeviceChange, Plan};
+use crate::plan::{Action, DeviceChange, ManifestTrouble, Plan};
 use crate::runtime::{Container, Life, Personality};
 use crate::settled::settle;
 use crate::shrink::{Outcome, shrink};
-use crate::story::{IMAGE, pod};
+use crate::story::{IMAGE, Manifest, pod};
 use crate::world::devices::device;
 use crate::world::host::MEMORY_LIMIT;
 use crate::world::{MS, World, config};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::rc::Rc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use wherry::api::eviction;
 use wherry::api::names::Uid;
-use wherry::api::pod::Pod;
 use wherry::api::sealing::KeyState;
 use wherry::api::shutdown::Groups;
 use wherry::api::time::Wall;
@@ -34,15 +32,15 @@ use wherry::engine::rng::Rng;
 
 /// The possible manifests: by file, with their versions.
 pub struct Pool {
-    pub files: Vec<(String, Vec<Rc<Pod>>)>,
+    pub files: Vec<(String, Vec<Manifest>)>,
     /// The same, with a class instead of its priority.
-    pub classed: Vec<(String, Vec<Rc<Pod>>)>,
+    pub classed: Vec<(String, Vec<Manifest>)>,
     /// The same; each container `side` requests a device.
-    pub with_devices: Vec<(String, Vec<Rc<Pod>>)>,
+    pub with_devices: Vec<(String, Vec<Manifest>)>,
     /// Pods that are added at the end, without faults.
-    pub more: Vec<Rc<Pod>>,
+    pub more: Vec<Manifest>,
     /// Pods that hang in RunPodSandbox meanwhile.
-    pub hang: Vec<Rc<Pod>>,
+    pub hang: Vec<Manifest>,
     /// The specs of pods of a cluster.
     pub bound: Vec<String>,
 }
@@ -291,7 +289,7 @@ pub fn play(pool: &Pool, plan: &Plan, print: bool, plant: fn(&mut Checks)) -> Pl
 
 /// Adds pods of another owner to the same runtime (W21).
 fn add_foreign(w: &mut World) {
-    let pod = pod("/x", "a", "foreign", crate::story::ONE);
+    let pod = pod("/x", "a", "foreign", crate::story::ONE).pod;
     let call = RuntimeCall::RunSandbox { pod, attempt: 0, handler: Box::default(), user_namespace: None };
     w.runtime.call(&call, Wall(1), |_| Life::FOREVER);
     for s in w.runtime.sandboxes.values_mut() {
@@ -346,6 +344,10 @@ fn live(w: &mut World, pool: &Pool, plan: &Plan) -> Result<(), Violation> {
             w.note(|| format!("--- devices {change:?}"));
             change_devices(w, change);
         }
+        if let Some(trouble) = turn.manifest {
+            w.note(|| format!("--- manifests {trouble:?}"));
+            trouble_with_manifests(w, trouble);
+        }
         w.note(|| format!("--- {:?}", turn.action));
         let files = match plan {
             Plan { classes: true, .. } => &pool.classed,
@@ -365,6 +367,19 @@ fn live(w: &mut World, pool: &Pool, plan: &Plan) -> Result<(), Violation> {
     Ok(())
 }
 
+fn trouble_with_manifests(w: &mut World, trouble: ManifestTrouble) {
+    let pick = |w: &World, pick: u64| {
+        let paths: Vec<String> = w.files.keys().cloned().collect();
+        paths.get((pick % paths.len().max(1) as u64) as usize).cloned().unwrap_or_default()
+    };
+    match trouble {
+        ManifestTrouble::Broken(p, damage) => w.break_file(&pick(w, p), damage),
+        ManifestTrouble::Repaired(p) => w.repair_file(&pick(w, p)),
+        ManifestTrouble::Away => w.directory_is_away(true),
+        ManifestTrouble::Back => w.directory_is_away(false),
+    }
+}
+
 fn change_devices(w: &mut World, change: DeviceChange) {
     match change {
         DeviceChange::Register => w.plugin(DEVICE, &DEVICES),
@@ -379,7 +394,7 @@ fn change_devices(w: &mut World, change: DeviceChange) {
     }
 }
 
-fn act(w: &mut World, pool: &[(String, Vec<Rc<Pod>>)], action: &Action) {
+fn act(w: &mut World, pool: &[(String, Vec<Manifest>)], action: &Action) {
     let pick = |ids: Vec<String>, pick: u64| ids.get((pick % ids.len().max(1) as u64) as usize).cloned();
     match *action {
         Action::Files(ref changes) => {

@@ -57,6 +57,11 @@ impl World {
                 false => {}
             }
         }
+        // A pod that waits for the end of an orphan with its UID is not shown.
+        let hidden = |p: &&Rc<Pod>| {
+            self.engine.pod(&p.uid).is_none() && self.engine.worker_status(&p.uid, self.time().boot).is_some()
+        };
+        self.manifests.in_force.values().filter(hidden).for_each(|p| stays.add(&requested_by(p)));
         let allocatable = &self.config.node.allocatable;
         let fits = |(name, amount): (&str, u64)| amount.saturating_add(stays.get(name)) <= allocatable.get(name);
         if requested_by(pod).iter().all(fits) {
@@ -67,8 +72,7 @@ impl World {
 
     /// The pod as published, and as in its current manifest.
     fn versions(&self, view: &PodView<'_>) -> Vec<Rc<Pod>> {
-        let in_force = self.manifests.in_force(&self.files);
-        let now = in_force.values().filter(|p| p.uid == view.pod.uid).cloned();
+        let now = self.manifests.in_force.values().filter(|p| p.uid == view.pod.uid).cloned();
         std::iter::once(view.pod.clone()).chain(now).collect()
     }
 

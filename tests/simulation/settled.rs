@@ -33,6 +33,7 @@ pub fn settle(w: &mut World, pool: &Pool) -> Judged {
     w.collects_no_images();
     w.host.memory = 0;
     w.host.memory_of.clear();
+    w.directory_is_away(false);
     if w.config.cluster.is_some() {
         w.set_settings(Some(7));
         w.set_password(Some(7));
@@ -101,7 +102,11 @@ fn as_desired(w: &World) -> Judged {
         }
     }
     // Each file's pod exists, or waits behind another pod with its name or UID.
-    for p in w.manifests.in_force(&w.files).values() {
+    for p in w.manifests.in_force.values() {
+        let recorded = w.manifests.recorded_digests(&p.source.path);
+        unless(recorded.as_deref() == Some(&[p.digest.as_str()]), "D2: the record has what is in force", || {
+            format!("{} is {}, recorded {recorded:?}", p.source.path, p.digest)
+        })?;
         // If a preempted pod was then edited, or replaced under its UID, the old version is shown until there is room.
         let preempted = |v: &PodView<'_>| w.scarce.is_some() && waits_for_room(w, v);
         if w.engine.pod(&p.uid).is_some_and(|v| preempted(&v)) {
@@ -267,7 +272,8 @@ fn nothing_else(w: &World) -> Judged {
             // The next read of logind's delay.
             Due::Part(Part::Logind) => w.logind.wanted,
             Due::Part(Part::Cluster) => w.config.cluster.is_some(),
-            Due::Part(Part::Shutdown | Part::Leftovers | Part::Admission | Part::Slots) | Due::Reread(_) => false,
+            Due::Part(Part::Shutdown | Part::Leftovers | Part::Admission | Part::Slots | Part::Manifests)
+            | Due::Reread(_) => false,
         };
         unless(fine, "leak: deadlines", || format!("{due} is due"))?;
     }
@@ -312,6 +318,8 @@ fn ends_clean(w: &mut World) -> Judged {
     unless(pods == 0, "end: nothing hangs", || format!("{pods} pods are left 60 s after their manifests went"))?;
     cluster::is_empty(w)?;
     nothing_else(w)?;
+    let records = w.manifests.records();
+    unless(records == 0 || w.manifests.has_objects(), "leak: records of manifests", || format!("{records} are left"))?;
     let summary = w.engine.summary(w.time().boot);
     let none = summary.working.is_empty() && summary.rejected == 0;
     unless(none, "leak: workers", || "of pods that are gone".into())

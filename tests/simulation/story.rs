@@ -28,14 +28,33 @@ pub const SIDECAR: &str = "initContainers: [{name: side, image: 'busybox:1.35', 
                            {name: i2, image: 'busybox:1.35'}], containers: [{name: main, image: 'busybox:1.35'}]";
 pub const TWO: &str = "containers: [{name: one, image: 'busybox:1.35'}, {name: two, image: 'busybox:1.35'}]";
 
+/// A manifest with one pod: its text, and the pod that a node reads from it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Manifest {
+    pub text: Rc<str>,
+    pub pod: Rc<Pod>,
+}
+
+impl std::ops::Deref for Manifest {
+    type Target = Rc<Pod>;
+
+    fn deref(&self) -> &Rc<Pod> {
+        &self.pod
+    }
+}
+
 /// A pod in the namespace default; `uid` may be empty.
-pub fn pod(path: &str, name: &str, uid: &str, spec: &str) -> Rc<Pod> {
+pub fn pod(path: &str, name: &str, uid: &str, spec: &str) -> Manifest {
     let uid = if uid.is_empty() { String::new() } else { format!(", uid: {uid}") };
     let text = format!("{{apiVersion: v1, kind: Pod, metadata: {{name: {name}{uid}}}, spec: {{{spec}}}}}");
+    Manifest { pod: read(path, &text), text: text.into() }
+}
+
+/// The pod of a manifest.
+pub fn read(path: &str, text: &str) -> Rc<Pod> {
     let context = Context::new("lab", "2027-01-15T08:00:00Z");
     let documents = parse(text.as_bytes(), path).unwrap_or_else(|problem| panic!("{problem}"));
-    // The engine supports more than the adapters do.
-    let pod = documents[0].pod_with_unsupported(path, context);
+    let pod = documents[0].pod(path, None, context);
     Rc::new(pod.unwrap_or_else(|problems| panic!("{problems:?}: {text}")))
 }
 
@@ -83,7 +102,7 @@ impl World {
         self.document(&path, pod);
     }
 
-    pub fn document(&mut self, path: &str, pod: Rc<Pod>) {
+    pub fn document(&mut self, path: &str, pod: Manifest) {
         let mut files = self.files.clone();
         files.insert(path.into(), pod);
         self.set_files(files);
@@ -122,14 +141,6 @@ impl World {
     pub fn set_policy(&mut self, policy: Policy) {
         self.config.eviction = policy;
         self.step(Event::Configure(Box::new(self.config.clone())));
-    }
-
-    pub fn set_files(&mut self, files: std::collections::BTreeMap<String, Rc<Pod>>) {
-        self.files = files;
-        let in_force = self.manifests.in_force(&self.files);
-        self.checks.desired(&self.engine, &in_force, self.clock.now, &self.runtime);
-        self.note(|| "--- the manifests change".into());
-        self.read_manifests();
     }
 
     /// Sets the lives of `pod/container` in order; the last one repeats.

@@ -2,7 +2,7 @@
 
 use crate::runtime::Runtime;
 use k8s_openapi::api::core::v1::{ContainerState, PodStatus};
-use wherry::api::objects::{AcceptedPod, PodDocument};
+use wherry::api::manifest_report::FileReport;
 use wherry::engine::effect::{FilesCall, RuntimeCall, StreamTarget};
 use wherry::engine::event::{Answer, ApiEvent, Event};
 
@@ -10,16 +10,12 @@ pub fn short(event: &Event) -> String {
     match event {
         Event::Records(r) => format!("Records {r:?}"),
         Event::Directories(d) => format!("Directories {:?}", d.iter().map(|d| &d.uid).collect::<Vec<_>>()),
-        Event::Desired(objects) => {
-            let text = |document: &PodDocument| {
-                let (pod, new) = match document {
-                    PodDocument::Accepted(AcceptedPod { pod, .. }) => (pod, ""),
-                    PodDocument::New { pod, .. } => (pod, "new "),
-                };
-                format!("{new}{}={}@{}", pod.name.name, pod.uid, pod.source.path)
+        Event::Manifests(report) => {
+            let text = |file: &FileReport| {
+                let recorded = file.recorded.as_ref().map(|all| format!(", {} recorded", all.len()));
+                format!("{:?} {:?}{}", file.name, file.content, recorded.unwrap_or_default())
             };
-            let classes: Vec<&str> = objects.classes.iter().map(|class| &*class.name).collect();
-            format!("Desired {:?} {classes:?}", objects.pods.iter().map(text).collect::<Vec<_>>())
+            format!("Manifests {:?} {:?}", report.files.iter().map(text).collect::<Vec<_>>(), report.directory)
         }
         Event::Done { op, result: Ok(answer) } => match answer {
             Answer::Listed(l) => {

@@ -1,11 +1,10 @@
-//! The manifest directory: its files define the desired pods (D1 to D5) and the PriorityClasses from which the pods get
-//! their priorities (A5).
+//! Reads the manifest directory (D1, D2), reports what has changed in it, and stores the records of manifests. The
+//! engine decides which version of each document is in force (`engine/desired/source`).
 //!
 //! A file is read as soon as a change is complete: the writer has closed the file or renamed it into place. A file
 //! found by a scan, or a new name, is read once it has not changed for 1 s. A missing file counts as removed after
-//! 10 ms, because some editors rename a file away and write a new one. A pod becomes undesired only after that, and
-//! only if the directory is readable and is the right one. In every other case the last good version stays in force
-//! (`contents`), also across a restart (`store`).
+//! 10 ms, because some editors rename a file away and write a new one. It counts as removed only after that, and only
+//! if the directory is readable and is the right one.
 //!
 //! This module never accesses the directory or its files on the event loop. The loop keeps the state and decides which
 //! paths to inspect (`inspections`), a helper thread inspects them (`inspection`), and the loop evaluates the results
@@ -16,7 +15,6 @@
 //! changes made by other machines (NFS, virtiofs, FUSE and similar).
 
 mod check;
-mod contents;
 pub mod edit;
 mod file;
 mod files;
@@ -25,8 +23,6 @@ mod inspection;
 mod inspections;
 mod mount;
 mod moved;
-mod objects;
-mod open_problems;
 mod records;
 mod results;
 mod scan;
@@ -37,19 +33,15 @@ mod watch;
 
 pub use check::{check_text, files_in};
 pub use file::is_open;
-pub use files::OPEN_SECRET;
 pub use foreign::{COMMAND as INSPECT_COMMAND, answer as answer_inspection, may_hang};
 pub use inspection::{Inspection, Seen};
-pub use open_problems::OpenProblem;
 pub use service_credentials::ServiceCredentials;
 pub use store::Write;
 
-use crate::api::objects::Objects;
+use crate::api::manifest_report::{DirectoryState, FileReport, ManifestReport};
 use crate::api::time::{Boot, Now};
-use contents::Held;
 use file::Stamp;
 use inspections::{Inspections, Why};
-use open_problems::OpenProblems;
 use scan::{Directory, Scan};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -77,7 +69,6 @@ pub struct Settings {
     pub directory: PathBuf,
     /// `manifests` in the root directory. The engine's records are elsewhere because their format differs.
     pub records: PathBuf,
-    pub node_name: String,
     /// `fileCheckFrequency`: the scan period while inotify is not available.
     pub check_frequency: Duration,
     /// `/proc/self/mountinfo`, except in tests.
@@ -85,30 +76,17 @@ pub struct Settings {
     /// The program that inspects foreign file systems, run with `INSPECT_COMMAND` and a question. If it is not set, the
     /// agent inspects them itself.
     pub reader: Option<PathBuf>,
-    pub open_secrets: OpenSecrets,
     pub credentials: ServiceCredentials,
 }
 
-/// `openSecrets`: the treatment of a Secret in a file that every user of the machine can read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OpenSecrets {
-    /// It is used, and a warning is logged.
-    #[default]
-    Warn,
-    /// It is an error. The last good version of the Secret stays in force.
-    Refuse,
-}
-
 impl Settings {
-    pub fn new(directory: &Path, root: &Path, node_name: &str, check_frequency: Duration) -> Settings {
+    pub fn new(directory: &Path, root: &Path, check_frequency: Duration) -> Settings {
         Settings {
             directory: directory.to_owned(),
             records: root.join("manifests"),
-            node_name: node_name.to_owned(),
             check_frequency,
             mountinfo: mount::TABLE.into(),
             reader: None,
-            open_secrets: OpenSecrets::default(),
             credentials: ServiceCredentials::default(),
         }
     }
@@ -123,11 +101,10 @@ pub enum NotSeen {
     NotBegun(String),
 }
 
-/// The state of one file.
+/// A file that was reported.
 #[derive(Debug, Default)]
 struct Source {
-    held: Vec<Held>,
-    /// Digest of the text that was read last. If it is equal, the text is not parsed again.
+    /// Digest of the text that was read last. If it is equal, the text is not reported again.
     text: Option<String>,
     stamp: Option<Stamp>,
     link: bool,
@@ -135,10 +112,12 @@ struct Source {
     steps: Vec<Step>,
     /// inotify does not report all changes of the file.
     unwatched: bool,
-    /// The last attempt to read the file failed.
-    unreadable: bool,
+    /// Why the last attempt to read the file failed, if it did.
+    unreadable: Option<String>,
     /// The text that was read last contains a manifest, valid or not. This shows that the directory is the right one.
     has_documents: bool,
+    /// The text that was read last contains a Secret.
+    has_secret: bool,
     /// Every user of the machine could read the file when it was read last.
     open: bool,
 }
@@ -148,7 +127,7 @@ struct Source {
 enum Wait {
     /// The file is read if its stamp is unchanged by then.
     Settle(Option<Stamp>),
-    /// The file's pods become undesired if the file is still missing by then.
+    /// The file counts as removed if it is still missing by then.
     Gone,
 }
 
@@ -169,7 +148,6 @@ pub struct Manifests {
     inspections: Inspections,
     sources: BTreeMap<OsString, Source>,
     waits: BTreeMap<OsString, (Boot, Wait)>,
-    standing: OpenProblems,
     stage: Stage,
     /// None before the first scan, and while the directory is missing.
     directory: Option<Directory>,
@@ -180,9 +158,12 @@ pub struct Manifests {
     one_by_one: bool,
     /// Not every path can be watched.
     unwatched: bool,
-    /// Files were read or removed since the objects were last returned.
-    changed: bool,
-    /// The objects changed; the caller gets them later, together with changes of the same moment.
+    directory_state: DirectoryState,
+    /// The changes of files since the last report.
+    changes: Vec<FileReport>,
+    /// The missing files and the directory in the last report. None: there was none.
+    reported: Option<(BTreeSet<OsString>, DirectoryState)>,
+    /// There is something to report; the caller gets it later, together with changes of the same moment.
     held_until: Option<Boot>,
     next_full: Boot,
     /// The last call of `events` left events unread.
@@ -191,17 +172,12 @@ pub struct Manifests {
     mounts_read: Option<Boot>,
     /// It has changed since, and is read at this time.
     mounts_due: Option<Boot>,
-    /// Files whose records may be out of date.
-    dirty: BTreeSet<OsString>,
     /// The recorded mount of the directory. The outer None: the record has not been read yet.
     recorded: Option<Option<Place>>,
     /// A mount of the directory that is not recorded yet.
     new_place: Option<Place>,
-    /// Records of removed files must still be searched for.
-    sweep: bool,
-    /// The write in flight. If it fails, its changes are scheduled again.
-    writing: Option<Write>,
-    no_write_before: Boot,
+    /// The record of the mount is being written.
+    writing: bool,
 }
 
 impl Manifests {
@@ -215,41 +191,36 @@ impl Manifests {
             settings,
             sources: BTreeMap::new(),
             waits: BTreeMap::new(),
-            standing: OpenProblems::default(),
             stage: Stage::New,
             directory: None,
             steps: Vec::new(),
             scan: None,
             one_by_one: false,
             unwatched: false,
-            changed: false,
+            directory_state: DirectoryState::default(),
+            changes: Vec::new(),
+            reported: None,
             held_until: None,
             next_full: Boot(0),
             more: false,
             mounts_read: None,
             mounts_due: None,
-            dirty: BTreeSet::new(),
             recorded: None,
             new_place: None,
-            sweep: false,
-            writing: None,
-            no_write_before: Boot(0),
+            writing: false,
         }
     }
 
-    /// Handles inotify events. Returns all objects, ordered by path, if a file changed.
-    pub fn ready(&mut self, now: Now) -> Option<Objects> {
+    /// Handles inotify events. Returns a report if something changed.
+    pub fn ready(&mut self, now: Now) -> Option<ManifestReport> {
         self.events(now);
-        self.take_objects(now)
+        self.take_report(now)
     }
 
-    /// Does the work that is due. Returns all objects, ordered by path, if a file changed.
-    pub fn due(&mut self, now: Now) -> Option<Objects> {
+    /// Does the work that is due. Returns a report if something changed.
+    pub fn due(&mut self, now: Now) -> Option<ManifestReport> {
         if self.more {
             self.events(now);
-        }
-        if self.no_write_before <= now.boot {
-            self.no_write_before = Boot(0);
         }
         let due: Vec<OsString> =
             self.waits.iter().filter(|(_, (at, _))| *at <= now.boot).map(|(name, _)| name.clone()).collect();
@@ -268,7 +239,7 @@ impl Manifests {
         if self.next_full <= now.boot {
             self.start_scan(now);
         }
-        self.take_objects(now)
+        self.take_report(now)
     }
 
     /// The time of the next call of `due`.
@@ -277,9 +248,7 @@ impl Manifests {
             // mio reports only new events, and these were reported before.
             return Boot(0);
         }
-        let waits = self.waits.values().map(|(at, _)| *at);
-        let write = Some(self.no_write_before).filter(|at| *at > Boot(0));
-        let waits = waits.chain(write).chain(self.inspections.next_retry());
+        let waits = self.waits.values().map(|(at, _)| *at).chain(self.inspections.next_retry());
         waits.chain(self.held_until).chain(self.mounts_due).fold(self.next_full, Boot::min)
     }
 
@@ -288,22 +257,9 @@ impl Manifests {
         self.start_scan(now);
     }
 
-    /// The current problems, by path.
-    pub fn problems(&self) -> impl Iterator<Item = &OpenProblem> {
-        self.standing.iter()
-    }
-
-    /// The directory, if it can be written to: it is readable, and is the one whose manifests are in force (D2).
-    pub fn writable_directory(&self) -> Option<&Path> {
-        let path = self.settings.directory.as_path();
-        let text = path.display().to_string();
-        let is_right = self.directory.is_some() && !self.problems().any(|problem| problem.path == text);
-        is_right.then_some(path)
-    }
-
-    /// Number of manifest files, broken ones included.
-    pub fn files(&self) -> usize {
-        self.sources.len()
+    /// The manifest directory.
+    pub fn directory(&self) -> &Path {
+        &self.settings.directory
     }
 
     fn path(&self, name: &OsStr) -> PathBuf {
@@ -351,9 +307,14 @@ impl Manifests {
         self.unwatched = true;
     }
 
-    /// Returns all objects if they changed.
-    fn take_objects(&mut self, now: Now) -> Option<Objects> {
-        if self.is_first() || !self.changed {
+    /// Returns a report if something changed.
+    fn take_report(&mut self, now: Now) -> Option<ManifestReport> {
+        let is_gone = |(name, (_, wait)): (&OsString, &(Boot, Wait))| {
+            (matches!(wait, Wait::Gone) && self.sources.contains_key(name)).then(|| name.clone())
+        };
+        let state = (self.waits.iter().filter_map(is_gone).collect(), self.directory_state.clone());
+        let unchanged = self.changes.is_empty() && self.reported.as_ref() == Some(&state);
+        if self.is_first() || unchanged {
             self.held_until = None;
             return None;
         }
@@ -365,17 +326,10 @@ impl Manifests {
             return None;
         }
         self.held_until = None;
-        if self.is_being_renamed() {
-            return None;
-        }
-        self.changed = false;
-        Some(self.objects())
+        let (missing, directory) = state.clone();
+        self.reported = Some(state);
+        Some(ManifestReport { files: std::mem::take(&mut self.changes), missing, directory })
     }
-}
-
-/// The value of the annotation `kubernetes.io/config.seen`.
-fn seen(now: Now) -> String {
-    now.wall.timestamp().map(|time| time.to_string()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::inspections::{self, Key, Means, Why};
 use super::mount::{Mount, Table};
 use super::walk::Avoid;
 use super::{Manifests, NotSeen};
-use crate::api::objects::Objects;
+use crate::api::manifest_report::ManifestReport;
 use crate::api::time::Now;
 
 impl Manifests {
@@ -25,7 +25,7 @@ impl Manifests {
                     self.inspections.forget_files();
                     return self.take_inspection(now);
                 };
-                let source = self.sources.get(name).filter(|source| !source.unreadable);
+                let source = self.sources.get(name).filter(|source| source.unreadable.is_none());
                 let complete = matches!(why, Why::Touched(touch) if touch.complete);
                 let known = source.filter(|_| !complete).and_then(|source| source.stamp);
                 let base = directory.real.clone().into_os_string();
@@ -39,8 +39,8 @@ impl Manifests {
         Some(self.inspections.begin(key, question, base, stamps, means, now.boot))
     }
 
-    /// Handles the result of an inspection. Returns all objects if a file changed, and after the first scan.
-    pub fn inspected(&mut self, ticket: u64, seen: Result<Seen, NotSeen>, now: Now) -> Option<Objects> {
+    /// Handles the result of an inspection. Returns a report if something changed, and after the first scan.
+    pub fn inspected(&mut self, ticket: u64, seen: Result<Seen, NotSeen>, now: Now) -> Option<ManifestReport> {
         let inspections::Ended { key, why, base, stamps, at, alive } = self.inspections.end(ticket)?;
         let subject = (!stamps).then(|| key.clone());
         match seen {
@@ -74,7 +74,7 @@ impl Manifests {
         if !self.inspections.any_running() {
             self.watcher.rest();
         }
-        self.take_objects(now)
+        self.take_report(now)
     }
 
     /// Handles a file system that does not answer.
@@ -105,7 +105,7 @@ impl Manifests {
             Some(name) => {
                 if self.directory.is_some() {
                     self.waits.remove(&name);
-                    self.cannot_read(&name, why, now);
+                    self.cannot_read(&name, why);
                     self.full_within(self.settings.check_frequency, now);
                 }
                 self.scanned(&name, now);

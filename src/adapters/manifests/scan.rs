@@ -8,10 +8,9 @@ use super::file::Stamp;
 use super::inspection::DirectorySeen;
 use super::inspections::Why;
 use super::mount::Mount;
-use super::open_problems::Kind;
 use super::store::Place;
 use super::{GONE, Manifests, NET, SETTLE, Stage, Wait};
-use crate::api::problem::Problem;
+use crate::api::manifest_report::DirectoryState;
 use crate::api::time::Now;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -65,7 +64,7 @@ impl Manifests {
         let known = |name: &OsString| {
             self.sources.get(name).is_some_and(|source| {
                 !source.link
-                    && !source.unreadable
+                    && source.unreadable.is_none()
                     && source.stamp.is_some()
                     && source.stamp.as_ref() == stamps.get(name)
             })
@@ -108,7 +107,9 @@ impl Manifests {
             }
             self.right_directory(&scan, now);
         }
-        self.sweep |= self.is_first();
+        if self.is_first() {
+            self.report_removed();
+        }
         self.now_read();
         self.note_place();
         self.full_within(self.interval(), now);
@@ -116,8 +117,7 @@ impl Manifests {
 
     /// Schedules the removal of files that are not in the directory.
     fn right_directory(&mut self, scan: &Scan, now: Now) {
-        let path = self.settings.directory.to_string_lossy().into_owned();
-        self.standing.set(None, &path, Kind::Content, Vec::new(), now);
+        self.directory_state = DirectoryState::Usable;
         let gone: Vec<OsString> = self.sources.keys().filter(|name| !scan.names.contains(*name)).cloned().collect();
         for name in gone {
             if !self.waits.contains_key(&name) {
@@ -126,16 +126,14 @@ impl Manifests {
         }
     }
 
-    /// The directory cannot be used: its last good versions stay in force (D2).
+    /// The directory cannot be used.
     pub(super) fn missing(&mut self, why: &str, now: Now) {
-        let path = self.settings.directory.to_string_lossy().into_owned();
-        let message = format!("{why}; the last known pods stay in force");
-        self.standing.set(None, &path, Kind::Content, vec![Problem::of_file(&path, message)], now);
+        self.directory_state = DirectoryState::Unusable(why.to_owned());
         self.waits.clear();
         self.inspections.forget_files();
         self.scan = None;
         if self.is_first() {
-            self.restore_all(now);
+            self.report_recorded();
         }
         self.directory = None;
         self.now_read();
@@ -144,7 +142,6 @@ impl Manifests {
 
     /// From now on the desired pods are known (D1).
     fn now_read(&mut self) {
-        self.changed |= self.is_first();
         self.stage = Stage::Read;
     }
 
@@ -153,11 +150,6 @@ impl Manifests {
         let foreign = self.directory.as_ref().and_then(|d| d.mount.as_ref()).is_some_and(Mount::is_foreign);
         let unwatched = self.unwatched || self.sources.values().any(|source| source.unwatched);
         if foreign || unwatched { self.settings.check_frequency } else { NET }
-    }
-
-    fn recorded(&mut self) -> Option<Place> {
-        let (store, directory) = (&self.store, &self.settings.directory);
-        self.recorded.get_or_insert_with(|| store.place(directory)).clone()
     }
 
     /// Schedules a record of the directory's mount, if the directory has manifests.

@@ -5,11 +5,12 @@
 //! manifest's path, because two paths may differ only in bytes that are not UTF-8. Only the owner can read it, because
 //! a manifest may contain secrets. Each record is written to a temporary file, synced and renamed. Then the directory
 //! is synced, once for all records of a `Write`. Each document has a digest. A damaged record fails this check and is
-//! set aside with a warning. A pod never waits for the record of its manifest: a `Write` runs later, on a helper thread
-//! if the caller wishes.
+//! set aside with a warning. A `Write` runs on a helper thread.
 
 use super::mount::Mount;
 use crate::adapters::durable;
+use crate::api::manifest_report::{DocumentUpdate, RecordUpdate, RecordedDocument};
+use crate::api::objects::Given;
 use crate::api::uid;
 use crate::api::{priority, runtime_class};
 use serde::{Deserialize, Serialize};
@@ -27,32 +28,32 @@ const DIRECTORY: &str = "directory.json";
 const ASIDE: &str = ".new";
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Record {
+struct Record {
     version: u32,
     /// The path of the manifest. Bytes that are not UTF-8 are replaced.
     path: String,
     /// If there are such bytes, the path in hexadecimal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     path_bytes: Option<String>,
-    pub(super) documents: Vec<RecordedDocument>,
+    documents: Vec<StoredDocument>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct RecordedDocument {
-    pub(super) number: u32,
-    pub(super) digest: String,
-    pub(super) content: Value,
+struct StoredDocument {
+    number: u32,
+    digest: String,
+    content: Value,
     /// The priority that a pod got from a PriorityClass (A5).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) priority: Option<priority::Given>,
+    priority: Option<priority::Given>,
     /// The values that a pod got from a RuntimeClass.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) runtime_class: Option<runtime_class::Given>,
+    runtime_class: Option<runtime_class::Given>,
 }
 
 impl Record {
     /// Returns the path of the manifest.
-    pub(super) fn manifest(&self) -> PathBuf {
+    fn manifest(&self) -> PathBuf {
         let bytes = self.path_bytes.as_deref().and_then(from_hex);
         bytes.map_or_else(|| PathBuf::from(&self.path), |bytes| OsString::from_vec(bytes).into())
     }
@@ -92,17 +93,33 @@ impl std::fmt::Display for Place {
     }
 }
 
+impl StoredDocument {
+    /// The document to write. `old`: the present record, which has the contents that are not in the update. None: it
+    /// does not, because someone has removed the record.
+    fn of(update: &DocumentUpdate, old: &mut [StoredDocument]) -> Option<StoredDocument> {
+        let DocumentUpdate { number, digest, content, given: Given { priority, runtime_class } } = update.clone();
+        let content = match content {
+            Some(text) => serde_json::from_str(&text).ok()?,
+            None => old.iter_mut().find(|old| old.digest == digest).map(|old| std::mem::take(&mut old.content))?,
+        };
+        Some(StoredDocument { number, digest, content, priority, runtime_class })
+    }
+
+    fn read(self) -> RecordedDocument {
+        let StoredDocument { number, digest, content, priority, runtime_class } = self;
+        RecordedDocument { number, digest, content, given: Given { priority, runtime_class } }
+    }
+}
+
 /// Changes of records that become durable together. Can be sent to another thread.
 #[derive(Clone, Debug)]
 pub struct Write {
-    pub(super) changes: Vec<Change>,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Change {
-    file: PathBuf,
-    /// None removes the record.
-    text: Option<Vec<u8>>,
+    pub(super) store: Store,
+    /// The manifest directory.
+    pub(super) directory: PathBuf,
+    pub(super) updates: Vec<RecordUpdate>,
+    /// The mount of the directory.
+    pub(super) place: Option<Place>,
 }
 
 impl Write {
@@ -111,10 +128,14 @@ impl Write {
     /// # Errors
     /// The operation, the file and the reason. The changes after it are not attempted, those before it may be on disk.
     pub fn run(&self) -> Result<(), String> {
-        self.changes.iter().try_for_each(Change::run)?;
-        let directory = self.changes.first().map_or(Path::new("."), Change::directory);
-        match durable::sync(directory) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed("sync", directory, e)),
+        for update in &self.updates {
+            self.store.update(&self.directory.join(&update.name), &update.documents)?;
+        }
+        if let Some(place) = &self.place {
+            self.store.put_place(&self.directory, place)?;
+        }
+        match durable::sync(&self.store.root) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed("sync", &self.store.root, e)),
             _ => Ok(()),
         }
     }
@@ -124,34 +145,7 @@ fn failed(doing: &str, file: &Path, e: io::Error) -> String {
     format!("{doing} {}: {e}", file.display())
 }
 
-impl Change {
-    /// All changes have the same directory.
-    fn directory(&self) -> &Path {
-        self.file.parent().unwrap_or(Path::new("."))
-    }
-
-    fn run(&self) -> Result<(), String> {
-        let directory = self.directory();
-        match &self.text {
-            Some(text) => {
-                durable::make_directory(directory, 0o750).map_err(|e| failed("create", directory, e))?;
-                durable::replace(&self.file, &durable::appended(&self.file, ASIDE), text, 0o600)
-                    .map_err(|e| failed("write", &self.file, e))?;
-            }
-            None => match fs::remove_file(&self.file) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed("remove", &self.file, e)),
-                _ => {}
-            },
-        }
-        Ok(())
-    }
-
-    /// Returns the record to write; None for a removal or the record of the directory.
-    pub(super) fn record(&self) -> Option<Record> {
-        self.text.as_ref().and_then(|text| serde_json::from_slice(text).ok())
-    }
-}
-
+#[derive(Clone, Debug)]
 pub(super) struct Store {
     root: PathBuf,
 }
@@ -169,35 +163,54 @@ impl Store {
         Store { root }
     }
 
-    fn file_of(&self, manifest: &[u8]) -> PathBuf {
-        let digest = uid::digest_of_bytes(manifest);
+    /// The file of the record of a manifest.
+    pub(super) fn file_of(&self, manifest: &Path) -> PathBuf {
+        let digest = uid::digest_of_bytes(manifest.as_os_str().as_bytes());
         self.root.join(format!("{}.json", &digest[..32]))
     }
 
     /// Returns the last good version of a manifest; None if there is no record.
-    pub(super) fn load(&self, manifest: &Path) -> Option<Record> {
-        load(&self.file_of(manifest.as_os_str().as_bytes()))
+    pub(super) fn load(&self, manifest: &Path) -> Option<Vec<RecordedDocument>> {
+        let record = load(&self.file_of(manifest))?;
+        Some(record.documents.into_iter().map(StoredDocument::read).collect())
     }
 
-    /// Returns all records of manifests, in no particular order.
-    pub(super) fn load_all(&self) -> Vec<Record> {
+    /// Returns the manifests and records whose files are `wanted`, in no particular order.
+    pub(super) fn load_all(&self, wanted: impl Fn(&PathBuf) -> bool) -> Vec<(PathBuf, Vec<RecordedDocument>)> {
         let entries = fs::read_dir(&self.root).into_iter().flatten().flatten();
         let records = entries.map(|e| e.path()).filter(|file| {
             file.extension().is_some_and(|e| e == "json") && file.file_name().is_some_and(|n| n != DIRECTORY)
         });
-        records.filter_map(|file| load(&file)).collect()
+        let records = records.filter(wanted).filter_map(|file| load(&file));
+        records
+            .map(|record| (record.manifest(), record.documents.into_iter().map(StoredDocument::read).collect()))
+            .collect()
     }
 
-    pub(super) fn put(&self, manifest: &Path, documents: Vec<RecordedDocument>) -> Change {
-        let bytes = manifest.as_os_str().as_bytes();
-        let path_bytes = manifest.to_str().is_none().then(|| uid::hex(bytes));
+    /// Writes the record of a manifest; without documents, removes it.
+    fn update(&self, manifest: &Path, documents: &[DocumentUpdate]) -> Result<(), String> {
+        let file = self.file_of(manifest);
+        let mut old = match documents.iter().any(|document| document.content.is_none()) {
+            true => load(&file).map(|record| record.documents).unwrap_or_default(),
+            false => Vec::new(),
+        };
+        let stored = documents.iter().filter_map(|update| StoredDocument::of(update, &mut old));
+        let documents: Vec<StoredDocument> = stored.collect();
+        if documents.is_empty() {
+            return match fs::remove_file(&file) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed("remove", &file, e)),
+                _ => Ok(()),
+            };
+        }
+        let path_bytes = manifest.to_str().is_none().then(|| uid::hex(manifest.as_os_str().as_bytes()));
         let path = manifest.to_string_lossy().into_owned();
-        let record = Record { version: VERSION, path, path_bytes, documents };
-        Change { file: self.file_of(bytes), text: Some(json(&record)) }
+        self.put(&file, &Record { version: VERSION, path, path_bytes, documents })
     }
 
-    pub(super) fn delete(&self, manifest: &Path) -> Change {
-        Change { file: self.file_of(manifest.as_os_str().as_bytes()), text: None }
+    fn put(&self, file: &Path, record: &impl Serialize) -> Result<(), String> {
+        durable::make_directory(&self.root, 0o750).map_err(|e| failed("create", &self.root, e))?;
+        durable::replace(file, &durable::appended(file, ASIDE), &json(record), 0o600)
+            .map_err(|e| failed("write", file, e))
     }
 
     /// Returns the recorded mount of the directory.
@@ -207,10 +220,10 @@ impl Store {
         (record.directory == directory.to_string_lossy() && record.version == VERSION).then_some(record.place)
     }
 
-    pub(super) fn put_place(&self, directory: &Path, place: &Place) -> Change {
+    fn put_place(&self, directory: &Path, place: &Place) -> Result<(), String> {
         let directory = directory.to_string_lossy().into_owned();
         let record = DirectoryRecord { version: VERSION, directory, place: place.clone() };
-        Change { file: self.root.join(DIRECTORY), text: Some(json(&record)) }
+        self.put(&self.root.join(DIRECTORY), &record)
     }
 }
 

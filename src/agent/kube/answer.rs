@@ -244,12 +244,12 @@ impl Kube {
             let grace = seconds.filter(|_| !dry_run).map(Duration::from_secs);
             return Ok(self.delete_again(asked, key, live.unwrap_or_default(), grace, orders));
         }
-        let Some(directory) = asked.view.manifests.writable_directory() else {
+        if !asked.view.engine.manifests_are_writable() {
             let why = "the manifest directory is not readable, or not the one of the running pods; see wherry status";
             return Err(Failure::service_unavailable(why));
-        };
+        }
         let edit = Edit {
-            directory: directory.to_owned(),
+            directory: asked.view.manifests.directory().to_owned(),
             object: path,
             source,
             change,

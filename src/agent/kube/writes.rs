@@ -230,7 +230,8 @@ impl Kube {
             return Some(Ok(self.changed_response(view, written)));
         }
         let expired = view.now.boot >= *until;
-        let problems: Vec<_> = view.manifests.problems().filter(|p| p.path == file).flat_map(|p| &p.problems).collect();
+        let of_file = view.engine.manifest_problems().filter(|p| p.path == file);
+        let problems: Vec<_> = of_file.flat_map(|p| &p.problems).collect();
         // A problem of an existing file may be older than the change.
         if !problems.is_empty() && (edited.outcome == Outcome::Created || expired) {
             let problems: Vec<_> = problems.into_iter().cloned().collect();

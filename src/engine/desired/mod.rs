@@ -8,8 +8,10 @@ pub mod conflict;
 pub mod in_force;
 pub mod names;
 pub mod precedence;
+pub mod source;
 
 use crate::api::data_object::{DataKey, DataObjects};
+use crate::api::manifest_report::ManifestReport;
 use crate::api::names::{FullName, Uid};
 use crate::api::objects::Objects;
 use crate::api::pod::Pod;
@@ -18,7 +20,7 @@ use crate::api::reason::Reason;
 use crate::api::resize;
 use crate::api::runtime_class::RuntimeClasses;
 use crate::engine::context::Owner;
-use crate::engine::effect::{Effect, RecordChange, Severity};
+use crate::engine::effect::{RecordChange, Severity};
 use crate::engine::outbox::Outbox;
 use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
 use crate::engine::pod::record::{self, Record};
@@ -28,6 +30,7 @@ use in_force::InForce;
 use names::Names;
 use precedence::{Choice, Known};
 use serde::Serialize;
+use source::{ManifestFiles, Setting};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -52,6 +55,9 @@ enum Sources {
 #[derive(Debug, Serialize)]
 pub struct Desired {
     sources: Sources,
+    /// The documents of each file.
+    #[serde(skip)]
+    pub files: ManifestFiles,
     /// The pods of all documents in force, with their priorities.
     manifests: Vec<Rc<Pod>>,
     /// The ConfigMaps and Secrets in force. A dump must not contain their values.
@@ -78,6 +84,7 @@ impl Default for Desired {
     fn default() -> Desired {
         Desired {
             sources: Sources::Unread { recorded: BTreeMap::new(), early: Vec::new() },
+            files: ManifestFiles::default(),
             manifests: Vec::new(),
             data: DataObjects::default(),
             runtime_classes: RuntimeClasses::default(),
@@ -167,11 +174,25 @@ impl Desired {
         }
     }
 
-    /// The manifests have changed. `resized`: the worker's pod that this document continues under another UID.
-    pub fn update<'w>(&mut self, objects: Objects, resized: impl Fn(&Pod) -> Option<&'w Rc<Pod>>, outbox: &mut Outbox) {
-        self.manifests = self.resolve(objects, outbox);
-        self.manifests_known = true;
+    /// The manifest directory has changed. False: the objects are as before. `resized`: the worker's pod that this
+    /// document continues under another UID.
+    pub fn update<'w>(
+        &mut self,
+        report: ManifestReport,
+        setting: &Setting<'_>,
+        resized: impl Fn(&Pod) -> Option<&'w Rc<Pod>>,
+        outbox: &mut Outbox,
+    ) -> bool {
+        self.files.take_report(report, setting, outbox);
+        let Some(objects) = self.files.take_objects() else { return false };
+        self.replace_objects(objects, setting, outbox);
         self.continue_resized(resized);
+        true
+    }
+
+    fn replace_objects(&mut self, objects: Objects, setting: &Setting<'_>, outbox: &mut Outbox) {
+        self.manifests = self.resolve(objects, setting, outbox);
+        self.manifests_known = true;
     }
 
     /// The manifests have been read once.
@@ -259,8 +280,9 @@ impl Desired {
         }
     }
 
-    /// A5: returns the pods in force. Newly accepted pods are stored, so that they keep their priority after a restart.
-    fn resolve(&mut self, mut objects: Objects, outbox: &mut Outbox) -> Vec<Rc<Pod>> {
+    /// A5: returns the pods in force. The records of new pods get the values of their classes, so that they keep their
+    /// priority after a restart.
+    fn resolve(&mut self, mut objects: Objects, setting: &Setting<'_>, outbox: &mut Outbox) -> Vec<Rc<Pod>> {
         self.in_force.choose(&mut objects, outbox);
         let (data, of_data) = DataObjects::collect(std::mem::take(&mut objects.data));
         self.changed_data.extend(data.changes(&self.data));
@@ -269,12 +291,10 @@ impl Desired {
         let Resolution { in_force, accepted, mut problems, runtime_classes } = classes::resolve(objects);
         problems.extend(of_data);
         self.runtime_classes = runtime_classes;
-        if !accepted.is_empty() {
-            outbox.push(Effect::AcceptPods(accepted));
-        }
+        self.files.accept(&accepted);
         let problematic = !problems.is_empty();
         if std::mem::replace(&mut self.object_problems, problematic) || problematic {
-            outbox.push(Effect::ObjectProblems(problems));
+            self.files.object_problems(problems, setting, outbox);
         }
         in_force
     }
@@ -318,6 +338,7 @@ impl Desired {
 mod tests {
     use super::*;
     use crate::api::objects::{AcceptedPod, Given, PodDocument};
+    use crate::api::time::Now;
     use crate::engine::desired::precedence::tests::pod;
 
     fn update(desired: &mut Desired, pods: &[&Rc<Pod>]) -> (BTreeMap<Uid, Rc<Pod>>, usize) {
@@ -325,7 +346,8 @@ mod tests {
         let accepted =
             |pod: &&Rc<Pod>| PodDocument::Accepted(AcceptedPod { pod: (*pod).clone(), given: Given::default() });
         let objects = Objects { pods: pods.iter().map(accepted).collect(), ..Objects::default() };
-        desired.update(objects, |_| None, &mut outbox);
+        let setting = Setting { directory: "/m", node_name: "lab", refuse_open_secrets: false, now: Now::default() };
+        desired.replace_objects(objects, &setting, &mut outbox);
         let chosen = desired.choose(&[], &BTreeMap::new(), |_| false, &mut outbox);
         (chosen, outbox.take().len())
     }

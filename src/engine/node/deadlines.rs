@@ -35,11 +35,13 @@ pub enum Part {
     Slots,
     /// The next request to the API server.
     Cluster,
+    /// Write the records of manifests again.
+    Manifests,
 }
 
 impl Part {
     /// All parts, in the order in which they are handled if several are due.
-    pub const ALL: [Part; 11] = [
+    pub const ALL: [Part; 12] = [
         Part::Relist,
         Part::RuntimeStatus,
         Part::Shutdown,
@@ -51,6 +53,7 @@ impl Part {
         Part::Logs,
         Part::Slots,
         Part::Cluster,
+        Part::Manifests,
     ];
 }
 
@@ -106,6 +109,7 @@ impl Engine {
                 self.slots.next_deadline().into_iter().chain(reads_at).min()
             }
             Part::Cluster => self.cluster.member().and_then(|member| member.next_deadline()),
+            Part::Manifests => self.desired.files.next_deadline(),
         }
     }
 
@@ -140,7 +144,7 @@ impl Engine {
             Part::Eviction => self.eviction_is_due(),
             Part::Logs => self.with_logs(LogRotation::check_due),
             // Each step does what they wait for.
-            Part::Admission | Part::Leftovers | Part::Slots | Part::Cluster => {}
+            Part::Admission | Part::Leftovers | Part::Slots | Part::Cluster | Part::Manifests => {}
         }
     }
 

@@ -2,15 +2,19 @@
 //! (W25).
 
 use super::Engine;
+use crate::api::manifest_report::ManifestReport;
 use crate::api::names::{FullName, Uid};
-use crate::api::objects::Objects;
 use crate::api::pod::Pod;
 use crate::api::resize;
 use crate::api::sealing::StoredRecord;
+use crate::api::time::Now;
 use crate::engine::cluster::member;
+use crate::engine::config::EngineConfig;
 use crate::engine::cordon;
 use crate::engine::desired::precedence;
+use crate::engine::desired::source::Setting;
 use crate::engine::images::seen;
+use crate::engine::op::OpError;
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::kill::TerminationSource;
 use crate::engine::pod::record::Record;
@@ -40,8 +44,8 @@ impl Engine {
         self.take_cluster_records(&of_cluster);
     }
 
-    /// The manifests have changed, or have been read for the first time (D1).
-    pub(super) fn reconcile(&mut self, objects: Objects) {
+    /// The manifest directory has changed, or has been read for the first time (D1).
+    pub(super) fn manifests_reported(&mut self, report: ManifestReport) {
         let workers = &self.workers;
         let resized = |new: &Pod| {
             let continues = |w: &&Worker| {
@@ -51,8 +55,16 @@ impl Engine {
             let mut all = workers.values().map(|w| &**w).filter(continues);
             if workers.contains_key(&new.uid) { None } else { all.next().and_then(|w| w.pod.as_ref()) }
         };
-        self.desired.update(objects, resized, &mut self.outbox);
-        self.compare();
+        let setting = setting(&self.config, self.now);
+        if self.desired.update(report, &setting, resized, &mut self.outbox) {
+            self.compare();
+        }
+    }
+
+    pub(super) fn manifests_recorded(&mut self, result: Result<(), OpError>) {
+        let result = result.map_err(|e| e.message().to_owned());
+        let setting = setting(&self.config, self.now);
+        self.desired.files.records_written(result, &setting, &mut self.outbox);
     }
 
     /// The pods of a source have changed.
@@ -322,4 +334,9 @@ impl Engine {
             self.begin(&next);
         }
     }
+}
+
+fn setting(config: &EngineConfig, now: Now) -> Setting<'_> {
+    let (directory, node_name) = (config.manifests.as_str(), config.node.name.as_str());
+    Setting { directory, node_name, refuse_open_secrets: config.refuse_open_secrets, now }
 }

@@ -151,8 +151,15 @@ impl Engine {
         }
         let addresses = config.cluster.as_ref().map(|cluster| cluster.addresses.clone()).unwrap_or_default();
         let old = std::mem::take(&mut self.config);
-        self.config =
-            EngineConfig { owner: old.owner, seed: old.seed, boot_id: old.boot_id, started: old.started, ..config };
+        self.config = EngineConfig {
+            owner: old.owner,
+            manifests: old.manifests,
+            refuse_open_secrets: old.refuse_open_secrets,
+            seed: old.seed,
+            boot_id: old.boot_id,
+            started: old.started,
+            ..config
+        };
         self.addresses_found(addresses);
     }
 
@@ -165,7 +172,7 @@ impl Engine {
             Event::Directories(found) => {
                 self.orphaned_directories.found(found, |uid| self.workers.contains_key(uid), now.boot);
             }
-            Event::Desired(objects) => self.reconcile(objects),
+            Event::Manifests(report) => self.manifests_reported(report),
             Event::Configure(config) => {
                 self.configure(*config);
                 self.eviction.configured(now.boot);
@@ -231,6 +238,7 @@ impl Engine {
         self.with_logs(LogRotation::begin_rotations);
         self.report_ends();
         self.desired.in_force.write(self.now.boot, &mut self.outbox);
+        self.desired.files.write_records(self.now.boot, &mut self.outbox);
         self.step_cluster();
         self.outbox.take()
     }
@@ -273,6 +281,7 @@ impl Engine {
             Some(Owner::Certificate) => self.identity_done(op, &result),
             Some(Owner::Cordon) => self.cordon_recorded(op, result),
             Some(Owner::InForce) => self.desired.in_force.written(result.is_ok(), self.now.boot),
+            Some(Owner::ManifestRecords) => self.manifests_recorded(result.map(|_| ())),
             Some(Owner::Cgroups) => self.admission.cpu_weight.answered(result, &mut self.outbox),
             Some(Owner::Logind) => {
                 self.with_shutdown(|shutdown, _, ctx| shutdown.logind_answered(op, result, ctx));

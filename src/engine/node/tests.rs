@@ -3,8 +3,8 @@
 use super::*;
 use crate::api::document;
 use crate::api::facts::{ContainerFact, ContainerState, Listed, ListedContainer, ListedSandbox, PodFacts, SandboxFact};
+use crate::api::manifest_report::{FileReport, ManifestReport};
 use crate::api::names::FullName;
-use crate::api::objects::{AcceptedPod, Given, Objects, PodDocument};
 use crate::api::pod::Pod;
 use crate::api::shutdown::Groups;
 use crate::api::time::{Boot, Wall};
@@ -14,22 +14,41 @@ use serde_json::Value;
 use std::rc::Rc;
 use std::time::Duration;
 
-fn pod(name: &str, secret: &str) -> Rc<Pod> {
+/// The files of the tests.
+const NAMES: [&str; 6] = ["a", "b", "big", "new", "old", "web"];
+
+/// A manifest with one pod, and the pod.
+#[derive(Clone)]
+struct Manifest {
+    text: String,
+    pod: Rc<Pod>,
+}
+
+impl std::ops::Deref for Manifest {
+    type Target = Rc<Pod>;
+
+    fn deref(&self) -> &Rc<Pod> {
+        &self.pod
+    }
+}
+
+fn pod(name: &str, secret: &str) -> Manifest {
     read(name, &format!("env: [{{name: A, value: {secret}}}]"))
 }
 
 /// A pod that requests this number of cpus; the node has four.
-fn requesting(name: &str, cpus: u32) -> Rc<Pod> {
+fn requesting(name: &str, cpus: u32) -> Manifest {
     read(name, &format!("resources: {{requests: {{cpu: {cpus}}}}}"))
 }
 
-fn read(name: &str, more: &str) -> Rc<Pod> {
+fn read(name: &str, more: &str) -> Manifest {
     let text = format!(
         "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{containers: [{{name: m, image: i:1, \
          {more}}}]}}}}"
     );
     let context = document::Context::new("lab", "2027-01-15T08:00:00Z");
-    Rc::new(document::read(text.as_bytes(), &format!("/m/{name}.yaml"), context).0.remove(0))
+    let pod = Rc::new(document::read(text.as_bytes(), &format!("/m/{name}.yaml"), context).0.remove(0));
+    Manifest { text, pod }
 }
 
 fn at(seconds: u64) -> Now {
@@ -77,20 +96,25 @@ fn listed(uid: &str, name: &str) -> Listed {
 /// A node with four cpus, named `lab`, with graceful shutdown.
 fn config() -> EngineConfig {
     let shutdown = Groups::from_total(Duration::from_secs(30), Duration::from_secs(10));
-    let mut config = EngineConfig { owner: "me".into(), shutdown, ..EngineConfig::default() };
+    let mut config = EngineConfig { owner: "me".into(), shutdown, manifests: "/m".into(), ..EngineConfig::default() };
     config.node.name = "lab".into();
     config
 }
 
-/// The event that these pods are desired.
-fn objects(pods: Vec<Rc<Pod>>) -> Event {
-    let pods =
-        pods.into_iter().map(|pod| PodDocument::Accepted(AcceptedPod { pod, given: Given::default() })).collect();
-    Event::Desired(Objects { pods, ..Objects::default() })
+/// The event that the directory has these files.
+fn objects(manifests: Vec<Manifest>) -> Event {
+    let report = |name: &str| {
+        let file = format!("{name}.yaml");
+        match manifests.iter().find(|manifest| &*manifest.name.name == name) {
+            Some(manifest) => FileReport::of_text(&file, &format!("/m/{file}"), &manifest.text),
+            None => FileReport::removed(&file),
+        }
+    };
+    Event::Manifests(ManifestReport { files: NAMES.map(report).into(), ..ManifestReport::default() })
 }
 
 /// A node with a runtime from 5 s on, and a relist at 6 s with the given result.
-fn node(desired: Vec<Rc<Pod>>, shown: Listed) -> (Engine, Vec<Effect>) {
+fn node(desired: Vec<Manifest>, shown: Listed) -> (Engine, Vec<Effect>) {
     let mut engine = Engine::new(config());
     let mut effects = engine.step(objects(desired), at(5));
     effects.extend(engine.step(Event::RuntimeUp, at(5)));

@@ -10,6 +10,7 @@ use crate::api::runtime_class::RuntimeClasses;
 use crate::api::time::{Boot, Wall};
 use crate::engine::admission::Admission;
 use crate::engine::desired::conflict::Conflict;
+use crate::engine::desired::source::OpenProblem;
 use crate::engine::pod::placement::Placement;
 use crate::engine::pod::worker::{State, Worker};
 use k8s_openapi::api::core::v1 as core;
@@ -155,6 +156,21 @@ impl Engine {
     /// The manifest that defines this pod now: the version that runs, or will run.
     pub fn manifest_of(&self, name: &FullName) -> Option<&Rc<Pod>> {
         self.desired.manifests().iter().find(|pod| pod.name == *name)
+    }
+
+    /// The problems of manifests, without the conflicts between them.
+    pub fn manifest_problems(&self) -> impl Iterator<Item = &OpenProblem> {
+        self.desired.files.problems()
+    }
+
+    /// The number of manifests, broken ones included.
+    pub fn manifest_files(&self) -> usize {
+        self.desired.files.count()
+    }
+
+    /// Files can be added to the manifest directory: it is readable, and is the one whose manifests are in force (D2).
+    pub fn manifests_are_writable(&self) -> bool {
+        self.desired.files.are_writable()
     }
 
     pub fn conflicts(&self) -> &[Conflict] {

@@ -9,7 +9,7 @@ fn of_class(class: &str, spec: &str) -> String {
 
 /// The file, field and message of each reported problem.
 fn problems(w: &World) -> Vec<String> {
-    w.manifests.problems.iter().map(ToString::to_string).collect()
+    w.manifest_problems()
 }
 
 const MISSING: &str = "/m/web.yaml: spec.priorityClassName: no PriorityClass with name gold was found; add a manifest of \
@@ -186,7 +186,7 @@ fn a5_a_copy_of_a_class_never_takes_over() {
         w.file("web", &of_class("gold", ONE));
         w.run(3);
         assert_eq!(w.priority_of("web"), Some(9), "restart {restart}");
-        assert_eq!(w.manifests.problems[0].path, "/m/a-copy-of-class-gold.yaml");
+        assert!(w.manifest_problems()[0].starts_with("/m/a-copy-of-class-gold.yaml"), "{:?}", w.manifest_problems());
         w.remove_class("gold");
         w.file("late", &of_class("gold", ONE));
         w.run(3);

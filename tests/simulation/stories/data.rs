@@ -175,8 +175,8 @@ fn d6_a_copy_of_a_secret_never_takes_over() {
     w.run(3);
     w.copy_secret("login");
     w.run(3);
-    assert_eq!(w.manifests.problems.len(), 1);
-    assert_eq!(w.manifests.problems[0].path, "/m/a-copy-of-secret-login.yaml");
+    let problems = w.manifest_problems();
+    assert!(problems.len() == 1 && problems[0].starts_with("/m/a-copy-of-secret-login.yaml"), "{problems:?}");
     // `check_environment` compares the value of each start with that of the original.
     for (value, restart) in [("first", true), ("second", false), ("third", true), ("fourth", true)] {
         w.define_secret("login", "password", value);
@@ -201,7 +201,7 @@ fn d6_a_copy_of_a_secret_never_takes_over() {
     // It stays in force when the original returns.
     w.define_secret("login", "password", "fifth");
     w.run(3);
-    assert_eq!(w.manifests.problems[0].path, "/m/secret-login.yaml");
+    assert!(w.manifest_problems()[0].starts_with("/m/secret-login.yaml"), "{:?}", w.manifest_problems());
     w.assert_well();
 }
 

@@ -34,6 +34,7 @@ mod isolation;
 mod kills;
 mod lock;
 mod logs;
+mod manifests;
 mod measures;
 mod own_stops;
 mod pleg;

@@ -20,7 +20,7 @@ pub(super) fn stranger(w: &mut World, name: &str, uid: &str, attempt: u32, owner
         w.runtime.call(&call, now, |_| Life::FOREVER);
         all(w).difference(&before).next().cloned()
     };
-    let pod = pod(&format!("/kubelet/{name}.yaml"), name, uid, ONE);
+    let pod = pod(&format!("/kubelet/{name}.yaml"), name, uid, ONE).pod;
     let sandbox =
         call(w, RuntimeCall::RunSandbox { pod: pod.clone(), attempt, handler: Box::default(), user_namespace: None })
             .unwrap();

@@ -128,9 +128,9 @@ impl World {
         self.check_stream(call, streams + 1);
         self.check_image(call);
         let shutdown = self.engine.shutdown(Boot(self.clock.now)).in_progress.is_some();
-        let in_force = self.manifests.in_force(&self.files);
         let api = self.config.cluster.as_ref().map(|_| &self.api);
-        let scene = Scene { runtime: &self.runtime, engine: &self.engine, files: &in_force, api, shutdown };
+        let scene =
+            Scene { runtime: &self.runtime, engine: &self.engine, files: &self.manifests.in_force, api, shutdown };
         let (now, max) = ((self.clock.now, self.wall_now()), self.config.max_restart_backoff);
         self.checks.within_bounds(op, call, now, max, &scene);
         self.no_start_in_a_shutdown(call);

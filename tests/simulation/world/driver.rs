@@ -18,6 +18,7 @@ impl World {
             Item::Deadline { key } => self.deadline_is_over(key),
             Item::Due { life, at } => self.engine_is_due(life, at),
             Item::Record { key, change } => self.write_record(key, change),
+            Item::ManifestRecords { key, updates } => self.write_manifest_records(key, updates),
             Item::Exit { container, code } => self.exit(&container, code),
             Item::Shown { container, code } => self.show_exit(&container, code),
             Item::Kill { container, by } => self.kill_process(&container, by),
@@ -33,8 +34,9 @@ impl World {
             Item::CatchesUp => self.cache_is_due(),
             Item::WatchOver { life, op } => self.watch_is_over(life, op),
             Item::Event { life, event } if life == self.process.life => self.step(event),
+            Item::Written { life } if life == self.process.life => self.files_are_written(),
             // For an earlier engine.
-            Item::Manifests { .. } | Item::Event { .. } => {}
+            Item::Manifests { .. } | Item::Written { .. } | Item::Event { .. } => {}
         }
         self.look_at_pidfds();
         self.look_at_stream();
@@ -124,8 +126,8 @@ impl World {
             Effect::Identity { op, call } => self.change_identity(op, &call),
             Effect::Files { op, call } => self.files_call(op, call),
             Effect::Cgroup { op, call } => self.cgroup_call(op, &call),
-            Effect::AcceptPods(pods) => self.accept_pods(pods),
-            Effect::ObjectProblems(problems) => self.manifests.problems = problems,
+            Effect::StoreManifests { op, updates } => self.store_manifests(op, updates),
+            Effect::ManifestNews(_) => {}
             Effect::RemoveEmptyNetworks { op, sandboxes } => self.remove_empty_networks(op, sandboxes),
             Effect::Volumes { op, call, timeout } => self.volumes_call(op, &call, timeout),
             Effect::ReadDockerConfig { op, timeout } => self.read_docker_config(op, timeout),

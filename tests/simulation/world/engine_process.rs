@@ -115,11 +115,13 @@ impl World {
         }
         // Requests to an earlier engine that it did not record are void once this one receives the desired pods.
         if std::mem::take(&mut self.process.unread) {
-            let in_force = self.manifests.in_force(&self.files);
-            self.checks.engine_starts(&in_force, &self.disk.records, &self.runtime);
+            let before = self.manifests.in_force.clone();
+            self.find_unfinished();
+            self.other_versions_are_in_force(&before);
+            self.checks.engine_starts(&self.manifests.in_force, &self.disk.records, &self.runtime);
             self.manifests.forget_precedence();
         }
-        self.send_objects();
+        self.send_manifests();
     }
 
     /// Kills the engine with kill -9. Calls in flight may or may not take effect, and records in flight
@@ -157,13 +159,16 @@ impl World {
         }
         self.config.seed += 1;
         self.new_engine();
+        let before = std::mem::take(&mut self.manifests.in_force);
+        self.manifests.engine_killed(&self.files);
+        self.other_versions_are_in_force(&before);
         self.checks.engine_killed(&self.runtime, &self.disk.records);
     }
 
     /// Removes the calls and the records in flight that the kill prevents, and writes the other records. Returns the lost calls
     /// that the runtime gives up halfway.
     fn lose_what_is_in_flight(&mut self) -> Vec<(RuntimeCall, Rng)> {
-        let (mut kept, mut given_up) = (Vec::new(), Vec::new());
+        let (mut kept, mut kept_manifests, mut given_up) = (Vec::new(), Vec::new(), Vec::new());
         let World { queue, checks, chaos, connection, process, .. } = self;
         let mut lost_by_the_kill = |what: &str| chaos.as_mut().and_then(|c| c.mishap(what, "", 500));
         queue.retain(|item| match item {
@@ -183,8 +188,15 @@ impl World {
                 }
                 false
             }
+            Item::ManifestRecords { updates, .. } => {
+                let stored =
+                    if lost_by_the_kill("lost by the kill").is_none() { updates.len() } else { updates.len() / 2 };
+                kept_manifests.extend(updates.iter().take(stored).cloned());
+                false
+            }
             _ => true,
         });
+        self.keep_manifest_records(kept_manifests.into_iter());
         kept.into_iter().for_each(|change| self.disk.keep(self.clock.now, change));
         given_up
     }

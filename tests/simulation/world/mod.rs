@@ -33,6 +33,7 @@ use crate::check::Checks;
 use crate::control::Users;
 use crate::logind::Logind;
 use crate::runtime::Runtime;
+use crate::story::Manifest;
 use crate::stream::Stream;
 use api_server::ApiServer;
 use cgroups::Cgroups;
@@ -47,6 +48,7 @@ use handlers::Handlers;
 use host::Host;
 use identity::Identity;
 use logs::Logs;
+pub use manifests::Damage;
 use manifests::Manifests;
 use networks::Networks;
 use observed::Observed;
@@ -55,11 +57,9 @@ use processes::Processes;
 use queue::{Item, Queue};
 pub use registry::{Registry, docker_config, user};
 use std::collections::BTreeMap;
-use std::rc::Rc;
 use volumes::Volumes;
 use wherry::api::names::Uid;
 use wherry::api::node_facts::NodeFacts;
-use wherry::api::pod::Pod;
 use wherry::api::time::{Now, Wall};
 use wherry::engine::config::EngineConfig;
 use wherry::engine::event::Event;
@@ -102,7 +102,7 @@ pub struct World {
     /// The files of the node's certificate.
     pub identity: Identity,
     /// The pods by manifest file, as their documents define them.
-    pub files: BTreeMap<String, Rc<Pod>>,
+    pub files: BTreeMap<String, Manifest>,
     pub manifests: Manifests,
     /// The number of pods that fit at one time (A2).
     pub scarce: Option<usize>,
@@ -117,7 +117,15 @@ pub struct World {
 pub fn config() -> EngineConfig {
     let defaults = EngineConfig::default();
     let node = NodeFacts { name: "lab".into(), ..defaults.node };
-    EngineConfig { owner: "root-1".into(), root: host::ROOT.into(), boot_id: "boot".into(), seed: 7, node, ..defaults }
+    EngineConfig {
+        owner: "root-1".into(),
+        root: host::ROOT.into(),
+        manifests: manifests::DIRECTORY.into(),
+        boot_id: "boot".into(),
+        seed: 7,
+        node,
+        ..defaults
+    }
 }
 
 impl World {

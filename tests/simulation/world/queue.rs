@@ -2,6 +2,7 @@
 
 use super::Key;
 use std::collections::BTreeMap;
+use wherry::api::manifest_report::RecordUpdate;
 use wherry::api::names::Uid;
 use wherry::engine::effect::{LogindCall, RecordChange};
 use wherry::engine::event::{Answer, Event};
@@ -28,6 +29,11 @@ pub enum Item {
     Record {
         key: Key,
         change: RecordChange,
+    },
+    /// The records of manifests are written.
+    ManifestRecords {
+        key: Key,
+        updates: Vec<RecordUpdate>,
     },
     Exit {
         container: String,
@@ -60,6 +66,10 @@ pub enum Item {
     },
     /// The manifest directory was read.
     Manifests {
+        life: u32,
+    },
+    /// The manifests that were being written at the start are complete.
+    Written {
         life: u32,
     },
     /// Records can be written again.

@@ -9,9 +9,13 @@ mod seen;
 
 use super::*;
 use crate::api::document::Checked;
+use crate::api::manifest_report::RecordUpdate;
 use crate::api::pod::Pod;
 use crate::api::time::Wall;
-use crate::engine::desired::classes::{Resolution, resolve};
+use crate::engine::desired::Desired;
+use crate::engine::desired::source::Setting;
+use crate::engine::effect::Effect;
+use crate::engine::outbox::Outbox;
 use mio::{Events, Poll, Token};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -22,10 +26,13 @@ const CHECK: Duration = Duration::from_secs(20);
 const MOMENT: Duration = Duration::from_millis(20);
 const NONE: [&str; 0] = [];
 
-/// A root directory, a manifest directory in it, and one run of `Manifests`.
+/// A root directory, a manifest directory in it, and one run of `Manifests` with the part of the engine that decides
+/// which pods are in force.
 struct Lab {
     poll: Poll,
     manifests: Manifests,
+    desired: Desired,
+    refuse_open_secrets: bool,
     boot: Boot,
     /// Added to the wall clock. With 10 s, no file counts as recently changed.
     ahead: Duration,
@@ -55,13 +62,22 @@ impl Lab {
     fn on(root: tempfile::TempDir) -> Lab {
         let poll = Poll::new().unwrap();
         let directory = root.path().join("m");
-        let mut settings = Settings::new(&directory, &root.path().join("root"), "lab", CHECK);
+        let mut settings = Settings::new(&directory, &root.path().join("root"), CHECK);
         let mountinfo = root.path().join("mountinfo");
         if mountinfo.exists() {
             settings.mountinfo = mountinfo;
         }
         let manifests = Manifests::open(settings, poll.registry(), Token(7), Token(8));
-        Lab { poll, manifests, boot: Boot(1_000_000_000_000), ahead: Duration::from_secs(10), in_force: None, root }
+        Lab {
+            poll,
+            manifests,
+            desired: Desired::default(),
+            refuse_open_secrets: false,
+            boot: Boot(1_000_000_000_000),
+            ahead: Duration::from_secs(10),
+            in_force: None,
+            root,
+        }
     }
 
     /// Returns after the first scan.
@@ -77,16 +93,38 @@ impl Lab {
         (self, first)
     }
 
-    /// Gives the objects to the engine's part that decides about them, and returns the pods in force if they changed.
-    fn resolve(&mut self, objects: Objects) -> Option<Vec<Rc<Pod>>> {
-        let now = self.now();
-        let Resolution { in_force, accepted, problems, .. } = resolve(objects);
-        self.manifests.accept(&accepted);
-        self.manifests.object_problems(problems, now);
+    /// Gives the report to the engine's part that decides about it, and returns the pods in force if they changed.
+    fn resolve(&mut self, report: ManifestReport) -> Option<Vec<Rc<Pod>>> {
+        let mut outbox = Outbox::default();
+        let in_force = self.with_desired(|desired, setting| {
+            let changed = desired.update(report, setting, |_| None, &mut outbox);
+            changed.then(|| desired.manifests().to_vec())
+        })?;
         let same = |(new, old): (&Rc<Pod>, &Rc<Pod>)| Rc::ptr_eq(new, old);
         let before = self.in_force.replace(in_force.clone());
         let unchanged = before.is_some_and(|old| old.len() == in_force.len() && in_force.iter().zip(&old).all(same));
         (!unchanged).then_some(in_force)
+    }
+
+    fn with_desired<R>(&mut self, act: impl FnOnce(&mut Desired, &Setting<'_>) -> R) -> R {
+        let directory = self.manifests.directory().to_string_lossy().into_owned();
+        let (now, refuse_open_secrets) = (self.now(), self.refuse_open_secrets);
+        act(&mut self.desired, &Setting { directory: &directory, node_name: "lab", refuse_open_secrets, now })
+    }
+
+    /// The records that the engine wants to write now; none while a write is in flight.
+    fn take_updates(&mut self) -> Option<Vec<RecordUpdate>> {
+        let (now, mut outbox) = (self.now().boot, Outbox::default());
+        self.desired.files.write_records(now, &mut outbox);
+        outbox.take().into_iter().find_map(|effect| match effect {
+            Effect::StoreManifests { updates, .. } => Some(updates),
+            _ => None,
+        })
+    }
+
+    fn written(&mut self, result: Result<(), String>) {
+        let mut outbox = Outbox::default();
+        self.with_desired(|desired, setting| desired.files.records_written(result, setting, &mut outbox));
     }
 
     /// Runs all wanted inspections as helper threads do. Returns the last set of pods in force that differs from the
@@ -104,8 +142,8 @@ impl Lab {
 
     /// The result of an inspection.
     fn answer(&mut self, ticket: u64, seen: Result<Seen, NotSeen>) -> Option<Vec<Rc<Pod>>> {
-        let objects = self.manifests.inspected(ticket, seen, self.now())?;
-        self.resolve(objects)
+        let report = self.manifests.inspected(ticket, seen, self.now())?;
+        self.resolve(report)
     }
 
     /// Sends SIGHUP.
@@ -117,7 +155,7 @@ impl Lab {
 
     fn due(&mut self) -> Option<Vec<Rc<Pod>>> {
         let now = self.now();
-        let due = self.manifests.due(now).and_then(|objects| self.resolve(objects));
+        let due = self.manifests.due(now).and_then(|report| self.resolve(report));
         self.inspection().or(due)
     }
 
@@ -134,7 +172,11 @@ impl Lab {
 
     fn flush(&mut self) {
         let now = self.now();
-        while let Some(write) = self.manifests.take_write(now) {
+        while let Some(updates) = self.take_updates() {
+            let result = self.manifests.store(updates).run();
+            self.written(result);
+        }
+        while let Some(write) = self.manifests.take_write() {
             self.manifests.written(write.run(), now);
         }
     }
@@ -178,8 +220,8 @@ impl Lab {
             let now = self.now();
             match event.token() {
                 Token(7) => {
-                    let objects = self.manifests.ready(now);
-                    last = objects.and_then(|objects| self.resolve(objects)).or(last);
+                    let report = self.manifests.ready(now);
+                    last = report.and_then(|report| self.resolve(report)).or(last);
                 }
                 token => {
                     assert_eq!(token, Token(8));
@@ -217,7 +259,7 @@ impl Lab {
     /// Returns the current problems, without the path of the directory.
     fn problems(&self) -> Vec<String> {
         let root = self.root.path().to_string_lossy().into_owned();
-        let all = self.manifests.problems().flat_map(|standing| &standing.problems);
+        let all = self.desired.files.problems().flat_map(|open| &open.problems);
         all.map(|problem| problem.to_string().replace(&format!("{root}/m"), "M").replace(&root, "R")).collect()
     }
 }

@@ -1,9 +1,11 @@
 //! The recorded last good version of each manifest.
 
-use super::super::records::RETRY;
 use super::*;
 use crate::api::uid;
 use std::os::unix::ffi::OsStrExt;
+
+/// The delay before the engine repeats a failed write.
+const RETRY: Duration = Duration::from_secs(60);
 
 #[test]
 fn d2_a_damaged_record_is_set_aside_and_the_rest_is_used() {
@@ -82,18 +84,17 @@ fn a_record_is_written_only_when_it_differs() {
     lab.events();
     lab.flush();
     let (mut lab, _) = lab.again();
-    let now = lab.now();
-    assert!(lab.manifests.take_write(now).is_none());
+    assert_eq!(lab.take_updates(), None);
     lab.place("a.yaml", &format!("# comment\n{}", pod("a")));
     lab.events();
-    assert!(lab.manifests.take_write(now).is_none());
+    assert_eq!(lab.take_updates(), None);
     lab.place("a.yaml", &pod("b"));
     lab.events();
-    let write = lab.manifests.take_write(now).unwrap();
-    assert!(lab.manifests.take_write(now).is_none(), "one write at a time");
-    let result = write.run();
-    lab.manifests.written(result, now);
-    assert!(lab.manifests.take_write(now).is_none());
+    let updates = lab.take_updates().unwrap();
+    assert_eq!(lab.take_updates(), None, "one write at a time");
+    let result = lab.manifests.store(updates).run();
+    lab.written(result);
+    assert_eq!(lab.take_updates(), None);
 }
 
 #[test]
@@ -103,19 +104,21 @@ fn many_records_are_written_together_and_all_again_when_one_of_them_failed() {
         lab.place(&format!("{i:02}.yaml"), &pod(&format!("p{i}")));
     }
     lab.events();
-    let now = lab.now();
-    let written = |write: &Write| write.changes.iter().filter_map(store::Change::record).count();
-    let first = lab.manifests.take_write(now).unwrap();
-    assert!(written(&first) > 10, "{}", written(&first));
+    let first = lab.take_updates().unwrap();
+    assert!(first.len() > 10, "{}", first.len());
     // The write succeeds, but an error is reported.
-    first.run().unwrap();
-    lab.manifests.written(Err("no space left on device".into()), now);
-    let later = Now { boot: now.boot + RETRY, ..now };
-    let rest = lab.manifests.take_write(later).unwrap();
-    assert_eq!(written(&first) + written(&rest), 20, "records on disk are not written again");
-    let result = rest.run();
-    lab.manifests.written(result, later);
-    assert!(lab.manifests.take_write(later).is_none());
+    lab.manifests.store(first.clone()).run().unwrap();
+    lab.written(Err("no space left on device".into()));
+    assert_eq!(lab.take_updates(), None, "the retry is not due yet");
+    lab.boot = lab.boot + RETRY;
+    assert_eq!(lab.take_updates().as_ref(), Some(&first), "the engine cannot know which ones are on the disk");
+    let result = lab.manifests.store(first.clone()).run();
+    lab.written(result);
+    let rest = lab.take_updates().unwrap();
+    assert_eq!(first.len() + rest.len(), 20);
+    let result = lab.manifests.store(rest).run();
+    lab.written(result);
+    assert_eq!(lab.take_updates(), None);
     assert_eq!(lab.again().1.len(), 20);
 }
 

@@ -1,10 +1,10 @@
 //! The documents of a file, compared with its previous documents (D2). An unchanged document keeps its object, a broken
 //! one keeps its last good version.
 //!
-//! A pod is in force once the engine has accepted it, because its priority is unknown before (A5). Until then the last
-//! good version of the pod stays in force, as for a broken document.
+//! A pod is in force once its classes are known, because its priority is unknown before (A5). Until then the last good
+//! version of the pod stays in force, as for a broken document.
 
-use crate::api::data_object::{DataKind, DataObject};
+use crate::api::data_object::DataObject;
 use crate::api::document::{Document, Key, Object};
 use crate::api::objects::{AcceptedPod, Given, PodDocument};
 use crate::api::pod::{Pod, Source};
@@ -13,6 +13,7 @@ use crate::api::problem::Problem;
 use crate::api::runtime_class::{self, RuntimeClass};
 use serde_json::Value;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// The object that a valid document defines.
 #[derive(Clone, Debug)]
@@ -20,9 +21,9 @@ pub(super) enum Thing {
     Class(PriorityClass),
     RuntimeClass(RuntimeClass),
     Data(Rc<DataObject>),
-    /// A pod that the engine has accepted.
+    /// A pod with the values of its classes.
     Accepted(AcceptedPod),
-    /// A pod that the engine has not accepted yet, and its last good version.
+    /// A pod that has no values of its classes yet, and its last good version.
     New(Rc<Pod>, Option<Box<Held>>),
 }
 
@@ -30,36 +31,33 @@ pub(super) enum Thing {
 #[derive(Clone, Debug)]
 pub(super) struct Held {
     pub(super) thing: Thing,
-    /// The document as JSON text, dropped once its record is written. (A tree of values needs ten times the memory and
-    /// fragments it.)
-    pub(super) content: Option<Box<str>>,
+    /// The document as JSON text, until the record is known to have it. (A tree of values needs ten times the memory
+    /// and fragments it.)
+    pub(super) content: Option<Arc<str>>,
 }
 
 impl Held {
-    pub(super) fn new(object: Object, content: Option<&Value>) -> Held {
+    pub(super) fn new(object: Object, content: &Value) -> Held {
         let thing = match object {
             Object::Pod(pod) => Thing::New(Rc::new(*pod), None),
             Object::PriorityClass(class) => Thing::Class(class),
             Object::RuntimeClass(class) => Thing::RuntimeClass(class),
             Object::Data(object) => Thing::Data(Rc::new(object)),
         };
-        Held { thing, content: content.map(|content| content.to_string().into()) }
+        Held { thing, content: Some(content.to_string().into()) }
     }
 
     /// A document from a record, with the values that its classes gave it (D2).
-    pub(super) fn recorded(object: Object, given: Given) -> Held {
-        let thing = match object {
-            Object::Pod(mut pod) => {
-                if let Some(spec) = &mut pod.object.spec {
-                    given.apply(spec);
-                }
-                Thing::Accepted(AcceptedPod { pod: Rc::new(*pod), given })
+    pub(super) fn recorded(object: Object, given: Given, content: &Value) -> Held {
+        let mut held = Held::new(object, content);
+        if let Thing::New(pod, _) = held.thing {
+            let mut pod = Rc::unwrap_or_clone(pod);
+            if let Some(spec) = &mut pod.object.spec {
+                given.apply(spec);
             }
-            Object::PriorityClass(class) => Thing::Class(class),
-            Object::RuntimeClass(class) => Thing::RuntimeClass(class),
-            Object::Data(object) => Thing::Data(Rc::new(object)),
-        };
-        Held { thing, content: None }
+            held.thing = Thing::Accepted(AcceptedPod { pod: Rc::new(pod), given });
+        }
+        held
     }
 
     pub(super) fn digest(&self) -> &str {
@@ -118,10 +116,6 @@ impl Held {
         if let Thing::Data(object) = &self.thing { Some(object) } else { None }
     }
 
-    pub(super) fn is_secret(&self) -> bool {
-        self.data().is_some_and(|object| object.key.kind == DataKind::Secret)
-    }
-
     fn accepted(&self) -> Option<&AcceptedPod> {
         if let Thing::Accepted(pod) = &self.thing { Some(pod) } else { None }
     }
@@ -131,7 +125,7 @@ impl Held {
         self.accepted().map(|accepted| accepted.given.clone()).unwrap_or_default()
     }
 
-    /// The document for the engine; None if it is not a pod.
+    /// The document with its last good version; None if it is not a pod.
     pub(super) fn pod_document(&self) -> Option<PodDocument> {
         match &self.thing {
             Thing::Class(_) | Thing::RuntimeClass(_) | Thing::Data(_) => None,
@@ -143,7 +137,7 @@ impl Held {
         }
     }
 
-    /// The pod that the engine has not accepted yet.
+    /// The pod that has no values of its classes yet.
     pub(super) fn new_pod(&self) -> Option<&Rc<Pod>> {
         if let Thing::New(pod, _) = &self.thing { Some(pod) } else { None }
     }
@@ -184,7 +178,7 @@ pub(super) fn merge(
             continue;
         }
         match make(&document).and_then(|object| changeable(&old, object)) {
-            Ok(object) => now.push(Held::new(object, Some(&document.content))),
+            Ok(object) => now.push(Held::new(object, &document.content)),
             Err(more) => {
                 problems.extend(more);
                 if document.may_be_ours() {

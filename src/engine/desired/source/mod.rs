@@ -1,0 +1,329 @@
+//! The files of the manifest directory (D1 to D3): which version of each document is in force. The reader of the
+//! directory reports what it sees (`api/manifest_report`). A file that is broken, cannot be read or is not read yet
+//! keeps its last good version (`contents`), also over a restart (`records`).
+
+mod contents;
+mod open_problems;
+mod records;
+
+use crate::api::document::{Context, Document, Key};
+use crate::api::manifest_report::{
+    DirectoryState, FileContent, FileReport, FileText, ManifestReport, NamedCredentials, RecordedDocument,
+};
+use crate::api::objects::{AcceptedPod, Given, Objects};
+use crate::api::pod::{Pod, Source};
+use crate::api::problem::Problem;
+use crate::api::reason::Reason;
+use crate::api::time::{Boot, Now};
+use crate::engine::effect::{Effect, ManifestNews, Severity};
+use crate::engine::outbox::Outbox;
+use contents::{Held, Thing};
+pub use open_problems::OpenProblem;
+use open_problems::{Kind, OpenProblems};
+use records::{Fingerprint, Records};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+/// The warning about a file with a Secret.
+pub const OPEN_SECRET: &str = "contains a Secret, and every user of this machine can read the file; chmod o-r, or move \
+                               the Secret to a file of its own";
+
+/// What the rules about files need from outside.
+#[derive(Clone, Copy)]
+pub struct Setting<'a> {
+    /// The manifest directory.
+    pub directory: &'a str,
+    pub node_name: &'a str,
+    /// `openSecrets: Refuse`: a Secret in a file that every user of the machine can read is an error.
+    pub refuse_open_secrets: bool,
+    pub now: Now,
+}
+
+impl Setting<'_> {
+    /// The path of a file, as documents, problems and people name it.
+    fn path(&self, name: &OsStr) -> String {
+        Path::new(self.directory).join(name).to_string_lossy().into_owned()
+    }
+
+    /// Calls `read` with the context in which documents become objects. `config.seen` is the present time.
+    fn context<R>(&self, credentials: &NamedCredentials, read: impl FnOnce(Context<'_>) -> R) -> R {
+        let seen = self.now.wall.timestamp().map(|time| time.to_string()).unwrap_or_default();
+        credentials.with(|credentials| read(Context { node_name: self.node_name, seen: &seen, credentials }))
+    }
+}
+
+/// One file.
+#[derive(Debug, Default)]
+struct File {
+    documents: Vec<Held>,
+    /// The versions that the record on the disk has. None: there is no record, or its content is not certain.
+    recorded: Option<Fingerprint>,
+}
+
+impl File {
+    fn in_force(&self) -> impl Iterator<Item = &Held> {
+        self.documents.iter().filter_map(Held::in_force)
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct ManifestFiles {
+    files: BTreeMap<OsString, File>,
+    /// As of the last report.
+    directory: DirectoryState,
+    missing: BTreeSet<OsString>,
+    problems: OpenProblems,
+    records: Records,
+    /// Documents have changed since `take_objects` returned them.
+    changed: bool,
+    /// The first report has arrived.
+    reported: bool,
+}
+
+impl ManifestFiles {
+    /// The current problems, by path.
+    pub fn problems(&self) -> impl Iterator<Item = &OpenProblem> {
+        self.problems.iter()
+    }
+
+    /// The number of files, broken ones included.
+    pub fn count(&self) -> usize {
+        self.files.len()
+    }
+
+    /// The directory is readable, and is the one whose manifests are in force: files can be added to it.
+    pub fn are_writable(&self) -> bool {
+        self.reported && self.directory == DirectoryState::Usable
+    }
+
+    pub fn take_report(&mut self, report: ManifestReport, setting: &Setting<'_>, outbox: &mut Outbox) {
+        let ManifestReport { files, missing, directory } = report;
+        self.changed |= !std::mem::replace(&mut self.reported, true);
+        for file in files {
+            self.take_file(file, setting, outbox);
+        }
+        self.missing = missing;
+        match &directory {
+            DirectoryState::Usable => self.problems.clear(None, setting.directory, Kind::Content, outbox),
+            DirectoryState::Unusable(why) => {
+                let message = format!("{why}; the last known pods stay in force");
+                let problems = vec![Problem::of_file(setting.directory, message)];
+                self.problems.set(None, setting.directory, Kind::Content, problems, setting.now, outbox);
+            }
+        }
+        self.directory = directory;
+    }
+
+    /// All objects in the order of their paths, if they have changed. Two pods with the same name are both included
+    /// (`precedence` decides between them, D4).
+    pub fn take_objects(&mut self) -> Option<Objects> {
+        if !self.changed || self.is_being_renamed() {
+            return None;
+        }
+        self.changed = false;
+        let held = || self.files.values().flat_map(|file| &file.documents);
+        Some(Objects {
+            classes: held().filter_map(Held::class).cloned().collect(),
+            runtime_classes: held().filter_map(Held::runtime_class).cloned().collect(),
+            data: held().filter_map(Held::data).cloned().collect(),
+            pods: held().filter_map(Held::pod_document).collect(),
+        })
+    }
+
+    /// These pods have the values of their classes now. Their records will contain the values.
+    pub fn accept(&mut self, pods: &[AcceptedPod]) {
+        let pods: BTreeMap<_, _> = pods.iter().map(|accepted| (version(&accepted.pod), accepted)).collect();
+        for (name, file) in &mut self.files {
+            for held in &mut file.documents {
+                let accepted = held.new_pod().and_then(|pod| pods.get(&version(pod)));
+                if let Some(accepted) = accepted.copied().cloned() {
+                    held.thing = Thing::Accepted(accepted);
+                    self.records.check_later(name);
+                }
+            }
+        }
+    }
+
+    /// Replaces the problems between objects of all files.
+    pub fn object_problems(&mut self, mut problems: Vec<Problem>, setting: &Setting<'_>, outbox: &mut Outbox) {
+        for name in self.files.keys() {
+            let path = setting.path(name);
+            let mut of_file: Vec<Problem> = problems.extract_if(.., |problem| problem.path == path).collect();
+            of_file.sort_by_key(|problem| problem.document);
+            self.problems.set(Some(name), &path, Kind::Class, of_file, setting.now, outbox);
+        }
+    }
+
+    /// When `write_records` has something to do.
+    pub fn next_deadline(&self) -> Option<Boot> {
+        self.records.next_deadline()
+    }
+
+    /// Begins to write the records that differ from the documents in force.
+    pub fn write_records(&mut self, now: Boot, outbox: &mut Outbox) {
+        self.records.write(&mut self.files, now, outbox);
+    }
+
+    /// The write of records has ended.
+    pub fn records_written(&mut self, result: Result<(), String>, setting: &Setting<'_>, outbox: &mut Outbox) {
+        let problem = result
+            .as_ref()
+            .err()
+            .map(|why| Problem::of_file(setting.directory, format!("failed to record the last good version: {why}")));
+        self.records.written(&mut self.files, result.is_ok(), setting.now.boot);
+        let problems = problem.into_iter().collect();
+        self.problems.set(None, setting.directory, Kind::Record, problems, setting.now, outbox);
+    }
+
+    /// Until the old name of a renamed file counts as removed, its objects exist twice. This is not a conflict.
+    fn is_being_renamed(&self) -> bool {
+        let (leaving, staying): (Vec<_>, Vec<_>) =
+            self.files.iter().partition(|(name, _)| self.missing.contains(*name));
+        let mut keys = leaving.iter().flat_map(|(_, file)| &file.documents).map(Held::key).peekable();
+        if keys.peek().is_none() {
+            return false;
+        }
+        let staying: BTreeSet<Key> = staying.iter().flat_map(|(_, file)| &file.documents).map(Held::key).collect();
+        keys.any(|key| staying.contains(&key))
+    }
+
+    fn take_file(&mut self, report: FileReport, setting: &Setting<'_>, outbox: &mut Outbox) {
+        let FileReport { name, recorded, content, credentials } = report;
+        let recalled = Recalled { documents: recorded, credentials: &credentials, path: setting.path(&name) };
+        match content {
+            FileContent::Removed => self.remove(&name, &recalled, outbox),
+            FileContent::NotRead => self.restore(&name, recalled, setting, outbox),
+            FileContent::Unreadable(why) => {
+                let problem = Problem::of_file(&recalled.path, why);
+                self.keep(&name, recalled, problem, setting, outbox);
+            }
+            // The file may be incomplete. At the start this matters only if it could remove pods.
+            FileContent::Text(text) if !text.settled && recalled.documents.is_some() => {
+                self.restore(&name, recalled, setting, outbox);
+            }
+            FileContent::Text(text) => self.read(&name, *text, recalled, setting, outbox),
+        }
+    }
+
+    /// The file was read.
+    fn read(
+        &mut self,
+        name: &OsStr,
+        text: FileText,
+        recalled: Recalled<'_>,
+        setting: &Setting<'_>,
+        outbox: &mut Outbox,
+    ) {
+        let documents = match text.documents {
+            Ok(documents) => documents,
+            Err(problem) => return self.keep(name, recalled, problem, setting, outbox),
+        };
+        let open = text.open && documents.iter().any(Document::has_secret_values);
+        if open && !setting.refuse_open_secrets {
+            let news = ManifestNews::Warning { path: recalled.path.clone(), warning: OPEN_SECRET };
+            outbox.push(Effect::ManifestNews(news));
+        }
+        let (path, credentials, fingerprint) = (recalled.path.clone(), recalled.credentials, recalled.fingerprint());
+        let is_new = !self.files.contains_key(name);
+        let file = self.files.entry(name.to_owned()).or_default();
+        if is_new {
+            file.recorded = fingerprint;
+        }
+        let old = (!is_new).then(|| std::mem::take(&mut file.documents));
+        let refuse = open && setting.refuse_open_secrets;
+        let (documents, problems) = setting.context(credentials, |context| {
+            let make = |document: &Document| match refuse && document.has_secret_values() {
+                true => Err(vec![Problem { document: document.number, ..Problem::of_file(&path, OPEN_SECRET) }]),
+                false => document.object(&path, Some(&text.bytes), context),
+            };
+            contents::merge(old, || recalled.documents(setting, outbox), documents, make)
+        });
+        file.documents = documents;
+        self.changed = true;
+        self.records.check_later(name);
+        self.problems.set(Some(name), &path, Kind::Content, problems, setting.now, outbox);
+    }
+
+    /// Keeps the last good version of a file that exists but is broken (D2).
+    fn keep(
+        &mut self,
+        name: &OsStr,
+        recalled: Recalled<'_>,
+        problem: Problem,
+        setting: &Setting<'_>,
+        outbox: &mut Outbox,
+    ) {
+        let path = recalled.path.clone();
+        self.restore(name, recalled, setting, outbox);
+        self.problems.set(Some(name), &path, Kind::Content, vec![problem], setting.now, outbox);
+    }
+
+    /// Brings the recorded version of a file into force, unless another version already is.
+    fn restore(&mut self, name: &OsStr, recalled: Recalled<'_>, setting: &Setting<'_>, outbox: &mut Outbox) {
+        if self.files.contains_key(name) {
+            return;
+        }
+        let recorded = recalled.fingerprint();
+        self.files.insert(name.to_owned(), File { documents: recalled.documents(setting, outbox), recorded });
+        self.changed = true;
+        self.records.check_later(name);
+    }
+
+    fn remove(&mut self, name: &OsStr, recalled: &Recalled<'_>, outbox: &mut Outbox) {
+        let removed = self.files.remove(name);
+        self.changed |= removed.is_some();
+        if removed.is_some() || recalled.documents.is_some() {
+            self.records.check_later(name);
+        }
+        for kind in [Kind::Content, Kind::Class] {
+            self.problems.clear(Some(name), &recalled.path, kind, outbox);
+        }
+    }
+}
+
+/// The record of a file as it was found.
+struct Recalled<'a> {
+    documents: Option<Vec<RecordedDocument>>,
+    credentials: &'a NamedCredentials,
+    /// The path of the file.
+    path: String,
+}
+
+impl Recalled<'_> {
+    fn fingerprint(&self) -> Option<Fingerprint> {
+        let versions = self.documents.as_ref()?.iter().map(|document| (document.digest.as_str(), &document.given));
+        Some(Fingerprint::of(versions))
+    }
+
+    /// The last good version of the file.
+    fn documents(self, setting: &Setting<'_>, outbox: &mut Outbox) -> Vec<Held> {
+        let mut held = Vec::new();
+        for RecordedDocument { number, content, given, .. } in self.documents.into_iter().flatten() {
+            let document = Document::from_content(number, content);
+            match setting.context(self.credentials, |context| document.recorded(&self.path, context)) {
+                Ok(object) => held.push(Held::recorded(object, given, &document.content)),
+                Err(problems) => {
+                    let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+                    let message = format!(
+                        "a document in the record of {} is not valid any more; ignoring it: {}",
+                        self.path,
+                        problems.join("; ")
+                    );
+                    outbox.emit_node_event(Severity::Warning, Reason::BadRecord, message);
+                }
+            }
+        }
+        held
+    }
+}
+
+/// Identifies one version of one document.
+fn version(pod: &Pod) -> (&Source, &str) {
+    (&pod.source, &pod.digest)
+}
+
+/// The version of a document in force, with the values of its classes.
+fn recorded_version(held: &Held) -> (&str, Given) {
+    (held.digest(), held.given())
+}
