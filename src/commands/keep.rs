@@ -14,6 +14,7 @@ use crate::api::cluster::reduced::{self, Handler};
 use crate::api::cluster::{data_record, keep};
 use crate::api::data_object::{DataKey, DataKind};
 use crate::api::document::{self, Context, Key};
+use crate::api::kube::edit::ManifestEdit;
 use crate::api::kube::path::ObjectPath;
 use crate::api::kube::resources::{Kind, Resource};
 use crate::api::kube::write::Change;
@@ -77,15 +78,14 @@ pub fn run(out: &mut dyn Write, arguments: &Arguments) -> Result<u8, Failure> {
             print_document(out, &value, true)?;
             continue;
         }
-        let edit = Edit {
-            directory: config.manifests.clone(),
+        let manifest = ManifestEdit {
             object: path,
-            source: None,
+            document: None,
             change: Some(Change::Create(value)),
-            dry_run: false,
             node_name: config.node_name.clone(),
             seen: seen.clone(),
         };
+        let edit = Edit { directory: config.manifests.clone(), file: None, manifest, dry_run: false };
         let edited = edit.run(&Abandoned::default()).map_err(|failure| Failure::message(failure.message))?;
         writeln!(out, "wrote {}", shown(&edited.file.display().to_string()))?;
     }

@@ -158,11 +158,39 @@ pub enum ManifestTrouble {
     /// The directory cannot be read until it is back.
     Away,
     Back,
+    /// kubectl changes the pod of a file.
+    Kubectl(u64, Kubectl),
+}
+
+/// What kubectl does with a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kubectl {
+    Create,
+    /// Another label.
+    Label(u64),
+    /// A value that is not valid.
+    Nonsense,
+    /// The whole pod as it is.
+    Replace,
+    Delete,
+}
+
+impl Kubectl {
+    fn of(d: &mut Rng) -> Kubectl {
+        match below(d, 8) {
+            0 => Kubectl::Create,
+            1..=3 => Kubectl::Label(below(d, 3)),
+            4 => Kubectl::Nonsense,
+            5 => Kubectl::Replace,
+            _ => Kubectl::Delete,
+        }
+    }
 }
 
 impl ManifestTrouble {
     fn of(d: &mut Rng) -> ManifestTrouble {
-        match below(d, 10) {
+        match below(d, 14) {
+            10.. => ManifestTrouble::Kubectl(d.draw(), Kubectl::of(d)),
             0..=5 => ManifestTrouble::Broken(d.draw(), Damage::ALL[below(d, Damage::ALL.len() as u64) as usize]),
             6 | 7 => ManifestTrouble::Repaired(d.draw()),
             8 => ManifestTrouble::Away,

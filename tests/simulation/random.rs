@@ -375,6 +375,7 @@ fn trouble_with_manifests(w: &mut World, trouble: ManifestTrouble) {
     match trouble {
         ManifestTrouble::Broken(p, damage) => w.break_file(&pick(w, p), damage),
         ManifestTrouble::Repaired(p) => w.repair_file(&pick(w, p)),
+        ManifestTrouble::Kubectl(p, what) => w.kubectl(&pick(w, p), what),
         ManifestTrouble::Away => w.directory_is_away(true),
         ManifestTrouble::Back => w.directory_is_away(false),
     }

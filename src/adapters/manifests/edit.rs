@@ -1,16 +1,9 @@
-//! Changes of manifests for kubectl: writes and removes files with one object. The decisions are in `api::kube::write`.
-//!
-//! A new object gets a file of its own, whose name begins with `kubectl_`. An object of a file that a person has
-//! written can be changed or removed if it is alone in its file. Runs on a helper, one change at a time.
+//! Carries out changes of manifests for kubectl: reads, writes and removes files with one object. The decisions are in
+//! `api/kube/edit`. Runs on a helper, one change at a time.
 
 use crate::adapters::durable;
-use crate::api::document::{self, Context, Document, Object};
-use crate::api::kube::comments;
-use crate::api::kube::path::ObjectPath;
+use crate::api::kube::edit::{FileFound, ManifestEdit, Outcome, PlannedEdit};
 use crate::api::kube::status::Failure;
-use crate::api::kube::write::{self, Change};
-use crate::api::problem::Problem;
-use crate::api::uid;
 use serde_json::Value;
 use std::fs;
 use std::io::ErrorKind;
@@ -18,28 +11,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The prefix of the files that kubectl has created.
-const PREFIX: &str = "kubectl_";
-/// The maximum length of the name of a file without `.yaml`, in bytes: Linux has 255, and a file that is being written
-/// has five more.
-const MAX_STEM: usize = 245;
-
 /// A requested change.
 #[derive(Clone, Debug)]
 pub struct Edit {
     /// The manifest directory.
     pub directory: PathBuf,
-    /// The object, with its name.
-    pub object: ObjectPath,
-    /// The file and the document that define the object now.
-    pub source: Option<(PathBuf, u32)>,
-    /// None: the object is removed.
-    pub change: Option<Change>,
+    /// The file that defines the object now.
+    pub file: Option<PathBuf>,
+    pub manifest: ManifestEdit,
     /// Only check the change.
     pub dry_run: bool,
-    pub node_name: String,
-    /// The present time, as `Context::seen`.
-    pub seen: String,
 }
 
 /// Whether the client of a change has gone, for the helper that carries it out.
@@ -56,14 +37,6 @@ impl Abandoned {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    Created,
-    Changed,
-    Unchanged,
-    Removed,
-}
-
 /// A change that is carried out, or with `dry_run` only checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Edited {
@@ -71,7 +44,7 @@ pub struct Edited {
     pub file: PathBuf,
     /// The digest of the new content (D3).
     pub digest: String,
-    /// The new object: a pod with all defaults, and every other object as in its manifest.
+    /// The new object, as `PlannedEdit` has it.
     pub object: Value,
     /// The content of the file before the change, to take it back.
     pub before: Option<Vec<u8>>,
@@ -87,157 +60,48 @@ impl Edit {
     /// written. Nothing has changed then.
     pub fn run(self, abandoned: &Abandoned) -> Result<Edited, Failure> {
         check(abandoned)?;
-        // The name becomes a part of a file name before the object is validated.
-        let parts = [self.object.name.as_deref(), self.object.namespace.as_deref()];
-        if parts.into_iter().flatten().any(|part| part.contains(['/', '\0'])) {
-            return Err(Failure::bad_request("the name or the namespace is not valid"));
-        }
-        let file = match &self.source {
-            Some((file, _)) => file.clone(),
-            None => self.directory.join(self.file_name()),
+        self.manifest.check_names()?;
+        let file = self.file.clone().unwrap_or_else(|| self.directory.join(self.manifest.file_name()));
+        let found = find(&file)?;
+        let exists = found != FileFound::Nothing;
+        let before = match &found {
+            FileFound::Nothing => None,
+            FileFound::Text(text) => Some(text.clone()),
+            FileFound::Link { text, .. } => text.clone(),
         };
-        self.check_link(&file)?;
-        let before = match fs::read(&file) {
-            Ok(text) => Some(text),
-            Err(e) if e.kind() == ErrorKind::NotFound && self.source.is_none() => None,
-            // Another deletion was faster. Its client too waits until the engine has seen the removal.
-            Err(e) if e.kind() == ErrorKind::NotFound && self.change.is_none() => return Ok(removed(file, None)),
-            Err(e) => return Err(failed("read", &file, &e)),
-        };
-        let current = match (&before, &self.source) {
-            (Some(text), Some((_, number))) => Some(self.alone(text, &file, *number)?),
-            (Some(_), None) => {
-                let why = format!("{} exists, but does not define this object; remove the file", file.display());
-                return Err(self.conflict(why));
-            }
-            (None, _) => None,
-        };
-        match &self.change {
-            None => self.remove(file, before, abandoned),
-            Some(change) => {
-                let object = write::changed(&self.object, current.as_ref().map(|d| &d.content), change)?;
-                self.write(file, before, current, object, abandoned)
-            }
-        }
-    }
-
-    /// A link stays a link: a change belongs into the file behind it. A removal removes the link alone.
-    fn check_link(&self, file: &Path) -> Result<(), Failure> {
-        let is_link = fs::symlink_metadata(file).is_ok_and(|found| found.file_type().is_symlink());
-        if !is_link || self.change.is_none() {
-            return Ok(());
-        }
-        let (link, target) = (file.display(), fs::read_link(file).unwrap_or_default());
-        let why = format!(
-            "{link} is a symbolic link to {}; change that file, or put a file in the place of the link",
-            target.display()
-        );
-        Err(self.conflict(why))
-    }
-
-    fn remove(self, file: PathBuf, before: Option<Vec<u8>>, abandoned: &Abandoned) -> Result<Edited, Failure> {
+        let planned = self.manifest.plan(&file.display().to_string(), found)?;
         check(abandoned)?;
         if !self.dry_run {
-            fs::remove_file(&file).map_err(|e| failed("remove", &file, &e))?;
-            durable::sync(&self.directory).map_err(|e| failed("sync", &self.directory, &e))?;
+            self.carry_out(&file, &planned, exists)?;
         }
-        Ok(removed(file, before))
+        let PlannedEdit { outcome, digest, object, warnings, .. } = planned;
+        Ok(Edited { outcome, file, digest, object, before, warnings })
     }
 
-    fn write(
-        self,
-        file: PathBuf,
-        before: Option<Vec<u8>>,
-        current: Option<Document>,
-        object: Value,
-        abandoned: &Abandoned,
-    ) -> Result<Edited, Failure> {
-        check(abandoned)?;
-        let name = self.object.name.as_deref().unwrap_or_default();
-        let path = file.display().to_string();
-        let (text, document) = text_of(&object, &path)
-            .map_err(|problem| write::invalid(self.object.resource, name, std::slice::from_ref(&problem)))?;
-        let context = Context::new(&self.node_name, &self.seen);
-        let checked = document
-            .object(&path, None, context)
-            .map_err(|problems| write::invalid(self.object.resource, name, &problems))?;
-        let shown = match &checked {
-            Object::Pod(pod) => serde_json::to_value(&pod.object).unwrap_or_default(),
-            Object::PriorityClass(_) | Object::RuntimeClass(_) | Object::Data(_) => object,
-        };
-        let outcome = match &current {
-            None => Outcome::Created,
-            Some(current) if current.digest == document.digest => Outcome::Unchanged,
-            Some(_) => Outcome::Changed,
-        };
-        let mut warnings = Vec::new();
-        if outcome == Outcome::Changed && before.as_deref().is_some_and(has_comment) {
-            warnings.push(format!("the comments in {path} are lost"));
+    fn carry_out(&self, file: &Path, planned: &PlannedEdit, exists: bool) -> Result<(), Failure> {
+        match &planned.text {
+            Some(text) => put(&self.directory, file, text, self.manifest.mode()),
+            None if planned.outcome == Outcome::Removed && exists => {
+                fs::remove_file(file).map_err(|e| failed("remove", file, &e))?;
+                durable::sync(&self.directory).map_err(|e| failed("sync", &self.directory, &e))
+            }
+            None => Ok(()),
         }
-        check(abandoned)?;
-        if !self.dry_run && outcome != Outcome::Unchanged {
-            put(&self.directory, &file, &text, self.mode())?;
-        }
-        Ok(Edited { outcome, file, digest: document.digest, object: shown, before, warnings })
-    }
-
-    /// The document of the object, which must be the only one of the file.
-    fn alone(&self, text: &[u8], file: &Path, number: u32) -> Result<Document, Failure> {
-        let path = file.display().to_string();
-        let mut documents = document::parse(text, &path).map_err(|problem| self.conflict(problem))?;
-        if documents.len() != 1 {
-            let line = line_of(text, number);
-            let why = format!(
-                "{path}, line {line}, defines this object together with {} other objects; change it there",
-                documents.len() - 1
-            );
-            return Err(self.conflict(why));
-        }
-        let Some(document) = documents.pop().filter(|d| self.is_of(d)) else {
-            return Err(self.conflict(format!("{path} does not define this object any more; try again")));
-        };
-        Ok(document)
-    }
-
-    fn is_of(&self, document: &Document) -> bool {
-        let kind = document.content.get("kind").and_then(Value::as_str);
-        let name = document.name();
-        kind == Some(self.object.resource.kind_name)
-            && name.as_ref().is_some_and(|name| Some(&*name.name) == self.object.name.as_deref())
-            && (!self.object.resource.namespaced
-                || name.is_some_and(|name| Some(&*name.namespace) == self.object.namespace.as_deref()))
-    }
-
-    fn conflict(&self, why: impl std::fmt::Display) -> Failure {
-        Failure::conflict(self.object.resource, self.object.name.as_deref().unwrap_or_default(), why)
-    }
-
-    /// `kubectl_NAMESPACE_KIND_NAME.yaml`. Names and namespaces contain no `_`. In a name that is too long for a file,
-    /// a digest takes the place of the end.
-    fn file_name(&self) -> String {
-        let kind = self.object.resource.singular;
-        let name = self.object.name.as_deref().unwrap_or_default();
-        let (whole, short) = match &self.object.namespace {
-            Some(namespace) => (format!("{PREFIX}{namespace}_{kind}_{name}"), format!("{PREFIX}{namespace}_{kind}_")),
-            None => (format!("{PREFIX}{kind}_{name}"), format!("{PREFIX}{kind}_")),
-        };
-        if whole.len() <= MAX_STEM {
-            return format!("{whole}.yaml");
-        }
-        let begin = |text: &str| text.chars().take(64).collect::<String>();
-        let digest = uid::digest_of_bytes(whole.as_bytes());
-        format!("{}{}_{digest}.yaml", begin(&short), begin(name))
-    }
-
-    /// Only root may read a Secret.
-    fn mode(&self) -> u32 {
-        if self.object.resource.kind_name == "Secret" { 0o600 } else { 0o644 }
     }
 }
 
-fn removed(file: PathBuf, before: Option<Vec<u8>>) -> Edited {
-    let (digest, warnings) = Default::default();
-    Edited { outcome: Outcome::Removed, file, digest, object: Value::Null, before, warnings }
+fn find(file: &Path) -> Result<FileFound, Failure> {
+    let text = match fs::read(file) {
+        Ok(text) => Some(text),
+        Err(e) if e.kind() == ErrorKind::NotFound => None,
+        Err(e) => return Err(failed("read", file, &e)),
+    };
+    Ok(match (fs::read_link(file), text) {
+        (Ok(target), text) => FileFound::Link { target: target.display().to_string(), text },
+        // It is no link.
+        (Err(_), Some(text)) => FileFound::Text(text),
+        (Err(_), None) => FileFound::Nothing,
+    })
 }
 
 fn check(abandoned: &Abandoned) -> Result<(), Failure> {
@@ -263,23 +127,6 @@ pub fn take_back(directory: &Path, edited: &Edited) -> Result<(), String> {
     done.map_err(|e| format!("{}: {e}", edited.file.display()))
 }
 
-/// The text of a manifest: YAML, or JSON if this YAML would be read in another way. And the document that it contains.
-fn text_of(object: &Value, path: &str) -> Result<(Vec<u8>, Document), Problem> {
-    let read = |text: &[u8]| document::parse(text, path).map(|mut all| all.pop().filter(|_| all.is_empty()));
-    if let Ok(yaml) = serde_saphyr::to_string(object)
-        && let Ok(Some(document)) = read(yaml.as_bytes())
-        && document.content == *object
-    {
-        return Ok((yaml.into_bytes(), document));
-    }
-    let mut json = serde_json::to_vec_pretty(object).map_err(|e| Problem::of_file(path, e.to_string()))?;
-    json.push(b'\n');
-    match read(&json)? {
-        Some(document) => Ok((json, document)),
-        None => Err(Problem::of_file(path, "a request contains one object")),
-    }
-}
-
 fn put(directory: &Path, file: &Path, text: &[u8], mode: u32) -> Result<(), Failure> {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     // The manifests ignore dot files.
@@ -294,33 +141,26 @@ fn failed(what: &str, path: &Path, e: &std::io::Error) -> Failure {
     Failure::internal(format!("failed to {what} {}: {e}", path.display()))
 }
 
-fn has_comment(text: &[u8]) -> bool {
-    str::from_utf8(text).is_ok_and(comments::has_comment)
-}
-
-/// The line at which the YAML document with this number begins. (The items of a List have the line of the List at
-/// least.)
-fn line_of(text: &[u8], number: u32) -> usize {
-    let begins = text.split(|b| *b == b'\n').enumerate().filter(|(_, line)| line.starts_with(b"---"));
-    let mut begins: Vec<usize> = begins.map(|(at, _)| at + 2).collect();
-    if begins.first() != Some(&2) {
-        begins.insert(0, 1);
-    }
-    let wanted = usize::try_from(number).unwrap_or(1).clamp(1, begins.len());
-    begins[wanted - 1]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::api::kube::path::{Target, parse};
+    use crate::api::kube::write::Change;
     use serde_json::json;
     use std::os::unix::fs::PermissionsExt;
 
     fn edit(directory: &Path, path: &str, change: Option<Change>) -> Edit {
         let Ok(Target::Object(object)) = parse(path) else { panic!("{path}") };
         let (node_name, seen) = ("node".to_owned(), "2026-11-20T15:00:00Z".to_owned());
-        Edit { directory: directory.to_owned(), object, source: None, change, dry_run: false, node_name, seen }
+        let manifest = ManifestEdit { object, document: None, change, node_name, seen };
+        Edit { directory: directory.to_owned(), file: None, manifest, dry_run: false }
+    }
+
+    /// A change of the object that this document of the file defines.
+    fn edit_of(file: &Path, document: u32, path: &str, change: Option<Change>) -> Edit {
+        let Edit { directory, manifest, .. } = edit(file.parent().unwrap(), path, change);
+        let manifest = ManifestEdit { document: Some(document), ..manifest };
+        Edit { directory, file: Some(file.to_owned()), manifest, dry_run: false }
     }
 
     fn pod(image: &str) -> Value {
@@ -346,10 +186,8 @@ mod tests {
         let text = fs::read_to_string(&created.file).unwrap();
         assert!(text.contains("image: a:1") && !text.contains("restartPolicy"), "without them: {text}");
 
-        let change = |patch: Value| Edit {
-            source: Some((created.file.clone(), 1)),
-            ..edit(dir.path(), WEB, Some(Change::Merge(patch)))
-        };
+        let change = |patch: Value| edit_of(&created.file, 1, WEB, Some(Change::Merge(patch)));
+        let remove = || edit_of(&created.file, 1, WEB, None);
         let label = json!({ "metadata": { "labels": { "a": "yes", "b": "0644", "c": "1e3" } } });
         let dry = Edit { dry_run: true, ..change(label.clone()) }.run(&Abandoned::default()).unwrap();
         assert_eq!((dry.outcome, fs::read_to_string(&created.file).unwrap()), (Outcome::Changed, text));
@@ -358,9 +196,9 @@ mod tests {
         assert_eq!(changed.object["metadata"]["labels"], label["metadata"]["labels"]);
         assert_eq!(change(label).run(&Abandoned::default()).unwrap().outcome, Outcome::Unchanged);
 
-        let removed = Edit { change: None, ..change(Value::Null) }.run(&Abandoned::default()).unwrap();
+        let removed = remove().run(&Abandoned::default()).unwrap();
         assert_eq!((removed.outcome, files(dir.path())), (Outcome::Removed, Vec::new()));
-        let again = Edit { change: None, ..change(Value::Null) }.run(&Abandoned::default()).unwrap();
+        let again = remove().run(&Abandoned::default()).unwrap();
         assert_eq!((again.outcome, again.before), (Outcome::Removed, None), "another client was faster");
         assert_eq!(change(Value::Null).run(&Abandoned::default()).unwrap_err().code, 500, "there is nothing to change");
         take_back(dir.path(), &removed).unwrap();
@@ -378,7 +216,7 @@ mod tests {
         assert_eq!(create().run(&abandoned).unwrap_err().message, "the client has disconnected");
         assert!(files(dir.path()).is_empty());
         let created = create().run(&Abandoned::default()).unwrap();
-        let remove = Edit { source: Some((created.file, 1)), ..edit(dir.path(), WEB, None) };
+        let remove = edit_of(&created.file, 1, WEB, None);
         assert!(remove.run(&abandoned).is_err());
         assert_eq!(files(dir.path()).len(), 1);
     }
@@ -399,7 +237,7 @@ mod tests {
             assert!(created.file.file_name().unwrap().len() < 250, "{created:?}");
             let patch = Change::Merge(json!({ "data": { "a": "c" } }));
             let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
-            let change = Edit { source: Some((created.file, 1)), ..edit(dir.path(), &path, Some(patch)) };
+            let change = edit_of(&created.file, 1, &path, Some(patch));
             assert_eq!(change.run(&Abandoned::default()).unwrap().outcome, Outcome::Changed);
         }
         assert_eq!(files(dir.path()).len(), 2);
@@ -413,15 +251,14 @@ mod tests {
         let text = "kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}\n";
         fs::write(&target, text).unwrap();
         std::os::unix::fs::symlink(&target, &link).unwrap();
-        let of = |change| Edit {
-            source: Some((link.clone(), 1)),
-            ..edit(dir.path(), "/api/v1/namespaces/default/configmaps/a", change)
-        };
+        let of = |change| edit_of(&link, 1, "/api/v1/namespaces/default/configmaps/a", change);
         let failure = of(Some(Change::Merge(json!({ "data": { "x": "y" } })))).run(&Abandoned::default()).unwrap_err();
         assert_eq!(failure.code, 409);
         let why = format!("is a symbolic link to {}; change that file", target.display());
         assert!(failure.message.contains(&why), "{}", failure.message);
         assert!(link.is_symlink());
+        of(None).run(&Abandoned::default()).unwrap();
+        std::os::unix::fs::symlink(dir.path().join("nowhere"), &link).unwrap();
         of(None).run(&Abandoned::default()).unwrap();
         assert_eq!((link.is_symlink(), fs::read_to_string(&target).unwrap().as_str()), (false, text));
     }
@@ -433,10 +270,7 @@ mod tests {
         let one = |name: &str| format!("kind: ConfigMap\napiVersion: v1\nmetadata: {{name: {name}}}\n");
         let both = format!("# first\n{}---\n{}", one("a"), one("b"));
         fs::write(&file, &both).unwrap();
-        let of_b = |change| Edit {
-            source: Some((file.clone(), 2)),
-            ..edit(dir.path(), "/api/v1/namespaces/default/configmaps/b", change)
-        };
+        let of_b = |change| edit_of(&file, 2, "/api/v1/namespaces/default/configmaps/b", change);
         for change in [None, Some(Change::Merge(json!({ "data": { "x": "y" } })))] {
             let failure = of_b(change).run(&Abandoned::default()).unwrap_err();
             assert_eq!(failure.code, 409);

@@ -16,16 +16,16 @@ use crate::adapters::server::http::{Body, JSON, Request, Response, Route, Ticket
 use crate::agent::content::View;
 use crate::api::kube::accept::{self, Discovery};
 use crate::api::kube::bookmarks::Bookmarks;
+use crate::api::kube::edit::ManifestEdit;
 use crate::api::kube::path::{ObjectPath, Target};
-use crate::api::kube::pod_row::text;
 use crate::api::kube::query::Query;
-use crate::api::kube::resources::{Kind, Resource};
+use crate::api::kube::request_body::{change_of, object};
+use crate::api::kube::resources::Kind;
 use crate::api::kube::selection::Selection;
 use crate::api::kube::status::Failure;
 use crate::api::kube::table::Include;
-use crate::api::kube::value_size::{self, Unreadable};
 use crate::api::kube::versions::{Key, Position};
-use crate::api::kube::{discovery, openapi, protobuf, reviews, write};
+use crate::api::kube::{discovery, openapi, reviews, write};
 use crate::api::names::FullName;
 use crate::api::pod::Pod;
 use crate::engine::control::StreamRequest;
@@ -229,13 +229,13 @@ impl Kube {
         }
         let name = path.name.clone().unwrap_or_default();
         let Some(key) = key_of(&path) else { return Err(Failure::method_not_allowed()) };
-        let source = in_force(asked.view, &key).map(|(source, _)| (PathBuf::from(source.path), source.document));
+        let source = in_force(asked.view, &key).map(|(source, _)| source);
         let live = self.object(asked.view, &key);
         if let (Some(change), Some(live)) = (&mut change, &live) {
             write::without_ephemeral(change, live);
         }
         let is_deleted_again = live.is_some() && source.is_none();
-        check_against(resource, &name, change.as_ref(), &options, source.is_some(), live.as_ref())?;
+        write::check(resource, &name, change.as_ref(), &options, source.is_some(), live.as_ref())?;
         let seconds = options.get("gracePeriodSeconds").and_then(Value::as_u64);
         let seconds = seconds.or(asked.query.number("gracePeriodSeconds").map_err(Failure::bad_request)?);
         let dry_run = asked.is_dry_run()
@@ -248,15 +248,10 @@ impl Kube {
             let why = "the manifest directory is not readable, or not the one of the running pods; see wherry status";
             return Err(Failure::service_unavailable(why));
         }
-        let edit = Edit {
-            directory: asked.view.manifests.directory().to_owned(),
-            object: path,
-            source,
-            change,
-            dry_run,
-            node_name: asked.view.config.node_name.clone(),
-            seen: now(asked.view).to_string(),
-        };
+        let (document, file) = source.map(|source| (source.document, PathBuf::from(source.path))).unzip();
+        let (node_name, seen) = (asked.view.config.node_name.clone(), now(asked.view).to_string());
+        let manifest = ManifestEdit { object: path, document, change, node_name, seen };
+        let edit = Edit { directory: asked.view.manifests.directory().to_owned(), file, manifest, dry_run };
         log::info!(
             "kubectl client={:?} verb={verb} {}={}/{}",
             asked.client.name,
@@ -319,18 +314,6 @@ impl Asked<'_> {
     }
 }
 
-/// The change of an existing object.
-pub(super) fn change_of(asked: &Asked<'_>, verb: &str, body: &[u8]) -> Result<write::Change> {
-    Ok(match (verb, asked.media_type()) {
-        ("update", media_type) => write::Change::Replace(object(body, media_type)?),
-        (_, "application/merge-patch+json") => write::Change::Merge(json_body(body)?),
-        (_, "application/strategic-merge-patch+json") => write::Change::Strategic(json_body(body)?),
-        (_, "application/json-patch+json") => write::Change::JsonPatch(json_body(body)?),
-        (_, "application/apply-patch+yaml") => write::Change::Apply(yaml_body(body)?),
-        _ => return Err(Failure::unsupported_media_type(write::PATCHES)),
-    })
-}
-
 /// The change that a request asks for, and the options of a deletion. A new object gets its name in `name`.
 fn requested(
     asked: &Asked<'_>,
@@ -347,36 +330,10 @@ fn requested(
             *name = Some(write::new_name(asked.path.resource, &mut object, suffix)?);
             Ok((Some(write::Change::Create(object)), Value::Null))
         }
-        "update" | "patch" => Ok((Some(change_of(asked, verb, body)?), Value::Null)),
+        "update" | "patch" => Ok((Some(change_of(verb, asked.media_type(), body)?), Value::Null)),
         _ if body.is_empty() => Ok((None, Value::Null)),
         _ => Ok((None, object(body, asked.media_type())?)),
     }
-}
-
-/// Checks a change against the object that it changes. None: a deletion, with these options.
-fn check_against(
-    resource: &'static Resource,
-    name: &str,
-    change: Option<&write::Change>,
-    options: &Value,
-    has_manifest: bool,
-    live: Option<&Value>,
-) -> Result<()> {
-    match (change, has_manifest || live.is_some()) {
-        (Some(write::Change::Create(_)), true) => return Err(Failure::already_exists(resource, name)),
-        (Some(write::Change::Create(_) | write::Change::Apply(_)), false) | (_, true) => {}
-        (_, false) => return Err(Failure::not_found(resource, name)),
-    }
-    let Some(live) = live else { return Ok(()) };
-    if !has_manifest {
-        write::check_without_manifest(resource, name, live, change)?;
-    }
-    let (uid, version) = match change {
-        None => (text(options, "/preconditions/uid"), text(options, "/preconditions/resourceVersion")),
-        Some(change) => write::preconditions(change),
-    };
-    let current = (text(live, "/metadata/uid"), text(live, "/metadata/resourceVersion"));
-    write::check_preconditions(resource, name, (Some(uid), Some(version)), current)
 }
 
 fn json(value: &Value) -> Response {
@@ -424,35 +381,6 @@ fn document(view: &View<'_>, target: &Target, accept: &str, verbose: bool) -> Re
         }
         Target::Object(_) | Target::Kubelet(..) => return Err(Failure::no_such_path()),
     })
-}
-
-/// The object in a body. kubectl sends some objects as protobuf.
-pub(super) fn object(body: &[u8], media_type: &str) -> Result<Value> {
-    match media_type {
-        "application/json" | "" => json_body(body),
-        "application/yaml" => yaml_body(body),
-        "application/vnd.kubernetes.protobuf" => match protobuf::pod(body) {
-            Some(pod) => pod.map_err(|e| Failure::bad_request(format!("the body is no Pod in protobuf: {e}"))),
-            None => {
-                let unsupported = || Failure::unsupported_media_type("application/json, application/yaml");
-                protobuf::to_json(body).ok_or_else(unsupported)
-            }
-        },
-        _ => Err(Failure::unsupported_media_type("application/json, application/yaml")),
-    }
-}
-
-/// A short text can be a large value, so the value has a limit too.
-fn json_body(body: &[u8]) -> Result<Value> {
-    value_size::read(body).map_err(|why| match why {
-        Unreadable::Syntax(e) => Failure::bad_request(format!("the body is not valid JSON: {e}")),
-        Unreadable::Excess(excess) => Failure::large_value(excess),
-    })
-}
-
-/// YAML by the rules of manifests: limits on depth, size and aliases.
-fn yaml_body(body: &[u8]) -> Result<Value> {
-    crate::api::document::value(body).map_err(|why| Failure::bad_request(format!("the body is not valid YAML: {why}")))
 }
 
 /// A review, the only object that is created without being stored.

@@ -2,13 +2,14 @@
 //! record is durable.
 
 use super::Kube;
-use super::answer::{Answered, Asked, change_of, pod_of};
+use super::answer::{Answered, Asked, pod_of};
 use super::body::key_of;
 use super::pending::Pending;
 use crate::adapters::server::http::Response;
 use crate::agent::content::View;
 use crate::api::ephemeral::{Invalid, Wanted};
 use crate::api::kube::pod_row::text;
+use crate::api::kube::request_body::change_of;
 use crate::api::kube::resources::{Kind, Resource};
 use crate::api::kube::status::Failure;
 use crate::api::kube::versions::Key;
@@ -38,7 +39,7 @@ impl Kube {
         let uid = pod_of(asked)?.uid.clone();
         let key = key_of(asked.path).ok_or_else(Failure::method_not_allowed)?;
         let live = self.object(asked.view, &key).ok_or_else(|| Failure::not_found(asked.path.resource, name))?;
-        let change = change_of(asked, verb, body)?;
+        let change = change_of(verb, asked.media_type(), body)?;
         let current = (text(&live, "/metadata/uid"), text(&live, "/metadata/resourceVersion"));
         let (wanted_uid, version) = write::preconditions(&change);
         write::check_preconditions(asked.path.resource, name, (Some(wanted_uid), Some(version)), current)?;

@@ -1,13 +1,14 @@
 //! Cordons of the node and evictions of pods: the requests for the engine, and the answers from its replies.
 
 use super::Kube;
-use super::answer::{Answered, Asked, object, pod_of};
+use super::answer::{Answered, Asked, pod_of};
 use super::body::key_of;
 use super::pending::Pending;
 use super::versions::key;
 use crate::adapters::server::http::Response;
 use crate::agent::content::View;
 use crate::api::kube::pod_row::text;
+use crate::api::kube::request_body::object;
 use crate::api::kube::resources::{Kind, Resource};
 use crate::api::kube::status::Failure;
 use crate::api::kube::{eviction, node_change, write};

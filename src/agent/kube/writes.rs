@@ -3,13 +3,14 @@
 
 use super::Kube;
 use super::body::now;
-use crate::adapters::manifests::edit::{self, Abandoned, Edit, Edited, Outcome};
+use crate::adapters::manifests::edit::{self, Abandoned, Edit, Edited};
 use crate::adapters::server::api::failure;
 use crate::adapters::server::http::{Response, Ticket};
 use crate::agent::Agent;
 use crate::agent::content::View;
 use crate::agent::jobs::JobSpec;
 use crate::api::data_object::{DataKey, DataKind};
+use crate::api::kube::edit::{EditVerdict, Effected, Outcome};
 use crate::api::kube::resources::{Kind, Resource};
 use crate::api::kube::status::Failure;
 use crate::api::kube::versions::Key;
@@ -219,28 +220,24 @@ impl Kube {
         }
         let in_force = in_force(view, &change.key);
         let file = edited.file.display().to_string();
-        let is_accepted = match (edited.outcome, &in_force) {
-            (Outcome::Removed, None) => true,
-            // Another file defines an object of this name too.
-            (Outcome::Removed, Some((source, _))) => source.path != file,
-            (_, Some((source, digest))) => source.path == file && *digest == edited.digest,
-            (_, None) => false,
-        };
-        if is_accepted {
-            return Some(Ok(self.changed_response(view, written)));
-        }
-        let expired = view.now.boot >= *until;
         let of_file = view.engine.manifest_problems().filter(|p| p.path == file);
-        let problems: Vec<_> = of_file.flat_map(|p| &p.problems).collect();
-        // A problem of an existing file may be older than the change.
-        if !problems.is_empty() && (edited.outcome == Outcome::Created || expired) {
-            let problems: Vec<_> = problems.into_iter().cloned().collect();
-            return Some(Err(write::invalid(resource, &change.key.name, &problems)));
+        let effected = Effected {
+            outcome: edited.outcome,
+            file: &file,
+            digest: &edited.digest,
+            in_force: in_force.as_ref().map(|(source, digest)| (source.path.as_str(), digest.as_str())),
+            problems: of_file.flat_map(|p| &p.problems).cloned().collect(),
+            expired: view.now.boot >= *until,
+        };
+        match effected.verdict() {
+            EditVerdict::Accepted => Some(Ok(self.changed_response(view, written))),
+            EditVerdict::Waiting => None,
+            EditVerdict::Refused(problems) => Some(Err(write::invalid(resource, &change.key.name, &problems))),
+            EditVerdict::Late => {
+                let why = format!("{file} is written, but was not accepted within {} s", ACCEPT_TIMEOUT.as_secs());
+                Some(Ok(failure(&Failure::timeout(why))))
+            }
         }
-        expired.then(|| {
-            let why = format!("{file} is written, but was not accepted within {} s", ACCEPT_TIMEOUT.as_secs());
-            Ok(failure(&Failure::timeout(why)))
-        })
     }
 
     fn changed_response(&self, view: &View<'_>, written: &Written) -> Response {
@@ -357,6 +354,7 @@ pub(super) fn in_force(view: &View<'_>, key: &Key) -> Option<(Source, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::kube::edit::ManifestEdit;
     use crate::api::kube::path::{Target, parse};
 
     fn change(name: &str) -> Change {
@@ -365,7 +363,8 @@ mod tests {
         };
         let key = super::super::body::key_of(&object).unwrap();
         let (node_name, seen) = (String::new(), String::new());
-        let edit = Edit { directory: "/m".into(), object, source: None, change: None, dry_run: false, node_name, seen };
+        let manifest = ManifestEdit { object, document: None, change: None, node_name, seen };
+        let edit = Edit { directory: "/m".into(), file: None, manifest, dry_run: false };
         Change { key, edit, grace: None }
     }
 

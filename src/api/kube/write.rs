@@ -215,12 +215,42 @@ pub fn check_preconditions(
     Ok(())
 }
 
+/// Checks a change against the object that it changes. None: a deletion, with these options. `live`: the object as the
+/// API shows it.
+///
+/// # Errors
+/// The object exists already or does not exist, it has no manifest, or a precondition is not met.
+pub fn check(
+    resource: &'static Resource,
+    name: &str,
+    change: Option<&Change>,
+    options: &Value,
+    has_manifest: bool,
+    live: Option<&Value>,
+) -> Result<(), Failure> {
+    match (change, has_manifest || live.is_some()) {
+        (Some(Change::Create(_)), true) => return Err(Failure::already_exists(resource, name)),
+        (Some(Change::Create(_) | Change::Apply(_)), false) | (_, true) => {}
+        (_, false) => return Err(Failure::not_found(resource, name)),
+    }
+    let Some(live) = live else { return Ok(()) };
+    if !has_manifest {
+        check_without_manifest(resource, name, live, change)?;
+    }
+    let (uid, version) = match change {
+        None => (text(options, "/preconditions/uid"), text(options, "/preconditions/resourceVersion")),
+        Some(change) => preconditions(change),
+    };
+    let current = (text(live, "/metadata/uid"), text(live, "/metadata/resourceVersion"));
+    check_preconditions(resource, name, (Some(uid), Some(version)), current)
+}
+
 /// W4: an object that exists without a manifest. A pod that terminates can be deleted again, which can shorten its
 /// grace period. `live`: the object as the API shows it.
 ///
 /// # Errors
 /// Everything else is refused.
-pub fn check_without_manifest(
+fn check_without_manifest(
     resource: &Resource,
     name: &str,
     live: &Value,

@@ -86,10 +86,11 @@ impl Damage {
 
     fn of(self, text: &str) -> String {
         match self {
-            Damage::Truncated => text[..text.len() / 2].to_owned(),
+            // A part of YAML may be valid.
+            Damage::Truncated => format!("{}\n{{", &text[..text.len() / 2]),
             Damage::Empty => String::new(),
             Damage::Misspelled => text.replacen("containers:", "contaniers:", 1),
-            Damage::Nameless => text.replacen("{name:", "{nmae:", 1),
+            Damage::Nameless => text.replacen("name:", "nmae:", 1),
         }
     }
 }
@@ -354,6 +355,11 @@ impl World {
         self.run_ms(10);
         self.manifests.leaving.clear();
         self.manifests_change(|_| {});
+    }
+
+    /// The text of a file.
+    pub(super) fn text_of(&self, path: &str) -> Option<String> {
+        self.manifests.texts(&self.files).remove(path)
     }
 
     /// The file system of the directory goes away or comes back.

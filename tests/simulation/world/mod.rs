@@ -16,6 +16,7 @@ pub mod handlers;
 pub mod host;
 mod identity;
 mod images;
+mod kubectl;
 mod logs;
 mod manifests;
 mod networks;

@@ -1,0 +1,344 @@
+//! The change of a manifest that kubectl requests: from the file as it is to the file as it has to be, and whether the
+//! engine has accepted the result. A helper only reads and writes the files (`adapters/manifests/edit`).
+//!
+//! A new object gets a file of its own, whose name begins with `kubectl_`. An object of a file that a person has
+//! written can be changed or removed if it is alone in its file.
+
+use super::comments;
+use super::path::ObjectPath;
+use super::status::Failure;
+use super::write::{self, Change};
+use crate::api::document::{self, Context, Document, Object};
+use crate::api::problem::Problem;
+use crate::api::uid;
+use serde_json::Value;
+
+/// The prefix of the files that kubectl has created.
+const PREFIX: &str = "kubectl_";
+/// The maximum length of the name of a file without `.yaml`, in bytes: Linux has 255, and a file that is being written
+/// has five more.
+const MAX_STEM: usize = 245;
+
+/// A requested change of one object.
+#[derive(Clone, Debug)]
+pub struct ManifestEdit {
+    /// The object, with its name.
+    pub object: ObjectPath,
+    /// The document of the file that defines the object now, from 1. None: the object gets a new file.
+    pub document: Option<u32>,
+    /// None: the object is removed.
+    pub change: Option<Change>,
+    pub node_name: String,
+    /// The present time, as `Context::seen`.
+    pub seen: String,
+}
+
+/// What is at the path of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileFound {
+    Nothing,
+    Text(Vec<u8>),
+    /// A symbolic link to this path, and the text behind it. None: the link leads nowhere.
+    Link {
+        target: String,
+        text: Option<Vec<u8>>,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Created,
+    Changed,
+    Unchanged,
+    Removed,
+}
+
+/// What a change comes to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlannedEdit {
+    pub outcome: Outcome,
+    /// The new text of the file. None: the file stays, or is removed.
+    pub text: Option<Vec<u8>>,
+    /// The digest of the new content (D3).
+    pub digest: String,
+    /// The new object: a pod with all defaults, and every other object as in its manifest.
+    pub object: Value,
+    /// For the person who made the change.
+    pub warnings: Vec<String>,
+}
+
+/// Whether the engine has accepted a change that is written.
+#[derive(Clone, Debug, PartialEq)]
+pub enum EditVerdict {
+    Accepted,
+    Waiting,
+    /// The change has to be taken back.
+    Refused(Vec<Problem>),
+    /// It is written, but was not accepted in time.
+    Late,
+}
+
+/// What a change that is written has led to so far.
+#[derive(Clone, Debug)]
+pub struct Effected<'a> {
+    pub outcome: Outcome,
+    /// The path of the file, and the digest of the new content.
+    pub file: &'a str,
+    pub digest: &'a str,
+    /// The path and the digest of the document that defines the object now.
+    pub in_force: Option<(&'a str, &'a str)>,
+    /// Of the file.
+    pub problems: Vec<Problem>,
+    /// The client does not wait any longer.
+    pub expired: bool,
+}
+
+impl Effected<'_> {
+    pub fn verdict(self) -> EditVerdict {
+        let Effected { outcome, file, digest, in_force, problems, expired } = self;
+        let is_accepted = match (outcome, in_force) {
+            (Outcome::Unchanged, _) | (Outcome::Removed, None) => true,
+            // Another file defines an object of this name too.
+            (Outcome::Removed, Some((path, _))) => path != file,
+            (_, Some(defined)) => defined == (file, digest),
+            (_, None) => false,
+        };
+        match () {
+            () if is_accepted => EditVerdict::Accepted,
+            // A problem of an existing file may be older than the change.
+            () if !problems.is_empty() && (outcome == Outcome::Created || expired) => EditVerdict::Refused(problems),
+            () if expired => EditVerdict::Late,
+            () => EditVerdict::Waiting,
+        }
+    }
+}
+
+impl ManifestEdit {
+    /// The name of the file of a new object: `kubectl_NAMESPACE_KIND_NAME.yaml`. Names and namespaces contain no `_`.
+    /// In a name that is too long for a file, a digest takes the place of the end.
+    pub fn file_name(&self) -> String {
+        let kind = self.object.resource.singular;
+        let name = self.name();
+        let (whole, short) = match &self.object.namespace {
+            Some(namespace) => (format!("{PREFIX}{namespace}_{kind}_{name}"), format!("{PREFIX}{namespace}_{kind}_")),
+            None => (format!("{PREFIX}{kind}_{name}"), format!("{PREFIX}{kind}_")),
+        };
+        if whole.len() <= MAX_STEM {
+            return format!("{whole}.yaml");
+        }
+        let begin = |text: &str| text.chars().take(64).collect::<String>();
+        let digest = uid::digest_of_bytes(whole.as_bytes());
+        format!("{}{}_{digest}.yaml", begin(&short), begin(name))
+    }
+
+    /// The name becomes a part of a file name before the object is validated.
+    ///
+    /// # Errors
+    /// The name or the namespace cannot be in the name of a file.
+    pub fn check_names(&self) -> Result<(), Failure> {
+        let parts = [self.object.name.as_deref(), self.object.namespace.as_deref()];
+        match parts.into_iter().flatten().any(|part| part.contains(['/', '\0'])) {
+            true => Err(Failure::bad_request("the name or the namespace is not valid")),
+            false => Ok(()),
+        }
+    }
+
+    /// The permissions of the file. Only root may read a Secret.
+    pub fn mode(&self) -> u32 {
+        if self.object.resource.kind_name == "Secret" { 0o600 } else { 0o644 }
+    }
+
+    /// What to do with the file of this path.
+    ///
+    /// # Errors
+    /// The change is not valid, the object is not alone in its file, or the file does not define it any more.
+    pub fn plan(&self, path: &str, found: FileFound) -> Result<PlannedEdit, Failure> {
+        let text = match (found, &self.change) {
+            // A link stays a link: a change belongs into the file behind it. A removal removes the link alone.
+            (FileFound::Link { target, .. }, Some(_)) => {
+                return Err(self.conflict(format!(
+                    "{path} is a symbolic link to {target}; change that file, or put a file in the place of the link"
+                )));
+            }
+            (FileFound::Text(text) | FileFound::Link { text: Some(text), .. }, _) => text,
+            (FileFound::Nothing | FileFound::Link { .. }, change) => {
+                return self.plan_without_file(path, change.as_ref());
+            }
+        };
+        let Some(number) = self.document else {
+            let why = format!("{path} exists, but does not define this object; remove the file");
+            return Err(self.conflict(why));
+        };
+        let current = self.alone(&text, path, number)?;
+        match &self.change {
+            None => Ok(removal()),
+            Some(change) => {
+                let object = write::changed(&self.object, Some(&current.content), change)?;
+                let has_comment = str::from_utf8(&text).is_ok_and(comments::has_comment);
+                self.plan_write(path, Some((&current, has_comment)), object)
+            }
+        }
+    }
+
+    fn plan_without_file(&self, path: &str, change: Option<&Change>) -> Result<PlannedEdit, Failure> {
+        match (change, self.document) {
+            // Another deletion was faster. Its client too waits until the engine has seen the removal.
+            (None, _) => Ok(removal()),
+            (Some(_), Some(_)) => Err(Failure::internal(format!("{path} has disappeared; try again"))),
+            (Some(change), None) => self.plan_write(path, None, write::changed(&self.object, None, change)?),
+        }
+    }
+
+    /// `current`: the present document, and whether its file has comments.
+    fn plan_write(
+        &self,
+        path: &str,
+        current: Option<(&Document, bool)>,
+        object: Value,
+    ) -> Result<PlannedEdit, Failure> {
+        let invalid = |problems: &[Problem]| write::invalid(self.object.resource, self.name(), problems);
+        let (text, document) = text_of(&object, path).map_err(|problem| invalid(std::slice::from_ref(&problem)))?;
+        let context = Context::new(&self.node_name, &self.seen);
+        let shown = match document.object(path, None, context).map_err(|problems| invalid(&problems))? {
+            Object::Pod(pod) => serde_json::to_value(&pod.object).unwrap_or_default(),
+            Object::PriorityClass(_) | Object::RuntimeClass(_) | Object::Data(_) => object,
+        };
+        let mut warnings = Vec::new();
+        let outcome = match current {
+            None => Outcome::Created,
+            Some((current, _)) if current.digest == document.digest => Outcome::Unchanged,
+            Some((_, has_comment)) => {
+                warnings.extend(has_comment.then(|| format!("the comments in {path} are lost")));
+                Outcome::Changed
+            }
+        };
+        let text = (outcome != Outcome::Unchanged).then_some(text);
+        Ok(PlannedEdit { outcome, text, digest: document.digest, object: shown, warnings })
+    }
+
+    /// The document of the object, which must be the only one of the file.
+    fn alone(&self, text: &[u8], path: &str, number: u32) -> Result<Document, Failure> {
+        let mut documents = document::parse(text, path).map_err(|problem| self.conflict(problem))?;
+        if documents.len() != 1 {
+            let line = line_of(text, number);
+            let why = format!(
+                "{path}, line {line}, defines this object together with {} other objects; change it there",
+                documents.len() - 1
+            );
+            return Err(self.conflict(why));
+        }
+        let Some(document) = documents.pop().filter(|d| self.is_of(d)) else {
+            return Err(self.conflict(format!("{path} does not define this object any more; try again")));
+        };
+        Ok(document)
+    }
+
+    fn is_of(&self, document: &Document) -> bool {
+        let kind = document.content.get("kind").and_then(Value::as_str);
+        let name = document.name();
+        kind == Some(self.object.resource.kind_name)
+            && name.as_ref().is_some_and(|name| Some(&*name.name) == self.object.name.as_deref())
+            && (!self.object.resource.namespaced
+                || name.is_some_and(|name| Some(&*name.namespace) == self.object.namespace.as_deref()))
+    }
+
+    fn name(&self) -> &str {
+        self.object.name.as_deref().unwrap_or_default()
+    }
+
+    fn conflict(&self, why: impl std::fmt::Display) -> Failure {
+        Failure::conflict(self.object.resource, self.name(), why)
+    }
+}
+
+fn removal() -> PlannedEdit {
+    let (digest, warnings) = Default::default();
+    PlannedEdit { outcome: Outcome::Removed, text: None, digest, object: Value::Null, warnings }
+}
+
+/// The text of a manifest: YAML, or JSON if this YAML would be read in another way. And the document that it contains.
+fn text_of(object: &Value, path: &str) -> Result<(Vec<u8>, Document), Problem> {
+    let read = |text: &[u8]| document::parse(text, path).map(|mut all| all.pop().filter(|_| all.is_empty()));
+    if let Ok(yaml) = serde_saphyr::to_string(object)
+        && let Ok(Some(document)) = read(yaml.as_bytes())
+        && document.content == *object
+    {
+        return Ok((yaml.into_bytes(), document));
+    }
+    let mut json = serde_json::to_vec_pretty(object).map_err(|e| Problem::of_file(path, e.to_string()))?;
+    json.push(b'\n');
+    match read(&json)? {
+        Some(document) => Ok((json, document)),
+        None => Err(Problem::of_file(path, "a request contains one object")),
+    }
+}
+
+/// The line at which the YAML document with this number begins. (The items of a List have the line of the List at
+/// least.)
+fn line_of(text: &[u8], number: u32) -> usize {
+    let begins = text.split(|b| *b == b'\n').enumerate().filter(|(_, line)| line.starts_with(b"---"));
+    let mut begins: Vec<usize> = begins.map(|(at, _)| at + 2).collect();
+    if begins.first() != Some(&2) {
+        begins.insert(0, 1);
+    }
+    let wanted = usize::try_from(number).unwrap_or(1).clamp(1, begins.len());
+    begins[wanted - 1]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::kube::path::{Target, parse};
+
+    fn effected(outcome: Outcome, in_force: Option<(&'static str, &'static str)>) -> Effected<'static> {
+        Effected { outcome, file: "/m/web.yaml", digest: "new", in_force, problems: Vec::new(), expired: false }
+    }
+
+    #[test]
+    fn a_change_is_accepted_once_the_document_that_it_wrote_is_in_force() {
+        use EditVerdict::{Accepted, Late, Waiting};
+        use Outcome::{Changed, Created, Removed, Unchanged};
+        let (new, old, other) =
+            (Some(("/m/web.yaml", "new")), Some(("/m/web.yaml", "old")), Some(("/m/copy.yaml", "new")));
+        for (outcome, in_force, verdict) in [
+            (Created, new, Accepted),
+            (Created, None, Waiting),
+            (Changed, old, Waiting),
+            (Changed, other, Waiting),
+            (Unchanged, old, Accepted),
+            (Removed, None, Accepted),
+            (Removed, old, Waiting),
+            (Removed, other, Accepted),
+        ] {
+            assert_eq!(effected(outcome, in_force).verdict(), verdict, "{outcome:?} {in_force:?}");
+        }
+        assert_eq!(Effected { expired: true, ..effected(Changed, old) }.verdict(), Late);
+        assert_eq!(Effected { expired: true, ..effected(Changed, new) }.verdict(), Accepted);
+    }
+
+    #[test]
+    fn a_link_that_leads_nowhere_can_be_removed_and_not_changed() {
+        let Ok(Target::Object(object)) = parse("/api/v1/namespaces/default/configmaps/a") else { panic!("the path") };
+        let (node_name, seen) = ("node".to_owned(), String::new());
+        let found = || FileFound::Link { target: "/gone".to_owned(), text: None };
+        let of = |change| {
+            let object = object.clone();
+            let edit =
+                ManifestEdit { object, document: Some(1), change, node_name: node_name.clone(), seen: seen.clone() };
+            edit.plan("/m/a.yaml", found())
+        };
+        assert_eq!(of(None).map(|planned| planned.outcome), Ok(Outcome::Removed));
+        let refused = of(Some(Change::Merge(Value::Null))).unwrap_err();
+        assert_eq!(refused.code, 409, "{}", refused.message);
+        assert!(refused.message.contains("is a symbolic link to /gone"), "{}", refused.message);
+    }
+
+    #[test]
+    fn a_problem_of_a_new_file_takes_it_back_at_once_and_that_of_an_old_one_in_the_end() {
+        let problems = vec![Problem::of_file("/m/web.yaml", "no class")];
+        let with = |outcome, expired| Effected { problems: problems.clone(), expired, ..effected(outcome, None) };
+        assert_eq!(with(Outcome::Created, false).verdict(), EditVerdict::Refused(problems.clone()));
+        assert_eq!(with(Outcome::Changed, false).verdict(), EditVerdict::Waiting);
+        assert_eq!(with(Outcome::Changed, true).verdict(), EditVerdict::Refused(problems.clone()));
+    }
+}

@@ -1,0 +1,55 @@
+//! Reads the bodies of requests: objects and patches, as JSON, YAML or protobuf.
+
+use super::protobuf as messages;
+use super::status::Failure;
+use super::value_size::{self, Unreadable};
+use super::write::{self, Change};
+use crate::api::document;
+use serde_json::Value;
+
+/// The change of an existing object.
+///
+/// # Errors
+/// The body cannot be read, or its media type is not supported.
+pub fn change_of(verb: &str, media_type: &str, body: &[u8]) -> Result<Change, Failure> {
+    Ok(match (verb, media_type) {
+        ("update", media_type) => Change::Replace(object(body, media_type)?),
+        (_, "application/merge-patch+json") => Change::Merge(json_body(body)?),
+        (_, "application/strategic-merge-patch+json") => Change::Strategic(json_body(body)?),
+        (_, "application/json-patch+json") => Change::JsonPatch(json_body(body)?),
+        (_, "application/apply-patch+yaml") => Change::Apply(yaml_body(body)?),
+        _ => return Err(Failure::unsupported_media_type(write::PATCHES)),
+    })
+}
+
+/// The object in a body. kubectl sends some objects as protobuf.
+///
+/// # Errors
+/// The body cannot be read, or its media type is not supported.
+pub fn object(body: &[u8], media_type: &str) -> Result<Value, Failure> {
+    match media_type {
+        "application/json" | "" => json_body(body),
+        "application/yaml" => yaml_body(body),
+        "application/vnd.kubernetes.protobuf" => match messages::pod(body) {
+            Some(pod) => pod.map_err(|e| Failure::bad_request(format!("the body is no Pod in protobuf: {e}"))),
+            None => {
+                let unsupported = || Failure::unsupported_media_type("application/json, application/yaml");
+                messages::to_json(body).ok_or_else(unsupported)
+            }
+        },
+        _ => Err(Failure::unsupported_media_type("application/json, application/yaml")),
+    }
+}
+
+/// A short text can be a large value, so the value has a limit too.
+fn json_body(body: &[u8]) -> Result<Value, Failure> {
+    value_size::read(body).map_err(|why| match why {
+        Unreadable::Syntax(e) => Failure::bad_request(format!("the body is not valid JSON: {e}")),
+        Unreadable::Excess(excess) => Failure::large_value(excess),
+    })
+}
+
+/// YAML by the rules of manifests: limits on depth, size and aliases.
+fn yaml_body(body: &[u8]) -> Result<Value, Failure> {
+    document::value(body).map_err(|why| Failure::bad_request(format!("the body is not valid YAML: {why}")))
+}
