@@ -42,6 +42,23 @@ fn w13_the_surviving_containers_of_a_dead_sandbox_are_killed_before_its_replacem
 }
 
 #[test]
+fn w13_a_sandbox_with_the_network_of_an_earlier_version_is_replaced() {
+    let mut w = node();
+    w.file_with_uid("web", "own-uid", &format!("hostNetwork: true, {ONE}"));
+    w.run(5);
+    let old = w.sandbox("web");
+    w.kill_engine();
+    w.disk.records.remove("pods/own-uid");
+    w.file_with_uid("web", "own-uid", ONE);
+    w.start();
+    w.run(10);
+    assert!(w.runs("web/main"));
+    assert_ne!(w.sandbox("web"), old);
+    assert!(!w.runtime.sandboxes.get(&old).is_some_and(|s| s.ready));
+    w.assert_well();
+}
+
+#[test]
 fn w13_never_kills_the_rest_and_ends() {
     let mut w = up(NEVER);
     kill_sandbox(&mut w);

@@ -132,7 +132,9 @@ pub fn next(input: &PlanInput<'_>) -> Next {
         return Next::Ended;
     }
 
-    let current = ready_sandbox(facts).filter(|s| s.attempt >= first_attempt);
+    // W13: the sandbox may be that of an earlier version with this UID, whose record was lost.
+    let is_of_this_version = |s: &&SandboxFact| s.attempt >= first_attempt && s.host_network == pod.host_network();
+    let current = ready_sandbox(facts).filter(is_of_this_version);
     let survivors = survivors(facts, current);
     if !survivors.is_empty() {
         return Next::StopContainers(survivors);
