@@ -2,6 +2,8 @@
 
 use crate::story::*;
 use crate::world::{Damage, World};
+use wherry::api::names::FullName;
+use wherry::api::priority;
 
 const WEB: &str = "/m/web.yaml";
 
@@ -159,6 +161,34 @@ fn d2_a_version_that_comes_during_the_write_of_the_last_one_is_recorded_too() {
     w.document(WEB, pod(WEB, "web", "", TWO));
     w.run(5);
     assert_eq!(digests(&w, WEB), Some(vec![w.files[WEB].digest.clone()]));
+    w.assert_well();
+}
+
+/// The version on the disk is the same, but its class gave it another value.
+#[test]
+fn a5_a_version_that_returns_is_recorded_with_the_value_that_it_has_now() {
+    let mut w = node();
+    w.define_class("gold", 5);
+    let spec = format!("priorityClassName: gold, {ONE}");
+    w.file("web", &spec);
+    w.run(2);
+    // No other record of a manifest is written in these 20 s.
+    w.disk.delay = 20_000_000_000;
+    w.file("other", ONE);
+    w.disk.delay = 0;
+    w.define_class("gold", 6);
+    w.file("web", &format!("priorityClassName: gold, {TWO}"));
+    w.run(5);
+    w.file("web", &spec);
+    w.run(30);
+    w.define_class("gold", 7);
+    for _ in 0..2 {
+        assert_eq!(w.priority_of("web"), Some(6));
+        let manifest = w.engine.manifest_of(&FullName::new("default", "web")).map(|pod| priority::of(pod.spec()));
+        assert_eq!(manifest, Some(6));
+        w.restart_engine();
+        w.run(5);
+    }
     w.assert_well();
 }
 

@@ -94,7 +94,8 @@ impl Records {
             if let Some(file) = files.get_mut(&name).filter(|_| well) {
                 file.recorded = fingerprint;
             }
-            // It may have changed, appeared or disappeared since.
+            // Otherwise it is checked again: the write failed, the file has changed since, or the contents are not
+            // needed any more.
             let is_removed = well && fingerprint.is_none() && !files.contains_key(&name);
             if !is_removed {
                 self.unchecked.insert(name);
