@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::sync::Arc;
 
-/// What has changed since the last report. The first report follows the first scan: it has every file (D1).
+/// What has changed since the last report.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ManifestReport {
     /// In the order in which the reader has seen the changes.
@@ -19,6 +19,9 @@ pub struct ManifestReport {
     /// report of its own, unless it appears again.
     pub missing: BTreeSet<OsString>,
     pub directory: DirectoryState,
+    /// More changes of the same moment follow, so nothing comes into force yet. Until the first scan is complete, all
+    /// reports are such (D1).
+    pub more: bool,
 }
 
 /// The directory at the time of a report.

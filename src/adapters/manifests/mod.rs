@@ -43,7 +43,7 @@ use crate::api::time::{Boot, Now};
 use file::Stamp;
 use inspections::{Inspections, Why};
 use scan::{Directory, Scan};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -161,10 +161,10 @@ pub struct Manifests {
     directory_state: DirectoryState,
     /// The changes of files since the last report.
     changes: Vec<FileReport>,
-    /// The missing files and the directory in the last report. None: there was none.
-    reported: Option<(BTreeSet<OsString>, DirectoryState)>,
-    /// There is something to report; the caller gets it later, together with changes of the same moment.
-    held_until: Option<Boot>,
+    /// The last report, without its files. None: there was none.
+    reported: Option<ManifestReport>,
+    /// More changes of the same moment are awaited until then.
+    more_until: Option<Boot>,
     next_full: Boot,
     /// The last call of `events` left events unread.
     more: bool,
@@ -200,7 +200,7 @@ impl Manifests {
             directory_state: DirectoryState::default(),
             changes: Vec::new(),
             reported: None,
-            held_until: None,
+            more_until: None,
             next_full: Boot(0),
             more: false,
             mounts_read: None,
@@ -249,7 +249,7 @@ impl Manifests {
             return Boot(0);
         }
         let waits = self.waits.values().map(|(at, _)| *at).chain(self.inspections.next_retry());
-        waits.chain(self.held_until).chain(self.mounts_due).fold(self.next_full, Boot::min)
+        waits.chain(self.more_until).chain(self.mounts_due).fold(self.next_full, Boot::min)
     }
 
     /// SIGHUP: starts a full scan.
@@ -307,28 +307,32 @@ impl Manifests {
         self.unwatched = true;
     }
 
-    /// Returns a report if something changed.
+    /// Returns a report if something changed. A change is reported at once, so that its text is not held.
     fn take_report(&mut self, now: Now) -> Option<ManifestReport> {
         let is_gone = |(name, (_, wait)): (&OsString, &(Boot, Wait))| {
             (matches!(wait, Wait::Gone) && self.sources.contains_key(name)).then(|| name.clone())
         };
-        let state = (self.waits.iter().filter_map(is_gone).collect(), self.directory_state.clone());
-        let unchanged = self.changes.is_empty() && self.reported.as_ref() == Some(&state);
-        if self.is_first() || unchanged {
-            self.held_until = None;
+        let missing = self.waits.iter().filter_map(is_gone).collect();
+        let directory = self.directory_state.clone();
+        let is_news = |state: &ManifestReport| !self.changes.is_empty() || self.reported.as_ref() != Some(state);
+        let complete = ManifestReport { files: Vec::new(), missing, directory, more: false };
+        let more = self.is_first() || is_news(&complete) && self.awaits_more(now.boot);
+        let state = ManifestReport { more, ..complete };
+        if !more {
+            self.more_until = None;
+        }
+        if self.changes.is_empty() && (more || self.reported.as_ref() == Some(&state)) {
             return None;
         }
-        // Changes of the same moment are returned together. A file that does not answer delays them only for a short
-        // time.
-        if let Some(until) = self.inspections.together_until(now.boot)
-            && *self.held_until.get_or_insert(until) > now.boot
-        {
-            return None;
-        }
-        self.held_until = None;
-        let (missing, directory) = state.clone();
-        self.reported = Some(state);
-        Some(ManifestReport { files: std::mem::take(&mut self.changes), missing, directory })
+        self.reported = Some(state.clone());
+        Some(ManifestReport { files: std::mem::take(&mut self.changes), ..state })
+    }
+
+    /// Changes of the same moment come into force together. A file that does not answer delays them only for a short
+    /// time.
+    fn awaits_more(&mut self, now: Boot) -> bool {
+        let Some(until) = self.inspections.together_until(now) else { return false };
+        *self.more_until.get_or_insert(until) > now
     }
 }
 

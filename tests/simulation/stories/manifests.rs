@@ -2,8 +2,10 @@
 
 use crate::story::*;
 use crate::world::{Damage, World};
+use wherry::api::manifest_report::{FileReport, ManifestReport};
 use wherry::api::names::FullName;
 use wherry::api::priority;
+use wherry::engine::event::Event;
 
 const WEB: &str = "/m/web.yaml";
 
@@ -23,6 +25,30 @@ fn d1_an_empty_directory_is_read_too() {
     assert!(w.engine.checks(w.time().boot).iter().any(|c| c.name == "manifests" && c.result.is_ok()));
     w.run(5);
     w.assert_well();
+}
+
+#[test]
+fn d1_nothing_starts_or_stops_before_all_files_are_reported() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.run(2);
+    let text = w.files[WEB].text.clone();
+    w.kill_engine();
+    w.manifests_take(60_000_000_000);
+    w.start();
+    let part = |name: &str, text: &str| {
+        let files = vec![FileReport::of_text(name, &format!("/m/{name}"), text)];
+        Event::Manifests(ManifestReport { files, more: true, ..ManifestReport::default() })
+    };
+    w.step(part("other.yaml", &text.replace("web", "other")));
+    w.run(3);
+    assert!(w.runs("web/main") && !w.runs("other/main"));
+    assert!(!w.engine.manifests_are_writable());
+    assert!(w.engine.checks(w.time().boot).iter().any(|c| c.name == "manifests" && c.result.is_err()));
+    w.step(part("web.yaml", &text));
+    w.step(Event::Manifests(ManifestReport::default()));
+    w.run(3);
+    assert!(w.runs("web/main") && w.runs("other/main"));
 }
 
 #[test]

@@ -17,6 +17,7 @@ use crate::engine::desired::source::Setting;
 use crate::engine::effect::Effect;
 use crate::engine::outbox::Outbox;
 use mio::{Events, Poll, Token};
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;

@@ -77,7 +77,9 @@ pub struct ManifestFiles {
     records: Records,
     /// Documents have changed since `take_objects` returned them.
     changed: bool,
-    /// The first report has arrived.
+    /// More changes of the same moment follow.
+    more: bool,
+    /// The first scan is complete.
     reported: bool,
 }
 
@@ -98,8 +100,11 @@ impl ManifestFiles {
     }
 
     pub fn take_report(&mut self, report: ManifestReport, setting: &Setting<'_>, outbox: &mut Outbox) {
-        let ManifestReport { files, missing, directory } = report;
-        self.changed |= !std::mem::replace(&mut self.reported, true);
+        let ManifestReport { files, missing, directory, more } = report;
+        self.more = more;
+        if !more {
+            self.changed |= !std::mem::replace(&mut self.reported, true);
+        }
         for file in files {
             self.take_file(file, setting, outbox);
         }
@@ -118,7 +123,7 @@ impl ManifestFiles {
     /// All objects in the order of their paths, if they have changed. Two pods with the same name are both included
     /// (`precedence` decides between them, D4).
     pub fn take_objects(&mut self) -> Option<Objects> {
-        if !self.changed || self.is_being_renamed() {
+        if !self.changed || self.more || self.is_being_renamed() {
             return None;
         }
         self.changed = false;
