@@ -1,5 +1,5 @@
-//! The engine's settings. `Event::Configure` replaces them; `owner`, `boot_id`, `started` and `seed` are fixed at the
-//! start.
+//! The engine's settings. `Event::Configure` replaces them; `owner`, `manifests`, `refuse_open_secrets`, `boot_id`,
+//! `started` and `seed` are fixed at the start.
 
 use crate::api::cluster::node::{NodeInfo, Taint};
 use crate::api::credential_provider::Provider;
@@ -52,7 +52,7 @@ pub struct EngineConfig {
     pub root: String,
     /// S1: the shutdown grace periods by priority.
     pub shutdown: Groups,
-    /// The manifest directory. It is fixed at the start, like `refuse_open_secrets`.
+    /// The manifest directory.
     pub manifests: String,
     /// `openSecrets: Refuse`: a Secret in a manifest that every user of the machine can read is an error.
     pub refuse_open_secrets: bool,

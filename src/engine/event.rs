@@ -31,9 +31,9 @@ pub enum Event {
     Records(Vec<StoredRecord>),
     /// The pod directories found at the start, right after the records.
     Directories(Vec<PodDirectory>),
-    /// The manifest directory has changed. The first of these events shows that it has been read (D1).
+    /// The manifest directory has changed. The first report without `more` shows that it has been read (D1).
     Manifests(ManifestReport),
-    /// Replaces the settings (SIGHUP). The owner, the seed and the boot id do not change.
+    /// Replaces the settings (SIGHUP), except those that `config` fixes at the start.
     Configure(Box<EngineConfig>),
     /// The runtime is connected.
     RuntimeUp,

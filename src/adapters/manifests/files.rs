@@ -142,7 +142,8 @@ impl Manifests {
         let parsed = documents.as_deref().unwrap_or_default();
         let has_documents = parsed.iter().any(|document| document.may_be_ours() && document.key().is_some());
         let has_secret = documents.as_ref().ok().map(|all| all.iter().any(is_secret));
-        self.report_text(name, FileText { bytes: read.text, documents, open, settled: read.settled });
+        let text = FileText { bytes: read.text, documents, open, settled: read.settled };
+        self.report(name, FileContent::Text(Box::new(text)));
         let source = self.sources.entry(name.to_owned()).or_default();
         // A text that may be incomplete is read and reported again.
         (source.text, source.stamp) = if read.settled { (Some(digest), Some(stamp)) } else { (None, None) };

@@ -2,9 +2,7 @@
 
 use super::store::{Place, Write};
 use super::{Manifests, Source};
-use crate::api::manifest_report::{
-    FileContent, FileReport, FileText, NamedCredentials, RecordUpdate, RecordedDocument,
-};
+use crate::api::manifest_report::{FileContent, FileReport, NamedCredentials, RecordUpdate, RecordedDocument};
 use crate::api::time::Now;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -44,10 +42,6 @@ impl Manifests {
     pub(super) fn report(&mut self, name: &OsStr, content: FileContent) {
         let recorded = if self.sources.contains_key(name) { None } else { self.store.load(&self.path(name)) };
         self.report_with(name, recorded, content);
-    }
-
-    pub(super) fn report_text(&mut self, name: &OsStr, text: FileText) {
-        self.report(name, FileContent::Text(Box::new(text)));
     }
 
     /// Reports the record of a file that was not reported before, because the file cannot be read yet.

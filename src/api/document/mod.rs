@@ -361,8 +361,8 @@ impl Document {
         made.map(|pod| Object::Pod(Box::new(pod))).map_err(|faults| self.problems(path, None, faults))
     }
 
-    /// Makes the pod, and also accepts fields that the engine supports but no adapter does yet. For simulations.
-    /// Manifest files are read with `pod`.
+    /// Makes the pod, and also accepts fields that manifests may not use. For tests of what serves pods of a cluster
+    /// too.
     ///
     /// # Errors
     /// As for `pod`, but without line numbers.

@@ -103,12 +103,16 @@ impl Effected<'_> {
             (_, Some(defined)) => defined == (file, digest),
             (_, None) => false,
         };
-        match () {
-            () if is_accepted => EditVerdict::Accepted,
-            // A problem of an existing file may be older than the change.
-            () if !problems.is_empty() && (outcome == Outcome::Created || expired) => EditVerdict::Refused(problems),
-            () if expired => EditVerdict::Late,
-            () => EditVerdict::Waiting,
+        // A problem of an existing file may be older than the change.
+        let is_refused = !problems.is_empty() && (outcome == Outcome::Created || expired);
+        if is_accepted {
+            EditVerdict::Accepted
+        } else if is_refused {
+            EditVerdict::Refused(problems)
+        } else if expired {
+            EditVerdict::Late
+        } else {
+            EditVerdict::Waiting
         }
     }
 }

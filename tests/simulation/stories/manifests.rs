@@ -2,7 +2,7 @@
 
 use crate::story::*;
 use crate::world::{Damage, World};
-use wherry::api::manifest_report::{FileReport, ManifestReport};
+use wherry::api::manifest_report::{FileContent, FileReport, ManifestReport};
 use wherry::api::names::FullName;
 use wherry::api::priority;
 use wherry::engine::event::Event;
@@ -105,6 +105,34 @@ fn d2_a_file_that_is_being_written_at_the_start_stops_no_pod() {
     w.run(5);
     assert_eq!(containers(&w), before);
     w.assert_well();
+}
+
+/// A scan that begins again finds the file a second time.
+#[test]
+fn d2_a_file_that_is_being_written_does_not_replace_its_record() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.run(2);
+    let before = containers(&w);
+    let record = w.manifests.recorded(WEB).cloned();
+    assert!(record.is_some());
+    w.kill_engine();
+    w.manifests_take(60_000_000_000);
+    w.start();
+    let text = w.files[WEB].text.replace("main", "half");
+    let unread = FileReport { recorded: record, content: FileContent::NotRead, ..FileReport::removed("web.yaml") };
+    let mut half = FileReport::of_text("web.yaml", WEB, &text);
+    if let FileContent::Text(text) = &mut half.content {
+        text.settled = false;
+    }
+    for file in [unread, half] {
+        let files = vec![file];
+        w.step(Event::Manifests(ManifestReport { files, more: true, ..ManifestReport::default() }));
+    }
+    w.step(Event::Manifests(ManifestReport::default()));
+    w.run(5);
+    assert_eq!(containers(&w), before);
+    assert!(!w.runs("web/half"));
 }
 
 #[test]

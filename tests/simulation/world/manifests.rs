@@ -213,11 +213,15 @@ impl Manifests {
         }
     }
 
-    /// The records of the files, by name, as digests of their documents.
-    pub fn recorded_digests(&self, path: &str) -> Option<Vec<&str>> {
+    /// The record of a file.
+    pub fn recorded(&self, path: &str) -> Option<&Vec<RecordedDocument>> {
         let name = path.strip_prefix(DIRECTORY)?.strip_prefix('/')?;
-        let documents = self.recorded.get(&OsString::from(name))?;
-        Some(documents.iter().map(|document| document.digest.as_str()).collect())
+        self.recorded.get(&OsString::from(name))
+    }
+
+    /// The digests of the documents in the record of a file.
+    pub fn recorded_digests(&self, path: &str) -> Option<Vec<&str>> {
+        Some(self.recorded(path)?.iter().map(|document| document.digest.as_str()).collect())
     }
 
     /// The number of records.

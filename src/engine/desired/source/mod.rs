@@ -10,7 +10,7 @@ use crate::api::document::{Context, Document, Key};
 use crate::api::manifest_report::{
     DirectoryState, FileContent, FileReport, FileText, ManifestReport, NamedCredentials, RecordedDocument,
 };
-use crate::api::objects::{AcceptedPod, Given, Objects};
+use crate::api::objects::{AcceptedPod, Objects};
 use crate::api::pod::{Pod, Source};
 use crate::api::problem::Problem;
 use crate::api::reason::Reason;
@@ -77,10 +77,18 @@ pub struct ManifestFiles {
     records: Records,
     /// Documents have changed since `take_objects` returned them.
     changed: bool,
+    progress: Progress,
+}
+
+/// How much of the directory the reports have told so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Progress {
+    /// The first scan is not complete (D1).
+    #[default]
+    FirstScan,
     /// More changes of the same moment follow.
-    more: bool,
-    /// The first scan is complete.
-    reported: bool,
+    MoreFollows,
+    Complete,
 }
 
 impl ManifestFiles {
@@ -96,15 +104,20 @@ impl ManifestFiles {
 
     /// The directory is readable, and is the one whose manifests are in force: files can be added to it.
     pub fn are_writable(&self) -> bool {
-        self.reported && self.directory == DirectoryState::Usable
+        self.progress != Progress::FirstScan && self.directory == DirectoryState::Usable
     }
 
     pub fn take_report(&mut self, report: ManifestReport, setting: &Setting<'_>, outbox: &mut Outbox) {
         let ManifestReport { files, missing, directory, more } = report;
-        self.more = more;
-        if !more {
-            self.changed |= !std::mem::replace(&mut self.reported, true);
-        }
+        self.progress = match (self.progress, more) {
+            (Progress::FirstScan, true) => Progress::FirstScan,
+            (_, true) => Progress::MoreFollows,
+            (before, false) => {
+                // An empty directory is read, too.
+                self.changed |= before == Progress::FirstScan;
+                Progress::Complete
+            }
+        };
         for file in files {
             self.take_file(file, setting, outbox);
         }
@@ -123,7 +136,7 @@ impl ManifestFiles {
     /// All objects in the order of their paths, if they have changed. Two pods with the same name are both included
     /// (`precedence` decides between them, D4).
     pub fn take_objects(&mut self) -> Option<Objects> {
-        if !self.changed || self.more || self.is_being_renamed() {
+        if !self.changed || self.progress != Progress::Complete || self.is_being_renamed() {
             return None;
         }
         self.changed = false;
@@ -165,9 +178,12 @@ impl ManifestFiles {
         self.records.next_deadline()
     }
 
-    /// Begins to write the records that differ from the documents in force.
+    /// Begins to write the records that differ from the documents in force. A new pod is in force once all changes of
+    /// its moment are known.
     pub fn write_records(&mut self, now: Boot, outbox: &mut Outbox) {
-        self.records.write(&mut self.files, now, outbox);
+        if self.progress == Progress::Complete {
+            self.records.write(&mut self.files, now, outbox);
+        }
     }
 
     /// The write of records has ended.
@@ -196,6 +212,7 @@ impl ManifestFiles {
     fn take_file(&mut self, report: FileReport, setting: &Setting<'_>, outbox: &mut Outbox) {
         let FileReport { name, recorded, content, credentials } = report;
         let recalled = Recalled { documents: recorded, credentials: &credentials, path: setting.path(&name) };
+        let is_known = self.files.contains_key(&name);
         match content {
             FileContent::Removed => self.remove(&name, &recalled, outbox),
             FileContent::NotRead => self.restore(&name, recalled, setting, outbox),
@@ -203,8 +220,8 @@ impl ManifestFiles {
                 let problem = Problem::of_file(&recalled.path, why);
                 self.keep(&name, recalled, problem, setting, outbox);
             }
-            // The file may be incomplete. At the start this matters only if it could remove pods.
-            FileContent::Text(text) if !text.settled && recalled.documents.is_some() => {
+            // The file may be incomplete, so its text counts only if no other version is known.
+            FileContent::Text(text) if !text.settled && (recalled.documents.is_some() || is_known) => {
                 self.restore(&name, recalled, setting, outbox);
             }
             FileContent::Text(text) => self.read(&name, *text, recalled, setting, outbox),
@@ -311,7 +328,8 @@ impl Recalled<'_> {
                 Err(problems) => {
                     let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
                     let message = format!(
-                        "a document in the record of {} is not valid any more; ignoring it: {}",
+                        "a document in the record of the last good version of {} is not valid any more and does not \
+                         count ({}); correct the manifest",
                         self.path,
                         problems.join("; ")
                     );
@@ -326,9 +344,4 @@ impl Recalled<'_> {
 /// Identifies one version of one document.
 fn version(pod: &Pod) -> (&Source, &str) {
     (&pod.source, &pod.digest)
-}
-
-/// The version of a document in force, with the values of its classes.
-fn recorded_version(held: &Held) -> (&str, Given) {
-    (held.digest(), held.given())
 }

@@ -1,8 +1,8 @@
 //! Which records of manifests have to be written (D2). One write is in flight at a time, with a few records. A pod
 //! never waits for it.
 
+use super::File;
 use super::contents::Held;
-use super::{File, recorded_version};
 use crate::api::manifest_report::{DocumentUpdate, RecordUpdate};
 use crate::api::objects::Given;
 use crate::api::time::Boot;
@@ -16,9 +16,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 /// The delay before a failed write is repeated.
-pub(super) const RETRY: Duration = Duration::from_secs(60);
+const RETRY: Duration = Duration::from_secs(60);
 /// The maximum number of records in one write.
-pub(super) const BATCH: usize = 16;
+const BATCH: usize = 16;
 
 /// Identifies the versions of all documents of a file, with the values of their classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl Fingerprint {
     /// None: no document is in force, so there is no record.
     fn of_file(file: &File) -> Option<Fingerprint> {
         file.in_force().next()?;
-        Some(Fingerprint::of(file.in_force().map(recorded_version)))
+        Some(Fingerprint::of(file.in_force().map(|held| (held.digest(), held.given()))))
     }
 }
 
