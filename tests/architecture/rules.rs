@@ -1,12 +1,12 @@
-//! Checks the rule numbers: docs/behaviour.md defines each rule that the code or a test cites, and the name of at least one
-//! test contains each rule.
+//! Checks the rule numbers: the pages docs/behaviour*.md define each rule that the code or a test cites, and the name of at
+//! least one test contains each rule.
 
 use super::sources;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The chapter letters of docs/behaviour.md.
+/// The letters of the chapters whose citations are checked. (C is also the name of a group of control characters, `C0`.)
 const CHAPTERS: &str = "DWPASIELRG";
 
 fn root() -> &'static Path {
@@ -17,11 +17,28 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// The rules that the specification defines. A definition is a list item that begins with the number in bold.
-fn defined() -> Vec<String> {
-    let text = read(&root().join("docs/behaviour.md"));
+/// The pages of the specification: docs/behaviour.md and docs/behaviour-*.md.
+fn specification() -> Vec<PathBuf> {
+    let is_page = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        name.starts_with("behaviour") && name.ends_with(".md")
+    };
+    let entries = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let pages: Vec<PathBuf> = entries.filter(is_page).collect();
+    assert!(pages.len() > 1, "the pages of the specification are missing: {pages:?}");
+    pages
+}
+
+/// The definitions of the specification. A definition is a list item that begins with the number in bold.
+fn definitions() -> Vec<String> {
+    let text: String = specification().iter().map(|page| read(page)).collect();
     let number = |line: &str| Some(line.strip_prefix("- **")?.split_once("**")?.0.to_owned());
-    text.lines().filter_map(number).filter(|n| is_number(n)).collect()
+    text.lines().filter_map(number).collect()
+}
+
+/// The rules whose citations and tests are checked.
+fn defined() -> Vec<String> {
+    definitions().into_iter().filter(|n| is_number(n)).collect()
 }
 
 fn is_number(word: &str) -> bool {
@@ -53,10 +70,10 @@ fn test_names(text: &str) -> impl Iterator<Item = &str> {
 
 #[test]
 fn no_rule_is_defined_twice() {
-    let all = defined();
+    let all = definitions();
     let distinct: BTreeSet<&String> = all.iter().collect();
-    assert!(all.len() > 40, "docs/behaviour.md defines {all:?}");
-    assert_eq!(distinct.len(), all.len(), "{all:?}");
+    assert!(all.len() > 40, "docs/behaviour*.md define {all:?}");
+    assert_eq!(distinct.len(), all.len(), "a rule is defined twice: {all:?}");
 }
 
 #[test]
@@ -70,7 +87,7 @@ fn every_cited_rule_is_defined() {
             undefined.insert(rule, path.clone());
         }
     }
-    assert!(undefined.is_empty(), "not in docs/behaviour.md: {undefined:?}");
+    assert!(undefined.is_empty(), "not in docs/behaviour*.md: {undefined:?}");
 }
 
 #[test]
@@ -78,5 +95,5 @@ fn a_test_names_every_rule() {
     let named: BTreeSet<String> =
         texts().iter().flat_map(|(_, text)| test_names(text).flat_map(rules_in_name).collect::<Vec<_>>()).collect();
     let unnamed: Vec<String> = defined().into_iter().filter(|rule| !named.contains(rule)).collect();
-    assert!(unnamed.is_empty(), "docs/behaviour.md defines rules that no test names: {unnamed:?}");
+    assert!(unnamed.is_empty(), "docs/behaviour*.md define rules that no test names: {unnamed:?}");
 }

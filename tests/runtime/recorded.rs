@@ -41,7 +41,7 @@ const STARTS_ALONE: usize = 2;
 
 /// An intended difference.
 struct Marked {
-    /// Its rule in docs/behaviour.md.
+    /// Its rule in docs/behaviour*.md.
     rule: &'static str,
     /// Changes the status of a kubelet into that of Wherry.
     status: fn(&mut Value),

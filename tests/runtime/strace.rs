@@ -1,5 +1,5 @@
-//! Checks docs/strace.md: the system calls of an idle agent, of a pod's start and of a crash. Also checks that `wherry
-//! debug fds` knows every descriptor.
+//! Checks docs/strace.md and docs/strace-pods.md: the system calls of an idle agent, of a pod's start and of a crash. Also
+//! checks that `wherry debug fds` knows every descriptor.
 
 use crate::support::agent::Agent;
 use crate::support::lab::signal;
@@ -113,7 +113,7 @@ fn debug_fds_identifies_every_descriptor_of_the_process() {
     assert_eq!((of_kind(&all, "signal"), of_kind(&all, "stderr")), (6, 1), "{all:?}");
     let page = documented(&page(), "kinds");
     for (kind, _) in all.values() {
-        assert!(page.contains_key(kind), "docs/strace.md has no {kind}");
+        assert!(page.contains_key(kind), "docs/strace*.md have no {kind}");
     }
 
     // Under load every descriptor is known, too.

@@ -1,4 +1,4 @@
-//! Checks docs/strace.md for a shutdown, and `wherry debug fds` for the descriptors of graceful shutdown.
+//! Checks docs/strace-pods.md for a shutdown, and `wherry debug fds` for the descriptors of graceful shutdown.
 
 use crate::support::agent::Agent;
 use crate::support::logind::Node;

@@ -1,6 +1,6 @@
-//! Runs strace on a running agent and compares the system calls with docs/strace.md.
+//! Runs strace on a running agent and compares the system calls with docs/strace.md and docs/strace-pods.md.
 //!
-//! WHERRY_RECORD=DIR keeps each trace in DIR, to update docs/strace.md.
+//! WHERRY_RECORD=DIR keeps each trace in DIR, to update these pages.
 
 use super::agent::patience;
 use super::lab::signal;
@@ -38,7 +38,7 @@ pub fn wait_quiet(pid: u32) {
 }
 
 impl Trace {
-    /// Attaches strace. `phase` is the name of a table in docs/strace.md. On return strace records every call.
+    /// Attaches strace. `phase` is the name of a table in docs/strace*.md. On return strace records every call.
     pub fn attach(pid: u32, phase: &'static str) -> Trace {
         let file = std::env::temp_dir().join(format!("wherry-strace-{phase}-{pid}"));
         let child = Command::new("strace")
@@ -81,7 +81,7 @@ impl Trace {
         count(&self.end())
     }
 
-    /// Ends the trace and compares it with docs/strace.md: each call marked `always` was seen, and each call seen is listed.
+    /// Ends the trace and compares it with docs/strace*.md: each call marked `always` was seen, and each call seen is listed.
     pub fn matches_the_page(self) -> BTreeMap<String, u32> {
         self.matches_the_page_with_mounts().0
     }
@@ -99,11 +99,11 @@ impl Trace {
         let seen: BTreeSet<&String> = calls.keys().collect();
         let known: BTreeSet<&String> = phase.keys().chain(anywhere.keys()).collect();
         let unknown: Vec<_> = seen.difference(&known).collect();
-        assert!(unknown.is_empty(), "{name}: not in docs/strace.md: {unknown:?}; seen: {calls:?}");
+        assert!(unknown.is_empty(), "{name}: not in docs/strace*.md: {unknown:?}; seen: {calls:?}");
         let missing: Vec<_> = phase.iter().filter(|(call, always)| **always && !seen.contains(call)).collect();
         assert!(
             missing.is_empty(),
-            "{name}: docs/strace.md says that these are always seen: {missing:?}; seen: {calls:?}"
+            "{name}: docs/strace*.md says that these are always seen: {missing:?}; seen: {calls:?}"
         );
         let mounts = text.lines().filter(|line| line.contains("EPOLLPRI") && line.ends_with("= 1")).count();
         (calls, u32::try_from(mounts).expect("a number of lines"))
@@ -124,16 +124,19 @@ fn count(trace: &str) -> BTreeMap<String, u32> {
     calls
 }
 
-/// The text of docs/strace.md.
+/// The text of docs/strace.md and docs/strace-pods.md.
 pub fn page() -> String {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/strace.md");
-    fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    let read = |name: &str| {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(name);
+        fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    };
+    ["docs/strace.md", "docs/strace-pods.md"].map(read).join("\n")
 }
 
 /// The calls in the first column of the table after `<!-- table: NAME -->`, and whether the second column is `always`.
 pub fn documented(page: &str, name: &str) -> BTreeMap<String, bool> {
     let mark = format!("<!-- table: {name} -->");
-    let at = page.find(&mark).unwrap_or_else(|| panic!("docs/strace.md has no {mark}"));
+    let at = page.find(&mark).unwrap_or_else(|| panic!("docs/strace*.md have no {mark}"));
     let rows = page[at..].lines().skip(1).skip_while(|l| l.trim().is_empty()).take_while(|l| l.starts_with('|'));
     let mut found = BTreeMap::new();
     for row in rows {
@@ -143,6 +146,6 @@ pub fn documented(page: &str, name: &str) -> BTreeMap<String, bool> {
             found.insert(name.to_owned(), cells.get(1) == Some(&"always"));
         }
     }
-    assert!(!found.is_empty(), "docs/strace.md: the table {name} is empty");
+    assert!(!found.is_empty(), "docs/strace*.md: the table {name} is empty");
     found
 }

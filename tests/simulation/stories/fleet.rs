@@ -7,7 +7,7 @@ use crate::stories::cluster::running;
 use crate::world::{MS, S};
 use std::time::Duration;
 
-/// For docs/cluster.md: `make simulate ARGS='--ignored --nocapture a_thousand'`.
+/// For docs/cluster-offline.md: `make simulate ARGS='--ignored --nocapture a_thousand'`.
 fn show(name: &str, load: &Load) {
     println!(
         "{name}: {} requests, at most {} in a second, {} in 100 ms",

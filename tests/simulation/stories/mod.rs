@@ -1,4 +1,4 @@
-//! Scenarios for the rules of docs/behaviour.md.
+//! Scenarios for the rules of docs/behaviour*.md.
 
 mod access;
 mod admission;
