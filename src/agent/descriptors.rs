@@ -8,6 +8,7 @@ use super::dump::AgentParts;
 use super::{EVENTS, HELPERS, LOGIND, MANIFESTS, MOUNTS, RUNTIME, SERVER, SIGNALS, SLICES};
 use crate::adapters::server::Server;
 use crate::adapters::server::http::ListenerKind;
+use crate::api::ordered::CollectOrdered;
 use crate::api::time::Now;
 use crate::config::Config;
 use crate::engine::node::Engine;
@@ -45,7 +46,7 @@ pub(super) fn open() -> BTreeMap<i32, String> {
     let numbers: Vec<i32> = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
     // The directory's own descriptor is closed by now.
     let target = |fd: i32| Some((fd, std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()?.to_string_lossy().into()));
-    numbers.into_iter().filter_map(target).collect()
+    numbers.into_iter().filter_map(target).collect_map()
 }
 
 pub(super) fn list(beside: &AgentParts<'_>, engine: &Engine, config: &Config, now: Now) -> List {

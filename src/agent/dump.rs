@@ -14,6 +14,7 @@ use crate::adapters::pidfds::Pidfds;
 use crate::adapters::records::Root;
 use crate::adapters::server::http::ListenerKind;
 use crate::api::names::Uid;
+use crate::api::ordered::CollectOrdered;
 use crate::api::time::Now;
 use crate::engine::node::Engine;
 use crate::event_loop::{Class, EventLoop, Pending, Signals};
@@ -70,13 +71,13 @@ pub(super) fn dump(
     } = beside;
     let (pods, of_pods, of_node) = event_cache.counts();
     let timers: BTreeMap<String, Value> =
-        engine.deadlines().into_iter().map(|(due, at)| (due.to_string(), json!(at))).collect();
+        engine.deadlines().into_iter().map(|(due, at)| (due.to_string(), json!(at))).collect_map();
     let helpers = jobs.helpers();
-    let jobs: BTreeMap<String, &str> = jobs.awaited().map(|(id, name)| (id.0.to_string(), name)).collect();
+    let jobs: BTreeMap<String, &str> = jobs.awaited().map(|(id, name)| (id.0.to_string(), name)).collect_map();
     let stuck: BTreeMap<&str, usize> = Class::ALL.map(|class| (class.name(), helpers.stuck(class))).into();
     let helpers: Vec<Value> = helpers.pending().map(pending_job).collect();
     let connections: Vec<Value> = connections.iter().map(connection).collect();
-    let watched: BTreeMap<&str, &Uid> = pidfds.watched().collect();
+    let watched: BTreeMap<&str, &Uid> = pidfds.watched().collect_map();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "started": started,

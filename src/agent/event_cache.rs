@@ -8,6 +8,7 @@
 use crate::adapters::report_file::KeptEvent;
 use crate::api::event_object::{COMPONENT, EventObject, InvolvedObject, Metadata, NODE_NAMESPACE, Source};
 use crate::api::names::{FullName, Uid};
+use crate::api::ordered::OrderSlice;
 use crate::api::reason::Reason;
 use crate::api::time::{Boot, Now, Wall};
 use crate::engine::effect::Severity;
@@ -145,7 +146,7 @@ impl EventCache {
     /// The events for the next start, the latest first.
     pub fn kept(&self, now: Boot) -> impl Iterator<Item = KeptEvent> {
         let mut all: Vec<_> = self.present(now).collect();
-        all.sort_unstable_by_key(|(_, event)| std::cmp::Reverse(event.order));
+        all.order_by_key(|(_, event)| std::cmp::Reverse(event.order));
         all.into_iter().map(|(pod, event)| KeptEvent {
             pod: pod.map(|(uid, name)| (uid.to_string(), name.namespace.to_string(), name.name.to_string())),
             id: event.id,
@@ -221,7 +222,7 @@ impl EventCache {
             there.map(move |e| (e, Some((uid, &p.name))))
         });
         let mut rest: Vec<_> = of_node.chain(of_pods).filter(|(e, _)| Some(e.order) > after).collect();
-        rest.sort_unstable_by_key(|(e, _)| e.order);
+        rest.order_by_key(|(e, _)| e.order);
         let mut last = after;
         for (event, pod) in rest {
             if out.len() >= enough {

@@ -9,6 +9,7 @@ use super::{Agent, event_cache};
 use crate::adapters::server::http::Route;
 use crate::api::facts::RuntimeFact;
 use crate::api::names::{FullName, Uid};
+use crate::api::ordered::CollectOrdered;
 use crate::api::problem::Problem;
 use crate::api::reason::Reason;
 use crate::api::time::Now;
@@ -131,7 +132,7 @@ impl Agent {
             ManifestNews::Warning { path, warning } => log::warn!("manifest warning file={path:?} warning={warning:?}"),
         }
         let problems: BTreeSet<String> =
-            self.engine.manifest_problems().flat_map(|p| &p.problems).map(ToString::to_string).collect();
+            self.engine.manifest_problems().flat_map(|p| &p.problems).map(ToString::to_string).collect_set();
         let before = std::mem::replace(&mut self.reporting.manifest_errors, problems);
         let new: Vec<String> = self.reporting.manifest_errors.difference(&before).cloned().collect();
         for problem in new {

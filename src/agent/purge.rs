@@ -16,6 +16,7 @@ use crate::adapters::records::{Root, existing_id};
 use crate::api::cgroups::{CLASSES, CgroupDriver, CgroupNames};
 use crate::api::facts::{ContainerState, Listed};
 use crate::api::names::{FullName, Uid};
+use crate::api::ordered::CollectOrdered;
 use crate::api::time::Boot;
 use crate::config::Config;
 use crate::engine::effect::RuntimeCall;
@@ -209,7 +210,7 @@ fn remove_state(config: &Config) -> Result<(), Vec<String>> {
     let entries = fs::read_dir(&config.root_dir).map_err(|e| vec![format!("failed to read {root}: {e}")])?;
     let names = entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned());
     // The id goes last: without it the owner of the pods is unknown.
-    let names: BTreeSet<(bool, String)> = names.filter(|n| n != KEPT).map(|n| (n == "id", n)).collect();
+    let names: BTreeSet<(bool, String)> = names.filter(|n| n != KEPT).map(|n| (n == "id", n)).collect_set();
     let errors: Vec<String> = names.iter().filter_map(|(_, name)| pod_files::remove_tree(&root, name).err()).collect();
     if !errors.is_empty() {
         return Err(errors);
@@ -279,7 +280,7 @@ impl Runtime {
                 let other = |o: &Option<String>| o.as_ref() != Some(&self.owner);
                 let sandboxes = listed.sandboxes.iter().filter(|s| other(&s.owner)).map(|s| &s.uid);
                 let containers = listed.containers.iter().filter(|c| other(&c.owner)).map(|c| &c.uid);
-                self.shared = sandboxes.chain(containers).cloned().collect();
+                self.shared = sandboxes.chain(containers).cloned().collect_set();
                 listed.sandboxes.retain(|s| s.owner.as_ref() == Some(&self.owner));
                 listed.containers.retain(|c| c.owner.as_ref() == Some(&self.owner));
                 Ok(listed)

@@ -4,6 +4,7 @@
 use super::Agent;
 use super::jobs::JobSpec;
 use crate::adapters::report_file::{self, KeptCondition};
+use crate::api::ordered::CollectOrdered;
 use crate::api::time::{Boot, Now, Wall};
 use crate::event_loop::Class;
 use std::collections::BTreeMap;
@@ -115,7 +116,7 @@ pub(super) struct ConditionTimes {
 
 impl ConditionTimes {
     pub(super) fn restore(conditions: Vec<KeptCondition>) -> ConditionTimes {
-        let conditions = conditions.into_iter().map(|c| (c.kind, (c.is_true, Wall(c.since)))).collect();
+        let conditions = conditions.into_iter().map(|c| (c.kind, (c.is_true, Wall(c.since)))).collect_map();
         ConditionTimes { conditions, was_ready: false }
     }
 

@@ -36,6 +36,7 @@ use crate::api::cgroups::CgroupNames;
 use crate::api::layout::Layout;
 use crate::api::limits::{self, PodRules};
 use crate::api::node_facts::{self, NodeFacts};
+use crate::api::ordered::CollectOrdered;
 use crate::api::resources::Resources;
 use crate::api::sealing::KeyState;
 use crate::api::time::{Boot, Wall};
@@ -72,7 +73,7 @@ const TELL_AGAIN: Duration = Duration::from_secs(60);
 pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let started = clock::now();
     let lock = HeldLock::inherited();
-    let inherited = descriptors::open().into_keys().filter(|fd| *fd > 2).collect();
+    let inherited = descriptors::open().into_keys().filter(|fd| *fd > 2).collect_set();
     ready_the_process();
     system_check::log_findings(&system_check::machine_at_start(&config));
     let node = node_facts(&config).map_err(|problems| in_words(&problems))?;

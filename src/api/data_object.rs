@@ -1,6 +1,7 @@
 //! ConfigMaps and Secrets from manifests: the values by key.
 
 use crate::api::names::FullName;
+use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Source;
 use crate::api::problem::Problem;
 use crate::api::registry_credentials::Keyring;
@@ -148,7 +149,7 @@ pub(crate) fn of_config_map(map: &core::ConfigMap) -> BTreeMap<Box<str>, DataVal
     let text = map.data.iter().flatten().map(|(k, v)| (k.as_str().into(), DataValue::Text(v.as_str().into())));
     let binary = map.binary_data.iter().flatten();
     let binary = binary.map(|(k, v)| (k.as_str().into(), DataValue::Binary(v.0.as_slice().into())));
-    text.chain(binary).collect()
+    text.chain(binary).collect_map()
 }
 
 /// `data` and `stringData` of a Secret. A key in `stringData` replaces the same key in `data`.
@@ -160,7 +161,7 @@ pub(crate) fn of_secret(secret: &core::Secret) -> BTreeMap<Box<str>, DataValue> 
     let data = secret.data.iter().flatten().map(|(k, v)| (k.as_str().into(), value(&v.0)));
     let text =
         secret.string_data.iter().flatten().map(|(k, v)| (k.as_str().into(), DataValue::Text(v.as_str().into())));
-    data.chain(text).collect()
+    data.chain(text).collect_map()
 }
 
 /// All ConfigMaps and Secrets in force.

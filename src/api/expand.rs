@@ -7,6 +7,7 @@
 //! `container` builds the strings only up to `MAX_ARGUMENTS`.
 
 use crate::api::environment::Variable;
+use crate::api::ordered::CollectOrdered;
 use k8s_openapi::api::core::v1::{Container, EnvVar};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -209,7 +210,7 @@ pub fn process(variables: &[Variable], container: &Container) -> Result<Expanded
 /// they are written. A word that would exceed `MAX_ARGUMENTS` stays unexpanded.
 pub fn static_command(command: &[String], container: &Container) -> Vec<String> {
     let env = container.env.iter().flatten().filter(|e| e.value_from.is_none());
-    let values: BTreeMap<&str, &str> = env.map(|e| (e.name.as_str(), e.value.as_deref().unwrap_or(""))).collect();
+    let values: BTreeMap<&str, &str> = env.map(|e| (e.name.as_str(), e.value.as_deref().unwrap_or(""))).collect_map();
     let word =
         |word: &String| expand(word, MAX_ARGUMENTS, |name| values.get(name).copied()).unwrap_or_else(|| word.clone());
     command.iter().map(word).collect()

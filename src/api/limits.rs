@@ -2,6 +2,7 @@
 //! (pkg/kubelet/cm: helpers_linux.go, qos_container_manager_linux.go, node_container_manager_linux.go). The settings of
 //! a single container in the CRI use the same functions.
 
+use crate::api::ordered::CollectOrdered;
 use crate::api::pod::{Pod, is_sidecar};
 use crate::api::pod_resources;
 use crate::api::qos::Qos;
@@ -172,7 +173,7 @@ pub fn of_pod(pod: &Pod, rules: &PodRules) -> Limits {
     let spec = pod.spec();
     let requested = requested_by(pod);
     let huge_pages =
-        rules.huge_page_sizes.iter().map(|&size| (size, huge_pages_of(&requested, size).unwrap_or(0))).collect();
+        rules.huge_page_sizes.iter().map(|&size| (size, huge_pages_of(&requested, size).unwrap_or(0))).collect_map();
     let limits = Limits { pids: rules.pids_limit, huge_pages, ..Limits::default() };
     if Qos::of(spec) == Qos::BestEffort {
         return Limits { cpu_shares: Some(MIN_SHARES), ..limits };
@@ -215,7 +216,8 @@ pub fn of_node(capacity: &Resources, reserved: &Resources) -> Limits {
     let mut left = capacity.clone();
     left.subtract(reserved);
     let known = |name: &str| Some(left.get(name)).filter(|_| capacity.get(name) > 0);
-    let huge_pages = capacity.iter().filter_map(|(name, _)| Some((huge_page_size(name)?, left.get(name)))).collect();
+    let huge_pages =
+        capacity.iter().filter_map(|(name, _)| Some((huge_page_size(name)?, left.get(name)))).collect_map();
     Limits { cpu_shares: Some(shares(left.get(CPU))), cpu: None, memory: known(MEMORY), pids: known(PIDS), huge_pages }
 }
 

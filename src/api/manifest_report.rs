@@ -4,6 +4,7 @@ use super::document::{self, Document};
 use super::objects::Given;
 use super::problem::Problem;
 use super::system_credentials::Credentials;
+use crate::api::ordered::CollectOrdered;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -143,7 +144,7 @@ impl NamedCredentials {
         read: impl Fn(&str) -> Result<Vec<u8>, String>,
     ) -> NamedCredentials {
         let names = contents.flat_map(super::system_credentials::named_in);
-        NamedCredentials(names.map(|name| (name.to_owned(), read(name))).collect())
+        NamedCredentials(names.map(|name| (name.to_owned(), read(name))).collect_map())
     }
 
     /// Calls `use_them` with the credentials in the form that documents need.

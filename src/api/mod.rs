@@ -31,6 +31,7 @@ pub mod mount;
 pub mod names;
 pub mod node_facts;
 pub mod objects;
+pub mod ordered;
 pub mod pod;
 pub mod pod_resources;
 pub mod printable;

@@ -8,6 +8,7 @@
 use crate::api::apparmor;
 use crate::api::limits::{limits, requests};
 use crate::api::names::annotation;
+use crate::api::ordered::CollectOrdered;
 use crate::api::pod::{Pod, is_sidecar};
 use crate::api::pod_resources;
 use crate::api::qos::Qos;
@@ -148,7 +149,7 @@ fn keeps_all(current: &core::Container, new: &core::Container) -> bool {
 /// The labels, and the annotations without the pod's identity.
 fn metadata(pod: &Pod) -> (BTreeMap<&str, &str>, BTreeMap<&str, &str>) {
     fn texts(map: Option<&BTreeMap<String, String>>) -> BTreeMap<&str, &str> {
-        map.into_iter().flatten().map(|(key, value)| (key.as_str(), value.as_str())).collect()
+        map.into_iter().flatten().map(|(key, value)| (key.as_str(), value.as_str())).collect_map()
     }
     let metadata = &pod.object.metadata;
     let mut annotations = texts(metadata.annotations.as_ref());
@@ -164,7 +165,7 @@ fn without_amounts(pod: &Pod) -> core::Pod {
     object.metadata.labels = None;
     let annotations = object.metadata.annotations.take().unwrap_or_default();
     let profiles: BTreeMap<_, _> =
-        annotations.into_iter().filter(|(key, _)| key.starts_with(apparmor::ANNOTATION)).collect();
+        annotations.into_iter().filter(|(key, _)| key.starts_with(apparmor::ANNOTATION)).collect_map();
     object.metadata.annotations = Some(profiles);
     let Some(spec) = &mut object.spec else { return object };
     // Records of older versions have the default.

@@ -1,5 +1,6 @@
 //! Resource requests of a pod (A2): amounts by resource, and the sum over containers, sidecars and init containers.
 
+use crate::api::ordered::CollectOrdered;
 use crate::api::pod::{Pod, is_sidecar};
 use crate::api::pod_resources;
 use crate::api::quantity::Quantity;
@@ -74,7 +75,7 @@ impl Resources {
             };
             (name.to_owned(), text)
         };
-        self.iter().map(text).collect()
+        self.iter().map(text).collect_map()
     }
 
     /// Converts a validated list. Amounts are rounded up.

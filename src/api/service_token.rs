@@ -2,6 +2,7 @@
 
 use crate::api::cluster::token;
 use crate::api::names::Uid;
+use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;
 use k8s_openapi::api::core::v1 as core;
 use serde::{Serialize, Serializer};
@@ -107,7 +108,7 @@ impl Tokens {
         if self.locked.is_empty() {
             return BTreeSet::new();
         }
-        let used: BTreeSet<String> = used.map(token::key).collect();
+        let used: BTreeSet<String> = used.map(token::key).collect_set();
         let (locked, unused) = std::mem::take(&mut self.locked).into_iter().partition(|record| used.contains(record));
         self.locked = locked;
         unused

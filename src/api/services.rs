@@ -1,5 +1,6 @@
 //! Services of the cluster, as far as the environment of containers contains them.
 
+use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -43,7 +44,7 @@ impl Services {
         let own = self.0.get(&*pod.name.namespace).filter(|_| has_links(pod));
         let own = own.into_iter().flatten();
         let api = self.0.get(KUBERNETES.0).and_then(|all| all.get_key_value(KUBERNETES.1));
-        let mut all: BTreeMap<&str, &Service> = api.into_iter().map(|(name, service)| (&**name, service)).collect();
+        let mut all: BTreeMap<&str, &Service> = api.into_iter().map(|(name, service)| (&**name, service)).collect_map();
         // A service of the pod's namespace comes before one of the same name elsewhere.
         all.extend(own.map(|(name, service)| (&**name, service)));
         all.into_iter().flat_map(|(name, service)| service.variables(name)).collect()

@@ -4,6 +4,7 @@
 pub mod retry;
 pub mod view;
 
+use crate::api::ordered::OrderSlice;
 use crate::api::priority::CRITICAL;
 use serde::Serialize;
 use std::time::Duration;
@@ -43,7 +44,7 @@ impl Groups {
     pub fn by_priority(groups: impl IntoIterator<Item = (i32, u64)>) -> Groups {
         let group = |(priority, s)| Group { priority, period: Duration::from_secs(s) };
         let mut groups: Vec<Group> = groups.into_iter().map(group).collect();
-        groups.sort_by_key(|g| g.priority);
+        groups.order_by_key(|g| g.priority);
         Groups(groups)
     }
 

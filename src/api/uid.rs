@@ -3,6 +3,7 @@
 //! Both depend only on the parsed content: not on comments, on the order of keys, or on the format (YAML or JSON).
 
 use crate::api::names::Uid;
+use crate::api::ordered::OrderSlice;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -42,7 +43,7 @@ fn feed(hasher: &mut Sha256, value: &Value) {
             hasher.update(b"{");
             hasher.update((map.len() as u64).to_le_bytes());
             let mut entries: Vec<_> = map.iter().collect();
-            entries.sort_unstable_by_key(|(key, _)| key.as_str());
+            entries.order_by_key(|(key, _)| key.as_str());
             for (key, item) in entries {
                 feed_bytes(hasher, b'k', key.as_bytes());
                 feed(hasher, item);

@@ -3,6 +3,7 @@
 //! tells what the last one is. Without an agent, or an answer within two seconds, there are no names and no error.
 
 use crate::api::kube::pod_row::text;
+use crate::api::ordered::CollectOrdered;
 use crate::commands::{client, definition};
 use crate::config::{self, Flags};
 use clap::{Arg, Command};
@@ -132,15 +133,15 @@ fn names(subject: Subject, line: &Line<'_>, pods: &[Value]) -> BTreeSet<String> 
     };
     let all: Vec<(String, String)> = pods.iter().map(|pod| of(pod)).collect();
     match subject {
-        Subject::Namespace => all.into_iter().map(|(namespace, _)| namespace).filter(fits).collect(),
-        Subject::PodName => all.into_iter().map(|(_, name)| name).filter(fits).collect(),
+        Subject::Namespace => all.into_iter().map(|(namespace, _)| namespace).filter(fits).collect_set(),
+        Subject::PodName => all.into_iter().map(|(_, name)| name).filter(fits).collect_set(),
         Subject::Pod => {
             // A name that several namespaces have needs its namespace.
             let is_unique = |name: &str| all.iter().filter(|(_, other)| other == name).count() == 1;
             let full = |(namespace, name): &(String, String)| format!("{namespace}/{name}");
             let short = all.iter().map(|pod| if is_unique(&pod.1) { pod.1.clone() } else { full(pod) });
-            let found: BTreeSet<String> = short.filter(fits).collect();
-            if found.is_empty() { all.iter().map(full).filter(fits).collect() } else { found }
+            let found: BTreeSet<String> = short.filter(fits).collect_set();
+            if found.is_empty() { all.iter().map(full).filter(fits).collect_set() } else { found }
         }
         Subject::Container => {
             let Some(target) = line.pod.and_then(|pod| super::select::Target::parse(pod, line.namespace).ok()) else {
@@ -152,7 +153,7 @@ fn names(subject: Subject, line: &Line<'_>, pods: &[Value]) -> BTreeSet<String> 
             });
             let containers = named.flat_map(|pod| CONTAINERS.map(|at| pod.pointer(at)));
             let containers = containers.flatten().filter_map(Value::as_array).flatten();
-            containers.map(|c| text(c, "/name").to_owned()).filter(fits).collect()
+            containers.map(|c| text(c, "/name").to_owned()).filter(fits).collect_set()
         }
     }
 }

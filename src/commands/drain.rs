@@ -3,6 +3,7 @@
 
 use crate::api::control::{DrainOutcome, DrainRequest, Drained, DrainedPod};
 use crate::api::kube::pod_row::{self as row, flag, human, text};
+use crate::api::ordered::CollectOrdered;
 use crate::api::selector::Selector;
 use crate::commands::client;
 use crate::commands::output::{Failure, print_message, shown, to_stderr};
@@ -210,7 +211,7 @@ impl Waiting {
         let mut code = 0;
         let mut ending = Vec::new();
         let pods: BTreeMap<&str, &Value> =
-            row::list(list, "/items").iter().map(|pod| (text(pod, "/metadata/uid"), pod)).collect();
+            row::list(list, "/items").iter().map(|pod| (text(pod, "/metadata/uid"), pod)).collect_map();
         for (uid, name) in std::mem::take(&mut self.left) {
             let took = human(i64::try_from(took.as_secs()).unwrap_or(i64::MAX));
             let line = match pods.get(uid.as_str()) {

@@ -2,6 +2,7 @@
 
 use crate::api::control::{ImageState, ImageView, Images};
 use crate::api::kube::pod_row::human;
+use crate::api::ordered::OrderSlice;
 use crate::api::resources::MEMORY;
 use crate::commands::client;
 use crate::commands::describe::Format;
@@ -18,7 +19,7 @@ pub fn run(out: &mut dyn Write, socket: &Path, format: Option<Format>) -> Result
     let value = client::get_json(socket, "/images")?;
     let mut answer: Images =
         serde_json::from_value(value).map_err(|e| Failure::message(format!("/images: invalid answer: {e}")))?;
-    answer.images.sort_by(|a, b| (name(a), &a.id).cmp(&(name(b), &b.id)));
+    answer.images.order_by(|a, b| (name(a), &a.id).cmp(&(name(b), &b.id)));
     match format {
         Some(format) => document(out, &json!(answer), format == Format::Yaml)?,
         None => show(out, &answer.images, Screen::stdout())?,

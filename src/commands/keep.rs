@@ -19,6 +19,7 @@ use crate::api::kube::path::ObjectPath;
 use crate::api::kube::resources::{Kind, Resource};
 use crate::api::kube::write::Change;
 use crate::api::names::FullName;
+use crate::api::ordered::OrderSlice;
 use crate::api::pod::Pod;
 use crate::api::problem::Problem;
 use crate::api::runtime_class;
@@ -162,7 +163,7 @@ impl Objects<'_> {
     fn of(&self, kept: keep::Kept) -> Result<Vec<Object>, Failure> {
         let keep::Kept { object, pod, overhead, .. } = kept;
         let mut keys: Vec<DataKey> = pod.data_objects().collect();
-        keys.sort();
+        keys.order();
         keys.dedup();
         let new = keys.into_iter().filter_map(|key| self.data(key).transpose());
         let mut new = new.collect::<Result<Vec<Object>, Failure>>()?;

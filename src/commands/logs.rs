@@ -7,6 +7,7 @@ use crate::adapters::logs::reader::{Progress, Reader};
 use crate::adapters::logs::watch::Watch;
 use crate::api::kube::log_choice;
 use crate::api::kube::pod_row::{is_object, list, text};
+use crate::api::ordered::OrderSlice;
 use crate::commands::output::{Failure, print_message};
 use crate::commands::select::Target;
 use crate::commands::{client, containers};
@@ -230,7 +231,7 @@ fn choose(mut pods: Vec<Value>) -> Result<Value, Failure> {
         return Err(Failure::message(format!("several pods match; name one of them: {}", names.join(", "))));
     }
     let begun = |p: &Value| list(p, "/status/containerStatuses").iter().any(|c| !text(c, "/containerID").is_empty());
-    pods.sort_by_key(|p| (begun(p), p["wherry"]["desired"] == true));
+    pods.order_by_key(|p| (begun(p), p["wherry"]["desired"] == true));
     pods.pop().ok_or_else(|| Failure::message("there is no such pod"))
 }
 

@@ -1,6 +1,7 @@
 //! `wherry pods`: the pods of the node, from the control socket.
 
 use crate::api::kube::pod_row::{Row, text};
+use crate::api::ordered::OrderSlice;
 use crate::commands::client;
 use crate::commands::output::{Failure, document, print_message, shown};
 use crate::commands::screen::{Colour, Screen};
@@ -68,7 +69,7 @@ fn show(out: &mut dyn Write, mut list: Value, query: &Query, now: Timestamp) -> 
     pods.retain(|pod| query.wants(pod));
     // Items of a list may lack `apiVersion` and `kind`. Saved documents need them to be applied again.
     pods.iter_mut().for_each(name_kind);
-    pods.sort_by(|a, b| {
+    pods.order_by(|a, b| {
         let key = |p| (text(p, "/metadata/namespace"), text(p, "/metadata/name"));
         key(a).cmp(&key(b))
     });

@@ -1,6 +1,7 @@
 //! The pod named by a user: `NAME`, `NAMESPACE/NAME`, `pod/NAME` as in kubectl, or a UID.
 
 use crate::api::kube::pod_row::text;
+use crate::api::ordered::OrderSlice;
 use crate::commands::client;
 use crate::commands::output::Failure;
 use serde_json::Value;
@@ -87,7 +88,7 @@ impl Target {
         if near.is_empty() {
             near = others.iter().map(full).collect();
         }
-        near.sort();
+        near.order();
         near.dedup();
         let more = near.len().saturating_sub(MAX_NAMED);
         near.truncate(MAX_NAMED);

@@ -3,6 +3,7 @@
 //! Prints a bar for each group over the available time, then a row for each pod. Uses plain characters, for serial
 //! consoles.
 
+use crate::api::ordered::OrderSlice;
 use crate::api::shutdown::view::{PlanGroup, PlanPod, PlanView};
 use crate::commands::client;
 use crate::commands::output::Failure;
@@ -123,7 +124,7 @@ impl Scale {
             return format!("{:<columns$}", "0s", columns = self.columns);
         }
         let mut at: Vec<u64> = groups.iter().flat_map(|g| [g.from_seconds, g.until_seconds]).collect();
-        at.sort_unstable();
+        at.order();
         at.dedup();
         // The end is the most important time, so its place is kept free.
         let end = span(self.seconds as f64);

@@ -2,6 +2,7 @@
 
 use crate::adapters::server::status::{ClusterStatus, NodeRoom, NodeStatus, PodCounts, ResourceRoom};
 use crate::api::kube::pod_row::human;
+use crate::api::ordered::OrderSlice;
 use crate::api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
 use crate::api::shutdown::view::{GroupView, ProgressView, ShutdownView};
 use crate::commands::client;
@@ -124,7 +125,7 @@ fn pods(out: &mut dyn Write, p: &PodCounts) -> std::io::Result<()> {
 fn room(out: &mut dyn Write, node: &NodeRoom) -> std::io::Result<()> {
     const ORDER: [&str; 4] = [CPU, MEMORY, EPHEMERAL_STORAGE, PODS];
     let mut resources: Vec<_> = node.resources.iter().collect();
-    resources.sort_by_key(|(name, _)| ORDER.iter().position(|first| first == name).unwrap_or(ORDER.len()));
+    resources.order_by_key(|(name, _)| ORDER.iter().position(|first| first == name).unwrap_or(ORDER.len()));
     let line = |(name, room): &(&String, &ResourceRoom)| {
         let of = |amount| amount_of(name, amount);
         [format!("  {name}"), of(room.capacity), of(room.allocatable), of(room.requested)]

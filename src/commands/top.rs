@@ -1,6 +1,7 @@
 //! `wherry top`: the resource usage of pods and containers, from two samples of the runtime's statistics.
 
 use crate::api::control::{ContainerUsage, Usage};
+use crate::api::ordered::{CollectOrdered, OrderSlice};
 use crate::api::resources::MEMORY;
 use crate::api::selector::Selector;
 use crate::commands::client;
@@ -96,7 +97,7 @@ pub fn run(out: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Fail
 /// The requested pods, sorted.
 fn rows(before: &Usage, now: &Usage, query: &Query) -> Vec<Row> {
     let all = before.pods.iter().flat_map(|p| &p.containers);
-    let earlier: BTreeMap<&str, &ContainerUsage> = all.map(|c| (c.id.as_str(), c)).collect();
+    let earlier: BTreeMap<&str, &ContainerUsage> = all.map(|c| (c.id.as_str(), c)).collect_map();
     let wanted = now.pods.iter().filter(|p| {
         query.target.as_ref().is_none_or(|t| t.is(&p.namespace, &p.name, &p.uid))
             && query.namespace.as_deref().is_none_or(|n| n == p.namespace)
@@ -106,7 +107,7 @@ fn rows(before: &Usage, now: &Usage, query: &Query) -> Vec<Row> {
         .map(|p| {
             let of = |c: &ContainerUsage| (c.name.clone(), used(earlier.get(c.id.as_str()).copied(), c));
             let mut containers: Vec<(String, Used)> = p.containers.iter().map(of).collect();
-            containers.sort_by(|(a, of_a), (b, of_b)| order(query.sort, of_a, of_b).then(a.cmp(b)));
+            containers.order_by(|(a, of_a), (b, of_b)| order(query.sort, of_a, of_b).then(a.cmp(b)));
             Row {
                 namespace: p.namespace.clone(),
                 name: p.name.clone(),
@@ -116,7 +117,7 @@ fn rows(before: &Usage, now: &Usage, query: &Query) -> Vec<Row> {
             }
         })
         .collect();
-    rows.sort_by(|a, b| {
+    rows.order_by(|a, b| {
         let names = (&a.namespace, &a.name, &a.uid).cmp(&(&b.namespace, &b.name, &b.uid));
         order(query.sort, &a.used, &b.used).then(names)
     });

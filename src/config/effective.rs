@@ -3,6 +3,7 @@
 
 use super::duration::format;
 use super::{Config, kubelet};
+use crate::api::ordered::CollectOrdered;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +17,7 @@ impl Config {
             Value::Object(fields) => Some(fields),
             _ => None,
         });
-        Value::Object(fields.flatten().chain(self.node_server.shown()).chain(maps).collect())
+        Value::Object(fields.flatten().chain(self.node_server.shown()).chain(maps).collect_object())
     }
 
     fn fields_a_to_f(&self) -> Value {
@@ -101,7 +102,7 @@ fn reserved(amounts: &BTreeMap<String, u64>) -> BTreeMap<&str, String> {
         "pid" => amount.to_string(),
         _ => crate::api::eviction::in_bytes(amount),
     };
-    amounts.iter().map(|(name, amount)| (name.as_str(), text(name, *amount))).collect()
+    amounts.iter().map(|(name, amount)| (name.as_str(), text(name, *amount))).collect_map()
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use super::node_size::each;
 use crate::api::duration;
 use crate::api::eviction::{Kind, Limit, Policy, Signal, Threshold};
+use crate::api::ordered::{CollectOrdered, OrderSlice};
 use crate::config::Config;
 use crate::config::problem::{Place, Problems};
 use crate::config::table::{Given, Wrong};
@@ -65,7 +66,8 @@ impl Settings {
                 hard.entry(signal.name().to_owned()).or_insert_with(|| value.to_owned());
             }
         }
-        let grace = self.soft_grace.iter().map(|(signal, time)| (signal.clone(), duration::format(*time))).collect();
+        let grace =
+            self.soft_grace.iter().map(|(signal, time)| (signal.clone(), duration::format(*time))).collect_map();
         [(HARD, hard), (SOFT, self.soft.clone()), (SOFT_GRACE, grace), (RECLAIM, self.reclaim.clone())]
     }
 
@@ -100,7 +102,7 @@ fn signals(map: &Node, wrong: Wrong, mut take: impl FnMut(&str, &str) -> Result<
     each(map, wrong, |name, value: &Value| {
         let mut all: Vec<&str> = Signal::ALL.into_iter().map(Signal::name).chain(OTHER_SIGNALS).collect();
         if !all.contains(&name) {
-            all.sort_unstable();
+            all.order();
             return Err(format!("unknown eviction signal; it must be one of {}", all.join(", ")));
         }
         let text = value.text().unwrap_or_default();

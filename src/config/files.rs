@@ -1,5 +1,6 @@
 //! Finds and reads the configuration files.
 
+use crate::api::ordered::OrderSlice;
 use crate::config::problem::{Place, Problems};
 use crate::config::{DEFAULT_DIR, DEFAULT_FILE, Flags, Text, yaml};
 use crate::foreign::{self, Links, Refused};
@@ -57,7 +58,7 @@ fn drop_ins(given: Option<&Path>, problems: &mut Problems) -> Vec<PathBuf> {
             _ => {}
         }
     }
-    paths.sort();
+    paths.order();
     paths
 }
 

@@ -2,6 +2,7 @@
 
 use crate::api::facts::PodFacts;
 use crate::api::names::Uid;
+use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;
 use crate::api::time::Wall;
 use crate::engine::effect::ContainerEnd;
@@ -67,7 +68,7 @@ impl ContainerEnds {
     fn forget_removed(&mut self, of: &Published<'_>) {
         let Some(reported) = self.reported.get_mut(&of.pod.uid) else { return };
         let shown: BTreeSet<&str> =
-            statuses(of.status).flat_map(|c| [end(&c.state), end(&c.last_state)]).flatten().map(|e| e.0).collect();
+            statuses(of.status).flat_map(|c| [end(&c.state), end(&c.last_state)]).flatten().map(|e| e.0).collect_set();
         let exists = |id: &str| of.facts.containers.iter().any(|c| c.id.as_str() == id);
         reported.retain(|id| shown.contains(id.as_str()) || exists(id));
     }

@@ -8,6 +8,7 @@ use crate::api::cluster::node::DeviceAmount;
 use crate::api::devices::{API_VERSION, Device, PodDevices, Registration, is_device_resource};
 use crate::api::names::Uid;
 use crate::api::node_facts::NodeFacts;
+use crate::api::ordered::CollectOrdered;
 use crate::api::resources::Resources;
 use serde::Serialize;
 use std::borrow::Cow;
@@ -89,7 +90,7 @@ impl Devices {
     /// The plugin has sent its list. True if something has changed.
     pub fn listed(&mut self, resource: &str, devices: Vec<Device>) -> bool {
         let Some(plugin) = self.plugins.get_mut(resource) else { return false };
-        let devices: BTreeMap<String, bool> = devices.into_iter().map(|d| (d.id, d.healthy)).collect();
+        let devices: BTreeMap<String, bool> = devices.into_iter().map(|d| (d.id, d.healthy)).collect_map();
         let same = matches!(&plugin.state, State::Listed(current) if *current == devices);
         plugin.state = State::Listed(devices);
         !same
@@ -136,7 +137,7 @@ impl Devices {
             capacity: plugin.all().count() as u64,
             allocatable: plugin.healthy().count() as u64,
         };
-        self.plugins.iter().map(|(resource, plugin)| (resource.clone(), amount(plugin))).collect()
+        self.plugins.iter().map(|(resource, plugin)| (resource.clone(), amount(plugin))).collect_map()
     }
 
     /// The node with the healthy devices as resources. Devices that pods have count even if they are not healthy any
@@ -151,8 +152,8 @@ impl Devices {
             let count = |ids: BTreeSet<&String>| ids.len() as u64;
             // The configuration of the node comes first.
             if node.capacity.get(resource) == 0 {
-                node.capacity.set(resource, count(plugin.all().chain(used()).collect()));
-                node.allocatable.set(resource, count(plugin.healthy().chain(used()).collect()));
+                node.capacity.set(resource, count(plugin.all().chain(used()).collect_set()));
+                node.allocatable.set(resource, count(plugin.healthy().chain(used()).collect_set()));
             }
         }
         Cow::Owned(node)

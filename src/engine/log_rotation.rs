@@ -6,6 +6,7 @@
 
 use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::names::{ContainerId, Uid};
+use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::time::Boot;
@@ -113,7 +114,7 @@ impl LogRotation {
             return;
         }
         let mut logs = self.logs.remove(uid).unwrap_or_default();
-        let ids: BTreeSet<&ContainerId> = running().map(|c| &c.id).collect();
+        let ids: BTreeSet<&ContainerId> = running().map(|c| &c.id).collect_set();
         logs.retain(|log| {
             let stays = ids.contains(&log.id);
             if !stays && matches!(log.state, State::Watched { .. }) {
@@ -121,7 +122,7 @@ impl LogRotation {
             }
             stays
         });
-        let known: BTreeSet<ContainerId> = logs.iter().map(|log| log.id.clone()).collect();
+        let known: BTreeSet<ContainerId> = logs.iter().map(|log| log.id.clone()).collect_set();
         if let Some(pod) = wanted {
             let new = running().filter(|c| !known.contains(&c.id)).map(|c| Log {
                 id: c.id.clone(),

@@ -3,6 +3,7 @@
 //! An annotation of the sandbox contains its range, so nothing has to be stored.
 
 use crate::api::names::Uid;
+use crate::api::ordered::CollectOrdered;
 use crate::api::user_namespace::IdRange;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +21,7 @@ impl UserNamespaces {
         if let Some(range) = self.held.get(uid) {
             return *range;
         }
-        let taken: BTreeSet<IdRange> = self.held.values().chain(&self.listed).copied().collect();
+        let taken: BTreeSet<IdRange> = self.held.values().chain(&self.listed).copied().collect_set();
         let mut range = IdRange::preferred(uid);
         // (There are many more ranges than pods.)
         while taken.contains(&range) {

@@ -2,6 +2,7 @@
 //! with its token. A list kept by this process could be wrong.
 
 use super::EventLoop;
+use crate::api::ordered::CollectOrdered;
 use mio::Token;
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
@@ -30,7 +31,7 @@ fn parse(fdinfo: &str) -> BTreeMap<RawFd, Token> {
         words.find(|w| *w == "data:")?;
         Some((fd, Token(usize::from_str_radix(words.next()?, 16).ok()?)))
     };
-    fdinfo.lines().filter_map(line).collect()
+    fdinfo.lines().filter_map(line).collect_map()
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use crate::api::facts::{
     ListedImage, ListedSandbox, MemoryFact, RuntimeFact, SandboxFact, UsageFact,
 };
 use crate::api::names::{ContainerId, FullName, SandboxId, Uid, annotation, label};
+use crate::api::ordered::CollectOrdered;
 use crate::api::runtime_features::{CdiDevices, HandlerFeatures, ImageVolumes, RuntimeFeatures, StopSignals};
 use crate::api::stop_signal;
 use crate::api::time::Wall;
@@ -42,7 +43,7 @@ fn features(version: &proto::VersionResponse, status: &proto::StatusResponse) ->
         image_volumes: ImageVolumes::of(&version.runtime_name, &version.runtime_version),
         cdi_devices: CdiDevices::of(&version.runtime_name, &version.runtime_version),
         stop_signals: StopSignals::of(&version.runtime_name, &version.runtime_version),
-        handlers: status.runtime_handlers.iter().map(handler).collect(),
+        handlers: status.runtime_handlers.iter().map(handler).collect_map(),
     }
 }
 

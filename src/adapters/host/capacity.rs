@@ -3,6 +3,7 @@
 
 use crate::adapters::host::machine;
 use crate::api::node_facts::Machine;
+use crate::api::ordered::OrderSlice;
 use std::fs;
 use std::path::Path;
 
@@ -64,7 +65,7 @@ fn huge_pages(directory: &Path) -> Vec<(u64, u64)> {
             Some((size, count.trim().parse().ok()?))
         })
         .collect();
-    all.sort_unstable();
+    all.order();
     all
 }
 

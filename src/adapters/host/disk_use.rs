@@ -2,6 +2,7 @@
 
 use crate::api::facts::{DiskUse, MeasuredPod};
 use crate::api::layout::Layout;
+use crate::api::ordered::CollectOrdered;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -41,7 +42,10 @@ pub fn measure(pod: &Directories) -> Found {
     let volume = |(name, path): &(String, String)| Some((name.clone(), tree(Path::new(path)).ok()?));
     let containers = std::fs::read_dir(&pod.logs).into_iter().flatten().flatten();
     let log = |entry: std::fs::DirEntry| Some((entry.file_name().into_string().ok()?, tree(&entry.path()).ok()?));
-    Found { volumes: pod.volumes.iter().filter_map(volume).collect(), logs: containers.filter_map(log).collect() }
+    Found {
+        volumes: pod.volumes.iter().filter_map(volume).collect_map(),
+        logs: containers.filter_map(log).collect_map(),
+    }
 }
 
 /// The usage of a directory and everything below it on the same file system. A file with several links counts once. A

@@ -1,5 +1,6 @@
 //! Facts about the machine, determined as in a kubelet.
 
+use crate::api::ordered::OrderSlice;
 use crate::foreign::{self, Links};
 use std::fs;
 use std::path::Path;
@@ -55,7 +56,7 @@ pub fn boot_id() -> String {
 pub fn huge_page_sizes() -> Vec<u64> {
     let names = fs::read_dir("/sys/kernel/mm/hugepages").into_iter().flatten().flatten();
     let mut sizes: Vec<u64> = names.filter_map(|e| huge_page_size(e.file_name().to_str()?)).collect();
-    sizes.sort_unstable();
+    sizes.order();
     sizes
 }
 
@@ -69,7 +70,7 @@ fn throttle_paths_in(directory: &Path) -> Vec<String> {
     let names = fs::read_dir(directory).into_iter().flatten().flatten();
     let number = |entry: fs::DirEntry| entry.file_name().to_str()?.strip_prefix("cpu")?.parse::<u32>().ok();
     let mut numbers: Vec<u32> = names.filter_map(number).collect();
-    numbers.sort_unstable();
+    numbers.order();
     let paths = numbers.into_iter().map(|n| directory.join(format!("cpu{n}/thermal_throttle")));
     paths.filter(|path| path.exists()).map(|path| path.to_string_lossy().into_owned()).collect()
 }

@@ -3,6 +3,7 @@
 use super::directory::Directory;
 use super::{SERVING_CERTIFICATE, store};
 use crate::api::cluster::certificate::{InUse, ServingNames};
+use crate::api::ordered::CollectOrdered;
 use crate::net::x509;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -26,7 +27,8 @@ pub enum Found {
 pub fn serving_in_use(certificate: x509::Certificate) -> InUse {
     let validity = store::validity(&certificate);
     let x509::Certificate { dns_names, addresses, .. } = certificate;
-    let names = ServingNames { dns: dns_names.into_iter().collect(), addresses: addresses.into_iter().collect() };
+    let names =
+        ServingNames { dns: dns_names.into_iter().collect_set(), addresses: addresses.into_iter().collect_set() };
     InUse::Serving { validity, names }
 }
 

@@ -1,5 +1,6 @@
 //! Finds the files that form the log of a container's instance, and their order.
 
+use crate::api::ordered::OrderSlice;
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -19,7 +20,7 @@ impl Identity {
 pub fn instances(directory: &Path) -> Vec<u32> {
     let number = |name: String| name.strip_suffix(".log")?.parse().ok();
     let mut found: Vec<u32> = names(directory).into_iter().filter_map(number).collect();
-    found.sort_unstable();
+    found.order();
     found
 }
 
@@ -36,7 +37,7 @@ pub fn of_instance(directory: &Path, instance: u32) -> Vec<PathBuf> {
         .filter(|n| n.strip_suffix(".gz").is_none_or(|plain| !all.iter().any(|other| other == plain)))
         .collect();
     // The times in the names sort correctly as text.
-    old.sort_by_key(|n| n.strip_suffix(".gz").unwrap_or(n));
+    old.order_by_key(|n| n.strip_suffix(".gz").unwrap_or(n));
     let new = all.iter().filter(|n| **n == current);
     old.into_iter().chain(new).map(|n| directory.join(n)).collect()
 }
@@ -74,14 +75,14 @@ pub fn pods(logs: &Path) -> io::Result<Vec<PodLogs>> {
         Some(PodLogs { namespace, name, uid, path: entry.path(), changed: (metadata.ctime(), metadata.ctime_nsec()) })
     };
     let mut found: Vec<PodLogs> = std::fs::read_dir(logs)?.flatten().filter_map(one).collect();
-    found.sort_by_key(|p| std::cmp::Reverse(p.changed));
+    found.order_by_key(|p| std::cmp::Reverse(p.changed));
     Ok(found)
 }
 
 /// The names of the containers that have logs, sorted.
 pub fn containers(pod: &Path) -> Vec<String> {
     let mut found: Vec<String> = names(pod).into_iter().filter(|n| pod.join(n).is_dir()).collect();
-    found.sort();
+    found.order();
     found
 }
 

@@ -8,6 +8,7 @@
 //! Each call can block and is for a helper thread. An error names the path and the kernel's error.
 
 use super::files;
+use crate::api::ordered::OrderSlice;
 use crate::foreign::{self, Links};
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -92,7 +93,7 @@ fn tidy(log: &Path) -> Result<Vec<PathBuf>, String> {
             kept.push(path);
         }
     }
-    kept.sort();
+    kept.order();
     Ok(kept)
 }
 

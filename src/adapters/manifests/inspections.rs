@@ -10,6 +10,7 @@ use super::foreign::Unfinished;
 use super::inspection::{Inspection, Question};
 use super::walk::Avoid;
 use super::watch::Touch;
+use crate::api::ordered::CollectOrdered;
 use crate::api::time::Boot;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -265,7 +266,7 @@ impl Inspections {
             let mount = left.mount?;
             (many || left.key.as_ref() == Some(key) || on(mount) >= PER_MOUNT).then_some(mount)
         };
-        Avoid { mounts: self.left.iter().filter_map(hung).collect(), foreign: many && key.is_some() }
+        Avoid { mounts: self.left.iter().filter_map(hung).collect_set(), foreign: many && key.is_some() }
     }
 }
 

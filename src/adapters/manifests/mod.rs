@@ -31,6 +31,7 @@ mod store;
 mod walk;
 mod watch;
 
+use crate::api::ordered::CollectOrdered;
 pub use check::{check_text, files_in};
 pub use file::is_open;
 pub use foreign::{COMMAND as INSPECT_COMMAND, answer as answer_inspection, may_hang};
@@ -312,7 +313,7 @@ impl Manifests {
         let is_gone = |(name, (_, wait)): (&OsString, &(Boot, Wait))| {
             (matches!(wait, Wait::Gone) && self.sources.contains_key(name)).then(|| name.clone())
         };
-        let missing = self.waits.iter().filter_map(is_gone).collect();
+        let missing = self.waits.iter().filter_map(is_gone).collect_set();
         let directory = self.directory_state.clone();
         let is_news = |state: &ManifestReport| !self.changes.is_empty() || self.reported.as_ref() != Some(state);
         let complete = ManifestReport { files: Vec::new(), missing, directory, more: false };

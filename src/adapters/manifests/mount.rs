@@ -1,6 +1,7 @@
 //! The mount table from /proc/self/mountinfo: the mount of a path, and whether its file system is foreign (served by
 //! another machine or program).
 
+use crate::api::ordered::CollectOrdered;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -67,7 +68,7 @@ impl Table {
     /// Returns the mount of an absolute path without symbolic links, which need not exist; None if the table has no
     /// such mount.
     pub(super) fn of(&self, path: &Path) -> Option<&Mount> {
-        let ids: BTreeSet<u64> = self.0.iter().map(|(_, mount)| mount.id).collect();
+        let ids: BTreeSet<u64> = self.0.iter().map(|(_, mount)| mount.id).collect_set();
         let holds = |(point, _): &&(PathBuf, Mount)| path.starts_with(point);
         // The parent of the root is not in the table.
         let roots = self.0.iter().filter(holds).filter(|(_, m)| m.parent == m.id || !ids.contains(&m.parent));

@@ -3,6 +3,7 @@
 use super::store::{Place, Write};
 use super::{Manifests, Source};
 use crate::api::manifest_report::{FileContent, FileReport, NamedCredentials, RecordUpdate, RecordedDocument};
+use crate::api::ordered::CollectOrdered;
 use crate::api::time::Now;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -67,7 +68,8 @@ impl Manifests {
 
     /// Reports the files that have a record and were removed while Wherry was not running.
     pub(super) fn report_removed(&mut self) {
-        let known: BTreeSet<PathBuf> = self.sources.keys().map(|name| self.store.file_of(&self.path(name))).collect();
+        let known: BTreeSet<PathBuf> =
+            self.sources.keys().map(|name| self.store.file_of(&self.path(name))).collect_set();
         for (path, recorded) in self.store.load_all(|file| !known.contains(file)) {
             if let Some(name) = self.name_of(&path) {
                 self.report_with(&name, Some(recorded), FileContent::Removed);

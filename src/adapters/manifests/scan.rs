@@ -11,6 +11,7 @@ use super::mount::Mount;
 use super::store::Place;
 use super::{GONE, Manifests, NET, SETTLE, Stage, Wait};
 use crate::api::manifest_report::DirectoryState;
+use crate::api::ordered::CollectOrdered;
 use crate::api::time::Now;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -42,7 +43,7 @@ impl Manifests {
     /// Evaluates the list of names.
     pub(super) fn directory_seen(&mut self, seen: DirectorySeen, now: Now) {
         let DirectorySeen { names, stamps, real, mount, steps, watched } = seen;
-        let stamps: BTreeMap<OsString, Stamp> = stamps.into_iter().collect();
+        let stamps: BTreeMap<OsString, Stamp> = stamps.into_iter().collect_map();
         let moved = self.watcher.assign(None, watched.roles);
         self.moved(&moved, now);
         self.steps = steps;

@@ -4,6 +4,7 @@ use super::authority::Authority;
 use super::directory::{self, failed};
 use super::issue;
 use super::revoked::{self, Revocation};
+use crate::api::ordered::OrderSlice;
 use crate::api::{printable, uid};
 use crate::net::x509;
 use jiff::{SignedDuration, Timestamp};
@@ -202,8 +203,8 @@ pub fn clients(directory: &Path) -> Result<(Vec<Client>, Vec<String>), String> {
             Err(e) => damaged.push(format!("{}: is damaged: {e}", path.display())),
         }
     }
-    clients.sort_by(|a, b| (a.issued, &a.serial).cmp(&(b.issued, &b.serial)));
-    damaged.sort();
+    clients.order_by(|a, b| (a.issued, &a.serial).cmp(&(b.issued, &b.serial)));
+    damaged.order();
     Ok((clients, damaged))
 }
 

@@ -1,6 +1,7 @@
 //! The revoked client certificates: one small file, which the agent reads again when it has changed.
 
 use super::directory::{self, failed};
+use crate::api::ordered::CollectOrdered;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -67,7 +68,7 @@ impl Revoked {
     pub fn load(directory: &Path) -> Result<Revoked, String> {
         let path = directory.join(FILE);
         let (stamp, entries) = read(&path)?;
-        Ok(Revoked { path, stamp, serials: entries.into_iter().map(|entry| entry.serial).collect() })
+        Ok(Revoked { path, stamp, serials: entries.into_iter().map(|entry| entry.serial).collect_set() })
     }
 
     /// Whether the certificate with this serial number (`x509::Certificate::serial`) is revoked.

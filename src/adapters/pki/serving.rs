@@ -2,6 +2,7 @@
 
 use super::authority::Authority;
 use super::{issue, validity};
+use crate::api::ordered::CollectOrdered;
 use jiff::{SignedDuration, Timestamp};
 use rcgen::{ExtendedKeyUsagePurpose, KeyUsagePurpose, PublicKeyData as _, SanType};
 use rustls::RootCertStore;
@@ -36,7 +37,7 @@ impl Names {
         let own = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
         Names {
             dns: [node.to_owned(), "localhost".to_owned()].into(),
-            addresses: own.into_iter().chain(addresses).filter(|a: &IpAddr| !a.is_unspecified()).collect(),
+            addresses: own.into_iter().chain(addresses).filter(|a: &IpAddr| !a.is_unspecified()).collect_set(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::PodFiles;
 use crate::api::names::{FullName, Uid};
+use crate::api::ordered::{CollectOrdered, OrderSlice};
 use crate::engine::event::PodDirectory;
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,7 +31,7 @@ impl PodFiles {
             let (namespace, name, uid) = (parts.next()?, parts.next()?, parts.next()?);
             Some((uid.to_owned(), FullName::new(namespace, name)))
         };
-        directories(&self.layout.logs).into_iter().filter_map(whose).collect()
+        directories(&self.layout.logs).into_iter().filter_map(whose).collect_map()
     }
 }
 
@@ -46,6 +47,6 @@ fn directories(path: &str) -> Vec<String> {
     };
     let directories = list.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_dir()));
     let mut names: Vec<String> = directories.filter_map(|e| e.file_name().into_string().ok()).collect();
-    names.sort();
+    names.order();
     names
 }

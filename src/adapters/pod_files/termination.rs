@@ -6,6 +6,7 @@
 
 use super::{Result, failed};
 use crate::api::log_line;
+use crate::api::ordered::OrderSlice;
 use crate::foreign::{self, Links};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -57,7 +58,7 @@ pub fn forget_old(directory: &str, keep: usize) {
         .filter_map(|e| e.metadata().ok().filter(|m| m.is_file()).map(|m| ((m.mtime(), m.mtime_nsec()), e.path())))
         .collect();
     if files.len() > keep {
-        files.sort();
+        files.order();
         let old = files.len() - keep;
         for (_, path) in files.drain(..old) {
             let _ = std::fs::remove_file(path);

@@ -16,6 +16,7 @@ pub mod seal;
 #[cfg(test)]
 mod tests;
 
+use crate::api::ordered::OrderSlice;
 pub use root::{Root, existing_id};
 
 use crate::adapters::durable::{self, appended};
@@ -106,7 +107,7 @@ impl Records {
                 }
             }
         }
-        records.sort_by(|a, b| a.key.cmp(&b.key));
+        records.order_by(|a, b| a.key.cmp(&b.key));
         records
     }
 
@@ -129,7 +130,7 @@ impl Records {
                 records.extend(stored(kind, name, &entry.path(), key));
             }
         }
-        records.sort_by(|a, b| a.key.cmp(&b.key));
+        records.order_by(|a, b| a.key.cmp(&b.key));
         Ok(records)
     }
 
@@ -315,7 +316,7 @@ fn forget_old(directory: &Path) {
         .filter(|(file, _)| file.ends_with(CORRUPT))
         .filter_map(|(_, path)| fs::symlink_metadata(&path).ok().map(|m| ((m.ctime(), m.ctime_nsec()), path)))
         .collect();
-    aside.sort();
+    aside.order();
     for (_, path) in &aside[..aside.len().saturating_sub(MAX_CORRUPT)] {
         match fs::remove_file(path) {
             Ok(()) => log::info!("removed the oldest corrupt record file={}", path.display()),

@@ -2,6 +2,7 @@
 //! fields.
 
 use crate::api::node_facts::NodeFacts;
+use crate::api::ordered::CollectOrdered;
 use crate::api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources};
 use crate::api::shutdown::view::ShutdownView;
 use serde::{Deserialize, Serialize};
@@ -147,7 +148,7 @@ impl NodeRoom {
             let [capacity, allocatable, requested] = lists.map(|list| list.get(name));
             (name.to_owned(), ResourceRoom { capacity, allocatable, requested })
         };
-        let resources = names.chain([CPU, MEMORY, EPHEMERAL_STORAGE, PODS]).map(one).collect();
+        let resources = names.chain([CPU, MEMORY, EPHEMERAL_STORAGE, PODS]).map(one).collect_map();
         NodeRoom { resources, cordoned: false, pressure }
     }
 }

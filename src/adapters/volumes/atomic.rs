@@ -18,6 +18,7 @@ use super::error::{Cause, Failure};
 use super::mounts;
 use super::ownership::{self, Access};
 use crate::adapters::pod_files::remove_tree;
+use crate::api::ordered::{CollectOrdered, OrderSlice};
 use crate::api::volume::VolumeFile;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
@@ -238,7 +239,8 @@ impl Volume<'_> {
     fn tidy(&self, version: &str, wanted: &Wanted<'_>) -> Result<(), Cause> {
         let failed = Failure::of("write links to", self.path);
         let mut sub_paths = SubPaths::default();
-        let mut missing: BTreeSet<&str> = wanted.keys().map(|path| path.split('/').next().unwrap_or(path)).collect();
+        let mut missing: BTreeSet<&str> =
+            wanted.keys().map(|path| path.split('/').next().unwrap_or(path)).collect_set();
         for name in names(self.fd.as_fd()).map_err(&failed)? {
             if name == DATA || name == version {
                 continue;
@@ -304,7 +306,7 @@ fn names(directory: BorrowedFd<'_>) -> Result<Vec<String>, Errno> {
             names.push(name.to_owned());
         }
     }
-    names.sort();
+    names.order();
     Ok(names)
 }
 

@@ -7,6 +7,7 @@
 use super::beneath;
 use super::error::{Cause, Failure};
 use crate::adapters::pod_files::mount_id;
+use crate::api::ordered::OrderSlice;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::ffi::CString;
 use rustix::fs::{Mode, OFlags};
@@ -192,9 +193,9 @@ fn points(top: &Path, place: Where) -> std::io::Result<Vec<PathBuf>> {
         .into_iter()
         .filter(|point| point.starts_with(top) && (place == Where::AtAndBelow || point != top))
         .collect();
-    points.sort();
+    points.order();
     points.dedup();
-    points.sort_by_key(|point| std::cmp::Reverse(point.components().count()));
+    points.order_by_key(|point| std::cmp::Reverse(point.components().count()));
     Ok(points)
 }
 

@@ -10,6 +10,7 @@ use crate::api::kube::resources::Resource;
 use crate::api::kube::status::Failure;
 use crate::api::kube::table::{self, Include};
 use crate::api::kube::versions::{Change, Key, Outdated};
+use crate::api::ordered::CollectOrdered;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -138,7 +139,7 @@ impl Kube {
             self.objects.versions.of(key) > version
                 || self.object(view, key).is_some_and(|object| watch.selection.contains(&object))
         });
-        selected.cloned().collect()
+        selected.cloned().collect_set()
     }
 }
 

@@ -7,6 +7,7 @@ use crate::api::control::{PodUsage, Usage};
 use crate::api::kube::accept::Format;
 use crate::api::kube::selection::Selection;
 use crate::api::kube::table::Include;
+use crate::api::ordered::CollectOrdered;
 use crate::api::time::Boot;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -51,7 +52,7 @@ impl Sample {
         let containers = containers.filter_map(|c| Some((c.id.clone(), (c.cpu_at, c.cpu_nanos?))));
         Sample {
             at,
-            containers: containers.collect(),
+            containers: containers.collect_map(),
             machine: fs::read_to_string("/proc/stat").ok().and_then(|stat| machine_cpu(&stat)).unwrap_or(0),
         }
     }

@@ -11,6 +11,7 @@ use crate::api::kube::pod_notes::PodNotes;
 use crate::api::kube::resources::Kind;
 use crate::api::kube::versions::{Key, Versions};
 use crate::api::names::FullName;
+use crate::api::ordered::{CollectOrdered, OrderSlice};
 use crate::api::time::{Boot, Wall};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -183,7 +184,7 @@ impl Kube {
             vec![(Kind::PriorityClass, "system-cluster-critical"), (Kind::PriorityClass, "system-node-critical")];
         names.extend(view.engine.priority_classes().iter().map(|class| (Kind::PriorityClass, class.name.as_str())));
         names.extend(view.engine.runtime_classes().iter().map(|class| (Kind::RuntimeClass, class.name.as_str())));
-        let keys: BTreeSet<Key> = names.into_iter().map(|(kind, name)| key(kind, "", name)).collect();
+        let keys: BTreeSet<Key> = names.into_iter().map(|(kind, name)| key(kind, "", name)).collect_set();
         for old in self.objects.classes.keys().filter(|old| !keys.contains(old)).cloned().collect::<Vec<_>>() {
             self.objects.classes.remove(&old);
             self.objects.removed(&old);
@@ -209,7 +210,7 @@ impl Kube {
         }
         let mut changed: Vec<_> = events.iter().filter(|(key, order)| before.get(key) != Some(order)).collect();
         // Watches report the events in their order.
-        changed.sort_by_key(|(_, order)| **order);
+        changed.order_by_key(|(_, order)| **order);
         for (key, _) in changed {
             self.objects.changed(key, "", view.now.wall);
         }

@@ -1,5 +1,6 @@
 //! The ends of containers that an API server takes for final.
 
+use crate::api::ordered::CollectOrdered;
 use crate::api::pod::RestartPolicy;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -21,7 +22,7 @@ impl FinalEnds {
         let own = lists
             .flatten()
             .filter_map(|container| Some((container.get("name")?.as_str()?.to_owned(), policy(container)?)));
-        FinalEnds { policy: policy(spec).unwrap_or_default(), own: own.collect() }
+        FinalEnds { policy: policy(spec).unwrap_or_default(), own: own.collect_map() }
     }
 
     /// Whether the server keeps the end that it has in the status of this container.

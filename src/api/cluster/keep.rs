@@ -5,6 +5,7 @@
 
 use crate::api::cluster::mirror;
 use crate::api::document::{Context, Document};
+use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;
 use crate::api::problem::Problem;
 use crate::api::runtime_class;
@@ -81,8 +82,8 @@ pub fn pod(pod: &Pod, context: Context<'_>) -> Result<Kept, Vec<Problem>> {
             metadata[field] = Value::Object(all);
         }
     };
-    add("labels", labels.map(|(key, value)| (key.clone(), json!(value))).collect());
-    add("annotations", annotations.map(|(key, value)| (key.clone(), json!(value))).collect());
+    add("labels", labels.map(|(key, value)| (key.clone(), json!(value))).collect_object());
+    add("annotations", annotations.map(|(key, value)| (key.clone(), json!(value))).collect_object());
     let mut object = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec });
     let read = |object: &Value| Document::from_content(1, object.clone()).pod(PATH, None, context);
     let wanted = read(&object)?;

@@ -5,6 +5,7 @@
 //! pod.
 
 use crate::api::names::FullName;
+use crate::api::ordered::OrderSlice;
 use crate::api::pod::Pod;
 use k8s_openapi::api::core::v1 as core;
 use serde_json::{Value, json};
@@ -33,7 +34,7 @@ pub fn object(pod: &Pod, node: &str, node_uid: &str) -> String {
     annotations.insert(MIRROR.to_owned(), pod.uid.to_string());
     annotations.insert(DIGEST.to_owned(), pod.digest.clone());
     if !omitted.is_empty() {
-        omitted.sort_unstable();
+        omitted.order();
         omitted.dedup();
         annotations.insert(OMITTED.to_owned(), omitted.join(","));
     }

@@ -1,6 +1,7 @@
 //! This machine as an object Node of a cluster: the facts, and the object with which the node registers.
 
 use crate::api::facts::{ImageList, ListedImage};
+use crate::api::ordered::{CollectOrdered, OrderSlice};
 use crate::api::resources::Resources;
 use crate::api::time::Wall;
 use serde::Serialize;
@@ -105,7 +106,7 @@ pub fn largest(list: &ImageList) -> Vec<Image> {
     const NAMES: usize = 5;
     let mut all: Vec<&ListedImage> = list.images.iter().collect();
     // By id as well, so that equal lists give equal reports.
-    all.sort_by(|a, b| b.size.cmp(&a.size).then_with(|| a.id.cmp(&b.id)));
+    all.order_by(|a, b| b.size.cmp(&a.size).then_with(|| a.id.cmp(&b.id)));
     let image = |image: &ListedImage| Image {
         names: image.digests.iter().chain(&image.tags).take(NAMES).cloned().collect(),
         size_bytes: image.size,
@@ -240,7 +241,7 @@ impl NodeReport {
             spec.insert("providerID".to_owned(), self.provider_id.as_str().into());
         }
         let mut status: Map<String, Value> =
-            self.status_fields().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+            self.status_fields().into_iter().map(|(name, value)| (name.to_owned(), value)).collect_object();
         let conditions: Vec<Value> = self.conditions.iter().map(|condition| condition.object(&now, &now)).collect();
         status.insert("conditions".to_owned(), conditions.into());
         json!({

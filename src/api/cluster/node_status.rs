@@ -7,6 +7,7 @@
 
 use super::node::{Condition, MACHINE_LABELS, NodeReport, seconds};
 use crate::api::devices::is_device_resource;
+use crate::api::ordered::CollectOrdered;
 use crate::api::time::Wall;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,7 +59,7 @@ impl Sent {
     pub fn observe(&mut self, node: &Value) {
         self.version = version(node);
         let stored = stored(node);
-        let known: BTreeSet<String> = self.fields.keys().chain(stored.keys()).cloned().collect();
+        let known: BTreeSet<String> = self.fields.keys().chain(stored.keys()).cloned().collect_set();
         for key in known {
             let stored = stored.get(&key).cloned().unwrap_or_default();
             let field = self.fields.entry(key).or_insert_with(|| Field { value: stored.clone(), stored: None });
@@ -98,7 +99,7 @@ impl Sent {
             let at_server = |key: &str| fields.get(&format!("metadata/labels/{key}")).map(|field| &field.value);
             let is_kept =
                 |(key, _): &(&String, &String)| !MACHINE_LABELS.contains(&key.as_str()) && at_server(key).is_some();
-            report.labels.iter().filter(is_kept).map(|(key, value)| (key.clone(), value.clone())).collect()
+            report.labels.iter().filter(is_kept).map(|(key, value)| (key.clone(), value.clone())).collect_map()
         });
     }
 
@@ -197,7 +198,7 @@ const METADATA: [&str; 2] = ["annotations", "labels"];
 /// The reported fields with their keys.
 fn wanted(report: &NodeReport) -> BTreeMap<String, Value> {
     let mut all: BTreeMap<String, Value> =
-        report.status_fields().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        report.status_fields().into_iter().map(|(name, value)| (name.to_owned(), value)).collect_map();
     for (part, map) in METADATA.into_iter().zip([&report.annotations, &report.labels]) {
         all.extend(map.iter().map(|(key, value)| (format!("metadata/{part}/{key}"), value.as_str().into())));
     }

@@ -1,5 +1,6 @@
 //! The expected life of a pod of the API server while the server is away, for people.
 
+use crate::api::ordered::OrderSlice;
 use crate::api::pod::Pod;
 use crate::api::taints::NoExecute;
 use k8s_openapi::api::core::v1 as core;
@@ -45,7 +46,7 @@ impl Outlook {
     pub fn of(pod: &Pod, missing: Vec<String>, token: Option<Duration>) -> Outlook {
         let pulls = pod.all_containers().filter(|c| c.image_pull_policy.as_deref() == Some("Always"));
         let mut pulls: Vec<String> = pulls.filter_map(|c| c.image.clone()).collect();
-        pulls.sort();
+        pulls.order();
         pulls.dedup();
         let reboot = if pod.spec().restart_policy.as_deref() == Some("Never") {
             Reboot::Ends

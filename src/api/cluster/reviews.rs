@@ -4,6 +4,7 @@
 use super::paths::{ACCESS_REVIEWS, TOKEN_REVIEWS};
 use super::request::ApiRequest;
 use super::requests::post;
+use crate::api::ordered::CollectOrdered;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -112,7 +113,7 @@ pub fn read_token_review(body: &[u8]) -> Result<Option<User>, String> {
     };
     let extra = user["extra"].as_object().into_iter().flatten().map(|(key, value)| (key.clone(), texts(value)));
     let user =
-        User { name: text("username"), uid: text("uid"), groups: texts(&user["groups"]), extra: extra.collect() };
+        User { name: text("username"), uid: text("uid"), groups: texts(&user["groups"]), extra: extra.collect_map() };
     if user.name.is_empty() {
         return Err("the user of a valid token has no name".to_owned());
     }

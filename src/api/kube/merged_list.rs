@@ -5,6 +5,7 @@
 //! list has afterwards; so a key that is there twice is a list that gets a second item. (An API server does not look at
 //! this, and loses one of the two.)
 
+use crate::api::ordered::OrderSlice;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -212,8 +213,8 @@ pub(super) fn reorder(items: &mut [Value], order: &[Value], keys: Option<Keys<'_
     let mut listed: Vec<(usize, usize)> =
         items.iter().enumerate().filter_map(|(at, item)| Some((*places.get(&id(item)?)?, at))).collect();
     let mut free: Vec<usize> = listed.iter().map(|(_, at)| *at).collect();
-    free.sort_unstable();
-    listed.sort_unstable();
+    free.order();
+    listed.order();
     let taken: Vec<Value> = listed.into_iter().map(|(_, at)| items[at].take()).collect();
     for (at, item) in free.into_iter().zip(taken) {
         items[at] = item;

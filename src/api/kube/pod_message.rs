@@ -10,6 +10,7 @@
 
 use super::pod_fields::TABLE;
 use super::wire::{Field, Malformed, read_fields};
+use crate::api::ordered::CollectOrdered;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -62,9 +63,9 @@ fn table() -> BTreeMap<&'static str, Fields> {
     };
     let message = |line: &'static str| {
         let (name, fields) = line.split_once(' ')?;
-        Some((name, fields.split(' ').filter_map(field).collect()))
+        Some((name, fields.split(' ').filter_map(field).collect_map()))
     };
-    TABLE.lines().filter_map(message).collect()
+    TABLE.lines().filter_map(message).collect_map()
 }
 
 /// The Pod in this message.

@@ -5,6 +5,7 @@
 //! pods that have appeared.
 
 use crate::api::names::FullName;
+use crate::api::ordered::CollectOrdered;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,7 +61,7 @@ impl PodNotes {
     ) -> bool {
         let PodNotes::Paused { changed } = self else { return false };
         let mut changed = std::mem::take(changed);
-        let known: BTreeSet<FullName> = known.into_iter().collect();
+        let known: BTreeSet<FullName> = known.into_iter().collect_set();
         let (mut all, mut ending) = (BTreeSet::new(), BTreeMap::new());
         for (name, state) in present {
             if let Some(state) = state {

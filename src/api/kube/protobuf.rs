@@ -2,6 +2,7 @@
 
 use super::pod_message::{self, PodError};
 use super::wire::{Field, varint};
+use crate::api::ordered::CollectOrdered;
 use k8s_openapi::ByteString;
 use serde_json::{Map, Value, json};
 
@@ -46,7 +47,7 @@ fn number(of: &[u8], number: u64) -> Option<u64> {
 
 /// A map from texts, with the values that `value` makes.
 fn map(of: &[u8], number: u64, value: fn(&[u8]) -> Value) -> Map<String, Value> {
-    messages(of, number).map(|entry| (text(entry, 1), value(message(entry, 2).unwrap_or_default()))).collect()
+    messages(of, number).map(|entry| (text(entry, 1), value(message(entry, 2).unwrap_or_default()))).collect_object()
 }
 
 fn string(bytes: &[u8]) -> Value {
@@ -150,7 +151,7 @@ fn access_review(kind: &str, of: &[u8]) -> Value {
         let names = ["namespace", "verb", "group", "version", "resource", "subresource", "name"];
         let attributes =
             names.iter().zip(1..).map(|(name, number)| ((*name).to_owned(), text(attributes, number).into()));
-        result["spec"]["resourceAttributes"] = Value::Object(attributes.collect());
+        result["spec"]["resourceAttributes"] = Value::Object(attributes.collect_object());
     }
     if let Some(path) = message(spec, 2) {
         result["spec"]["nonResourceAttributes"] = json!({ "path": text(path, 1), "verb": text(path, 2) });

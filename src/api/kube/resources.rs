@@ -1,4 +1,5 @@
 //! The resources that Wherry serves.
+use crate::api::ordered::OrderSlice;
 
 /// A resource, as the last part of its path names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -282,7 +283,7 @@ impl Subresource {
 pub fn groups() -> Vec<(&'static str, &'static str)> {
     let mut groups: Vec<_> = RESOURCES.iter().map(|r| (r.group, r.version)).filter(|(g, _)| !g.is_empty()).collect();
     groups.push(POLICY);
-    groups.sort_unstable();
+    groups.order();
     groups.dedup();
     groups
 }

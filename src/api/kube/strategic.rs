@@ -3,6 +3,7 @@
 
 use super::merged_list::{self, Keys};
 use super::value_size::MAX_DEPTH;
+use crate::api::ordered::CollectOrdered;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
@@ -32,13 +33,14 @@ fn merge_map(mut object: Map<String, Value>, mut patch: Map<String, Value>, dept
         Some(other) => return Err(format!("unknown directive $patch: {other:?}")),
     }
     if let Some(retained) = patch.remove("$retainKeys") {
-        let retained: BTreeSet<&str> = retained.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let retained: BTreeSet<&str> =
+            retained.as_array().into_iter().flatten().filter_map(Value::as_str).collect_set();
         object.retain(|key, _| retained.contains(key.as_str()));
     }
     let orders = take_orders(&mut patch);
     for (key, value) in patch {
         if let Some(list) = key.strip_prefix("$deleteFromPrimitiveList/") {
-            let gone: BTreeSet<String> = value.as_array().into_iter().flatten().map(Value::to_string).collect();
+            let gone: BTreeSet<String> = value.as_array().into_iter().flatten().map(Value::to_string).collect_set();
             if let Some(Value::Array(items)) = object.get_mut(list) {
                 items.retain(|item| !gone.contains(&item.to_string()));
             }
@@ -64,7 +66,7 @@ fn merge_map(mut object: Map<String, Value>, mut patch: Map<String, Value>, dept
 /// Removes the orders of lists from a patch.
 fn take_orders(patch: &mut Map<String, Value>) -> Map<String, Value> {
     let list = |key: &String| key.strip_prefix("$setElementOrder/").map(str::to_owned);
-    let orders = patch.iter_mut().filter_map(|(key, value)| Some((list(key)?, value.take()))).collect();
+    let orders = patch.iter_mut().filter_map(|(key, value)| Some((list(key)?, value.take()))).collect_object();
     patch.retain(|key, _| list(key).is_none());
     orders
 }
@@ -102,7 +104,7 @@ fn merge_list(
     if !PRIMITIVE.contains(&name) {
         return Ok(patch);
     }
-    let mut present: BTreeSet<String> = items.iter().map(Value::to_string).collect();
+    let mut present: BTreeSet<String> = items.iter().map(Value::to_string).collect_set();
     items.extend(patch.into_iter().filter(|value| present.insert(value.to_string())));
     Ok(items)
 }

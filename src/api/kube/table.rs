@@ -3,6 +3,7 @@
 
 use super::pod_row::{Row, flag, list, since, text};
 use super::resources::Kind;
+use crate::api::ordered::OrderSlice;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -262,7 +263,7 @@ fn roles(node: &Value) -> String {
         })
         .filter(|role| !role.is_empty())
         .collect();
-    roles.sort_unstable();
+    roles.order();
     if roles.is_empty() { "<none>".to_owned() } else { roles.join(",") }
 }
 

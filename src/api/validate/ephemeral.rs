@@ -2,6 +2,7 @@
 
 use super::{container, unsupported, user_namespace, volumes};
 use crate::api::ephemeral;
+use crate::api::ordered::CollectOrdered;
 use crate::api::problem::{At, Fault, Faults};
 use k8s_openapi::api::core::v1::{Container, EphemeralContainer, PodSpec, ResourceRequirements};
 use std::collections::BTreeSet;
@@ -14,7 +15,7 @@ pub(crate) fn ephemeral(spec: &PodSpec, list: &[EphemeralContainer]) -> Vec<Faul
     let root = At::Root;
     let (at_spec, ordinary) = (root.field("spec"), spec.init_containers.iter().flatten().chain(&spec.containers));
     let at = at_spec.field("ephemeralContainers");
-    let ordinary: BTreeSet<&str> = ordinary.map(|c| c.name.as_str()).collect();
+    let ordinary: BTreeSet<&str> = ordinary.map(|c| c.name.as_str()).collect_set();
     let mut names = ordinary.clone();
     for (i, each) in list.iter().enumerate() {
         let at = at.item(i);

@@ -1,5 +1,6 @@
 //! Requests and limits of a container.
 
+use crate::api::ordered::CollectOrdered;
 use crate::api::pod_resources;
 use crate::api::problem::{At, Faults};
 use crate::api::quantity::Quantity;
@@ -20,7 +21,7 @@ pub(super) fn resources(resources: &ResourceRequirements, at: At<'_>, faults: &m
     }
     let at_limits = at.field("limits");
     let limit: BTreeMap<&str, Quantity> =
-        limits.iter().filter_map(|(name, q)| Some((name.as_str(), one(name, q, at_limits, faults)?))).collect();
+        limits.iter().filter_map(|(name, q)| Some((name.as_str(), one(name, q, at_limits, faults)?))).collect_map();
 
     let at_requests = at.field("requests");
     for (name, written) in requests {

@@ -3,6 +3,7 @@
 //! Wherry has the volumes that need no cluster and no storage driver. Every other source is rejected by name.
 
 use super::{complain, one_of, syntax};
+use crate::api::ordered::OrderSlice;
 use crate::api::problem::{At, Faults};
 use crate::api::quantity::Quantity;
 use crate::api::volume::{HOST_PATH_TYPES, HostPathType, huge_page_size};
@@ -197,7 +198,7 @@ fn requested_pages(spec: &PodSpec) -> Vec<u64> {
     let sizes = requests.flat_map(|list| list.keys()).filter_map(|name| name.strip_prefix("hugepages-"));
     let mut sizes: Vec<u64> =
         sizes.filter_map(|size| u64::try_from(Quantity::parse(size).ok()?.value()).ok()).collect();
-    sizes.sort_unstable();
+    sizes.order();
     sizes.dedup();
     sizes
 }

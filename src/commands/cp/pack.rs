@@ -1,6 +1,7 @@
 //! Packs a local file or directory into an archive for `tar` in a container.
 
 use super::Skipped;
+use crate::api::ordered::OrderSlice;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt as _;
@@ -43,7 +44,7 @@ impl Found {
             let entries = fs::read_dir(path).map_err(words)?;
             let mut paths: Vec<PathBuf> =
                 entries.map(|e| e.map(|e| e.path())).collect::<io::Result<_>>().map_err(words)?;
-            paths.sort();
+            paths.order();
             Ok(Found::Directory(paths, metadata))
         } else if kind.is_file() {
             let file = File::open(path).map_err(words)?;

@@ -1,5 +1,6 @@
 //! Compares requested resources with the free resources of the node (A2, A3).
 
+use crate::api::ordered::OrderSlice;
 use crate::api::reason::Reason;
 use crate::api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources};
 
@@ -54,7 +55,7 @@ pub fn insufficient(requested: &Resources, used: &Resources, allocatable: &Resou
         .filter(|i| i.shortage() > 0)
         .collect();
     let place = |name: &str| ORDER.iter().position(|o| *o == name).unwrap_or(ORDER.len());
-    missing.sort_by(|a, b| (place(&a.resource), &a.resource).cmp(&(place(&b.resource), &b.resource)));
+    missing.order_by(|a, b| (place(&a.resource), &a.resource).cmp(&(place(&b.resource), &b.resource)));
     missing
 }
 

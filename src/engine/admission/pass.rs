@@ -17,6 +17,7 @@ use super::victims::Victims;
 use crate::api::eviction::Condition;
 use crate::api::names::Uid;
 use crate::api::node_facts::NodeFacts;
+use crate::api::ordered::OrderSlice;
 use crate::api::pod::Pod;
 use crate::api::priority::CRITICAL;
 use crate::api::qos::Qos;
@@ -150,7 +151,7 @@ impl<'a> Pods<'a> {
                 pods.victims.push(worker);
             }
         }
-        pods.requesting.sort_by_key(|request| request.place);
+        pods.requesting.order_by_key(|request| request.place);
         pods
     }
 }

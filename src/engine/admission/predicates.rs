@@ -8,6 +8,7 @@ pub(super) mod tests;
 
 use crate::api::apparmor;
 use crate::api::node_facts::NodeFacts;
+use crate::api::ordered::OrderSlice;
 use crate::api::pod::{Pod, is_sidecar};
 use crate::api::reason::Reason;
 use crate::api::sysctls;
@@ -49,7 +50,7 @@ const ORDER: [Reason; 7] = [
 
 /// Sorts refusals of several sources (`against`, `port_is_taken`, `untolerated`) in the order of A3.
 pub fn in_order(refusals: &mut [Refusal]) {
-    refusals.sort_by_key(|refusal| ORDER.iter().position(|reason| *reason == refusal.reason));
+    refusals.order_by_key(|refusal| ORDER.iter().position(|reason| *reason == refusal.reason));
 }
 
 /// All reasons against the pod that do not depend on other pods, in the order of A3. Resources and host ports are not

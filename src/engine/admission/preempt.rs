@@ -10,6 +10,7 @@ mod properties;
 mod tests;
 
 use crate::api::names::Uid;
+use crate::api::ordered::OrderSlice;
 use crate::api::priority::CRITICAL;
 use crate::api::qos::Qos;
 use crate::api::resources::{CPU, MEMORY, Resources};
@@ -80,7 +81,7 @@ impl<'a> Class<'a> {
         'a: 'c,
     {
         let mut pods: Vec<&Candidate<'_>> = pods.collect();
-        pods.sort_by(|a, b| tie(a, b));
+        pods.order_by(|a, b| tie(a, b));
         let mut class = Class::empty(names.len());
         let mut row = Vec::with_capacity(names.len());
         for (rank, pod) in pods.into_iter().enumerate() {

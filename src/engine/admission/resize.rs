@@ -6,6 +6,7 @@
 use super::fit::{Insufficient, insufficient};
 use super::node_snapshot::NodeSnapshot;
 use super::pod_requests::PodRequests;
+use crate::api::ordered::OrderSlice;
 use crate::api::resources::{CPU, MEMORY, Resources};
 use crate::engine::pod::worker::{ResizeVerdict, Worker};
 use std::cmp::Reverse;
@@ -13,7 +14,7 @@ use std::cmp::Reverse;
 /// The order in which the resizes of these pods are evaluated.
 pub fn in_order<'a>(workers: &[&'a Worker]) -> Vec<&'a Worker> {
     let mut all: Vec<&Worker> = workers.iter().copied().filter(|w| w.wanted_resize().is_some()).collect();
-    all.sort_by_key(|w| (Reverse(w.requests.priority), w.requests.qos, w.place));
+    all.order_by_key(|w| (Reverse(w.requests.priority), w.requests.qos, w.place));
     all
 }
 

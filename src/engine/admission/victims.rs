@@ -3,6 +3,7 @@
 use super::node_snapshot::{NodeSnapshot, Verdict};
 use super::pod_requests::PodRequests;
 use crate::api::names::Uid;
+use crate::api::ordered::OrderSlice;
 use crate::api::pod::Pod;
 use crate::api::time::{Boot, Now};
 use crate::engine::effect::Measure;
@@ -73,7 +74,7 @@ impl Victims {
             (None, pod) => Some((w, pod?, w.requests.clone())),
         });
         let mut requesting: Vec<(&Worker, &Pod, Rc<PodRequests>)> = requesting.collect();
-        requesting.sort_by_key(|(w, _, requests)| (Reverse(requests.priority), w.start_time));
+        requesting.order_by_key(|(w, _, requests)| (Reverse(requests.priority), w.start_time));
         let mut room = room.clone();
         for (worker, pod, requests) in requesting {
             match room.evaluate(pod, &requests) {

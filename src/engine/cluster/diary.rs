@@ -9,6 +9,7 @@ use super::reflector::{Step, begin};
 use crate::api::cluster::diary::{self, Entry};
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::requests;
+use crate::api::ordered::CollectOrdered;
 use crate::api::time::Boot;
 use crate::engine::context::Owner;
 use crate::engine::effect::RecordChange;
@@ -147,14 +148,14 @@ impl Diary {
     pub fn keep(&mut self, now: Boot) {
         if matches!(self.disk, Disk::Unused) {
             let changed = self.waiting.iter().map(|waiting| waiting.part).filter(|part| !self.written.contains(part));
-            self.disk = Disk::Keeping { changed: changed.collect(), at: now + WRITE_DELAY };
+            self.disk = Disk::Keeping { changed: changed.collect_set(), at: now + WRITE_DELAY };
         }
     }
 
     /// The process ends soon. An event that the server does not have by then is posted after the next start.
     pub fn close(&mut self) {
         let changed = match std::mem::replace(&mut self.disk, Disk::Unused) {
-            Disk::Unused => self.waiting.iter().map(|waiting| waiting.part).collect(),
+            Disk::Unused => self.waiting.iter().map(|waiting| waiting.part).collect_set(),
             Disk::Keeping { changed, .. } | Disk::Closing { changed } => changed,
         };
         self.disk = Disk::Closing { changed };

@@ -28,6 +28,7 @@ use crate::api::data_object::DataKind;
 use crate::api::environment::ClusterValues;
 use crate::api::eviction::Condition;
 use crate::api::names::{FullName, Uid};
+use crate::api::ordered::{CollectOrdered, OrderSlice};
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::sealing::{Content, StoredRecord};
@@ -440,7 +441,7 @@ impl Member {
             !self.data.knows(std::iter::once(key.clone())) || is_withheld && key.kind == DataKind::Secret
         });
         let mut missing: Vec<String> = objects.map(|key| key.to_string()).collect();
-        missing.sort();
+        missing.order();
         missing.dedup();
         let tokens = || service_token::of_pod(pod);
         if !self.tokens.knows(tokens()) || is_withheld && tokens().next().is_some() {
@@ -462,13 +463,13 @@ impl Member {
     pub fn follow(&mut self, outbox: &mut Outbox) {
         let Member { pods, data, tokens, lists, .. } = self;
         let pods = || pods.iter().filter(|(_, bound)| !bound.ended).filter_map(|(_, bound)| bound.pod.as_deref().ok());
-        data.follow(pods().flat_map(Pod::data_objects).collect(), outbox);
+        data.follow(pods().flat_map(Pod::data_objects).collect_set(), outbox);
         let wanted = pods().flat_map(|pod| {
             let account = pod.spec().service_account_name.as_deref().unwrap_or(DEFAULT_ACCOUNT);
             let wanted = Wanted { pod: pod.name.clone(), account: account.into() };
             service_token::of_pod(pod).map(move |key| (key, wanted.clone()))
         });
-        tokens.follow(wanted.collect(), outbox);
+        tokens.follow(wanted.collect_map(), outbox);
         lists.follow(pods(), outbox);
     }
 

@@ -13,6 +13,7 @@ use crate::api::cluster::node::DeviceAmount;
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::watched::Watched;
 use crate::api::node_facts::NodeFacts;
+use crate::api::ordered::CollectOrdered;
 use crate::api::taints::NoExecute;
 use crate::api::time::Boot;
 use crate::engine::context::Owner;
@@ -123,7 +124,7 @@ impl OwnNode {
     fn observe_labels(&mut self, object: &Value, outbox: &mut Outbox) -> bool {
         let labels = object.pointer("/metadata/labels").and_then(Value::as_object);
         let text = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
-        let labels: Labels = labels.into_iter().flatten().filter_map(text).collect();
+        let labels: Labels = labels.into_iter().flatten().filter_map(text).collect_map();
         if labels == self.labels {
             return false;
         }
@@ -135,7 +136,7 @@ impl OwnNode {
     /// The resources of device plugins that are reported now: those whose names are on the disk, also without a plugin.
     pub fn reported(&self, provided: &BTreeMap<String, DeviceAmount>) -> BTreeMap<String, DeviceAmount> {
         let amount = |name: &String| (name.clone(), provided.get(name).copied().unwrap_or_default());
-        self.resources.recorded.iter().map(amount).collect()
+        self.resources.recorded.iter().map(amount).collect_map()
     }
 
     /// Writes the names of new resources. Those beyond the limit are not reported.
@@ -143,7 +144,7 @@ impl OwnNode {
         let OwnResources { recorded, saving: None, backoff } = &mut self.resources else { return };
         let room = MOST_RESOURCES.saturating_sub(recorded.len());
         let new = provided.filter(|name| !recorded.contains(*name)).take(room);
-        let names: BTreeSet<String> = new.map(str::to_owned).collect();
+        let names: BTreeSet<String> = new.map(str::to_owned).collect_set();
         if names.is_empty() {
             return backoff.succeeded();
         }
@@ -178,7 +179,7 @@ impl OwnNode {
     }
 
     fn write_with(&self, more: &BTreeSet<String>, outbox: &mut Outbox) -> OpId {
-        let resources = self.resources.recorded.union(more).cloned().collect();
+        let resources = self.resources.recorded.union(more).cloned().collect_set();
         let record = Record { version: VERSION, labels: self.labels.clone(), resources };
         let value = serde_json::to_string(&record).unwrap_or_default();
         outbox.record(Owner::Cluster, RecordChange::Put { key: KEY.to_owned(), value })

@@ -14,6 +14,7 @@ use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::watched::Watched;
 use crate::api::document::Context;
 use crate::api::names::{FullName, Uid};
+use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;
 use crate::api::time::Wall;
 use crate::engine::context::Owner;
@@ -239,8 +240,8 @@ impl Pods {
         let bindings = |pods: &Pods| -> BTreeMap<Uid, bool> {
             let binding = |(uid, bound): (&Uid, &Bound)| (uid.clone(), bound.deletion.is_some());
             match &concerned {
-                Some(uid) => pods.known.get_key_value(uid).map(binding).into_iter().collect(),
-                None => pods.known.iter().map(binding).collect(),
+                Some(uid) => pods.known.get_key_value(uid).map(binding).into_iter().collect_map(),
+                None => pods.known.iter().map(binding).collect_map(),
             }
         };
         let before = bindings(self);
@@ -265,7 +266,7 @@ impl Pods {
             }
             Change::All(all, gaps) => {
                 self.source = Source::Server;
-                let listed: BTreeSet<Uid> = all.iter().map(|listed| listed.uid().clone()).collect();
+                let listed: BTreeSet<Uid> = all.iter().map(|listed| listed.uid().clone()).collect_set();
                 let stays = |uid: &Uid, bound: &Bound| listed.contains(uid) || may_be_listed(&gaps, uid, bound);
                 let gone = self.known.iter().filter(|(uid, bound)| !stays(uid, bound)).map(|(uid, _)| uid.clone());
                 let mut seen: Vec<Seen> = gone.map(Seen::Gone).collect();

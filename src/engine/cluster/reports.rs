@@ -12,6 +12,7 @@ use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::requests;
 use crate::api::cluster::status::{Failure, Refusal};
 use crate::api::names::{FullName, Uid};
+use crate::api::ordered::CollectOrdered;
 use crate::api::time::Boot;
 use crate::engine::op::OpId;
 use k8s_openapi::api::core::v1 as core;
@@ -155,7 +156,7 @@ impl Reports {
     }
 
     pub fn step(&mut self, step: &mut Step<'_>) {
-        let busy: BTreeSet<&Uid> = self.in_flight.values().collect();
+        let busy: BTreeSet<&Uid> = self.in_flight.values().collect_set();
         let due = |uid: &&Uid| {
             !busy.contains(uid) && self.pods.get(*uid).is_none_or(|report| report.backoff.is_due(step.now))
         };

@@ -2,6 +2,7 @@
 //! durable.
 
 use super::{Reply, RequestError, RequestId};
+use crate::api::ordered::CollectOrdered;
 use crate::engine::op::OpId;
 use crate::engine::outbox::BegunRecord;
 use serde::Serialize;
@@ -61,7 +62,7 @@ impl DurableAnswers {
         mut keys: BTreeSet<String>,
     ) -> Option<Result<Reply, RequestError>> {
         self.begun(records);
-        let mut changes: BTreeSet<OpId> = records.iter().map(|record| record.op).collect();
+        let mut changes: BTreeSet<OpId> = records.iter().map(|record| record.op).collect_set();
         let mut written = BTreeSet::new();
         for (op, change) in &self.changes {
             if let Change::Write(key) = change

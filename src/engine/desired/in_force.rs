@@ -4,6 +4,7 @@
 
 use crate::api::data_object::DataObject;
 use crate::api::objects::Objects;
+use crate::api::ordered::OrderSlice;
 use crate::api::pod::Source;
 use crate::api::priority::PriorityClass;
 use crate::api::reason::Reason;
@@ -141,7 +142,7 @@ impl InForce {
         others: &mut Vec<(String, String)>,
         outbox: &mut Outbox,
     ) {
-        all.sort_by_cached_key(|one| self.paths.get(&one.object()) != Some(&one.source().path));
+        all.order_by_key(|one| self.paths.get(&one.object()) != Some(&one.source().path));
         for one in all {
             let (object, path) = (one.object(), one.source().path.clone());
             if paths.contains_key(&object) {

@@ -14,6 +14,7 @@ use crate::api::data_object::{DataKey, DataObjects};
 use crate::api::manifest_report::ManifestReport;
 use crate::api::names::{FullName, Uid};
 use crate::api::objects::Objects;
+use crate::api::ordered::{CollectOrdered, OrderSlice};
 use crate::api::pod::Pod;
 use crate::api::priority::PriorityClass;
 use crate::api::reason::Reason;
@@ -226,7 +227,7 @@ impl Desired {
         let files: BTreeSet<(&FullName, &str)> = {
             let desired = recorded.into_iter().flat_map(BTreeMap::values).filter(|record| !record.is_undesired());
             let all = of_workers.values().copied().chain(desired.map(|record| &record.pod));
-            all.filter(|pod| !pod.is_from_api_server()).map(|pod| (&pod.name, pod.source.path.as_str())).collect()
+            all.filter(|pod| !pod.is_from_api_server()).map(|pod| (&pod.name, pod.source.path.as_str())).collect_set()
         };
         let of_uid = |uid: &Uid| {
             let recorded = recorded.and_then(|all| all.get(uid)).map(|record| &record.pod);
@@ -308,7 +309,7 @@ impl Desired {
                 let mut recorded: Vec<Record> = recorded.into_values().collect();
                 // W25: a desired pod that had started precedes others of its name, because they had finished before it
                 // started (W8). Pods that were waiting keep their order.
-                recorded.sort_by_key(|r| (r.waiting, !r.waiting && !chosen.contains_key(&r.pod.uid), r.start_time));
+                recorded.order_by_key(|r| (r.waiting, !r.waiting && !chosen.contains_key(&r.pod.uid), r.start_time));
                 (recorded, early)
             }
         }

@@ -5,6 +5,7 @@
 
 use super::conflict::{Common, Conflict};
 use crate::api::names::{FullName, Uid};
+use crate::api::ordered::OrderSlice;
 use crate::api::pod::{Pod, Source};
 use crate::api::priority;
 use std::cmp::Reverse;
@@ -50,7 +51,7 @@ pub fn choose<'m, 'a>(manifests: impl Iterator<Item = &'m Rc<Pod>>, known: impl 
         Known::No => Precedence::New,
     };
     let mut order: Vec<&Rc<Pod>> = manifests.collect();
-    order.sort_by_cached_key(|pod| precedence(pod));
+    order.order_by_key(|pod| precedence(pod));
     let mut names: BTreeMap<&FullName, &Rc<Pod>> = BTreeMap::new();
     let mut chosen: BTreeMap<Uid, Rc<Pod>> = BTreeMap::new();
     let mut conflicts = Vec::new();
@@ -69,13 +70,13 @@ pub fn choose<'m, 'a>(manifests: impl Iterator<Item = &'m Rc<Pod>>, known: impl 
         };
         conflicts.push(Conflict { source: pod.source.clone(), with: other.source.clone(), common });
     }
-    conflicts.sort();
+    conflicts.order();
     Choice { chosen, conflicts }
 }
 
 /// A1: of the pods that arrive together, those with the higher priority come first.
 pub fn sort_new(pods: &mut [Rc<Pod>]) {
-    pods.sort_by(|a, b| {
+    pods.order_by(|a, b| {
         let key = |p: &Pod| (Reverse(priority::of(p.spec())), p.source.clone());
         key(a).cmp(&key(b))
     });

@@ -2,6 +2,7 @@
 
 use crate::api::facts::{DiskUse, PodDiskFact, UsageFact};
 use crate::api::names::{ContainerId, Uid};
+use crate::api::ordered::CollectOrdered;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -55,15 +56,15 @@ impl Usage {
             disk: f.disk_bytes.unwrap_or(0),
             inodes: f.disk_inodes.unwrap_or(0),
         };
-        self.containers = facts.into_iter().map(|f| (f.id.clone(), amounts(&f))).collect();
+        self.containers = facts.into_iter().map(|f| (f.id.clone(), amounts(&f))).collect_map();
     }
 
     pub fn take_disks(&mut self, facts: Vec<PodDiskFact>) {
-        self.disks = facts.into_iter().map(|f| (f.uid.clone(), f)).collect();
+        self.disks = facts.into_iter().map(|f| (f.uid.clone(), f)).collect_map();
     }
 
     pub fn take_processes(&mut self, counts: Vec<(Uid, u64)>) {
-        self.processes = counts.into_iter().collect();
+        self.processes = counts.into_iter().collect_map();
     }
 
     /// The processes and threads of the pod.

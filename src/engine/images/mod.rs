@@ -9,6 +9,7 @@ pub mod seen;
 pub mod users;
 
 use crate::api::facts::{FileSystemFact, ImageList, ListedImage};
+use crate::api::ordered::OrderSlice;
 use crate::api::reason::Reason;
 use crate::api::time::Boot;
 use crate::engine::context::Owner;
@@ -311,7 +312,7 @@ impl Images {
             (None, Goal::Space(_) | Goal::Pressure) => self.seen.age(&image.id, now) >= policy.min_age,
         };
         let mut images: Vec<&ListedImage> = list.images.iter().filter(removable).collect();
-        images.sort_by(|a, b| self.seen.order(&a.id).cmp(&self.seen.order(&b.id)).then(a.id.cmp(&b.id)));
+        images.order_by(|a, b| self.seen.order(&a.id).cmp(&self.seen.order(&b.id)).then(a.id.cmp(&b.id)));
         images
     }
 

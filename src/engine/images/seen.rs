@@ -2,6 +2,7 @@
 //! image has been unused, without the time while Wherry does not run: it depends on no clock that can be set.
 
 use crate::api::facts::ImageList;
+use crate::api::ordered::CollectOrdered;
 use crate::api::time::Boot;
 use crate::engine::images::users::refers;
 use serde::{Deserialize, Serialize};
@@ -134,7 +135,7 @@ impl Seen {
 
     /// For the record.
     pub fn unused(&self, now: Boot) -> Unused {
-        self.images.iter().map(|(id, image)| (id.clone(), image.unused_for(now).as_secs())).collect()
+        self.images.iter().map(|(id, image)| (id.clone(), image.unused_for(now).as_secs())).collect_map()
     }
 
     /// None: no use is known.

@@ -3,6 +3,7 @@
 use crate::api::facts::{ImageList, ListedImage};
 use crate::api::image::full_name;
 use crate::api::names::FullName;
+use crate::api::ordered::OrderSlice;
 use serde::Serialize;
 
 /// An image that a pod names, or that a container of the pod uses.
@@ -46,7 +47,7 @@ pub fn pods(image: &ListedImage, list: &ImageList, named: &[Named]) -> Vec<FullN
     let users = list.users.iter().filter(|user| refers(&user.image, image) || refers(&user.image_ref, image));
     let named = named.iter().filter(|named| refers(&named.image, image)).map(|named| named.pod.clone());
     let mut pods: Vec<FullName> = users.filter_map(|user| user.pod.clone()).chain(named).collect();
-    pods.sort();
+    pods.order();
     pods.dedup();
     pods
 }

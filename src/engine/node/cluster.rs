@@ -13,6 +13,7 @@ use crate::api::devices::is_device_resource;
 use crate::api::eviction;
 use crate::api::names::Uid;
 use crate::api::node_facts::NodeFacts;
+use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;
 use crate::api::resources::PODS;
 use crate::api::runtime_features::HandlerFeatures;
@@ -383,7 +384,7 @@ impl Engine {
                 .iter()
                 .filter(|(key, _)| may_set_label(key))
                 .map(|(k, v)| (k.clone(), v.clone()))
-                .collect(),
+                .collect_map(),
             addresses,
             capacity: node.capacity.clone(),
             allocatable: node.allocatable.clone(),

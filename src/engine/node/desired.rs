@@ -4,6 +4,7 @@
 use super::Engine;
 use crate::api::manifest_report::ManifestReport;
 use crate::api::names::{FullName, Uid};
+use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;
 use crate::api::resize;
 use crate::api::sealing::StoredRecord;
@@ -78,7 +79,7 @@ impl Engine {
         let is_current = |w: &Worker| w.demand.desired && (!w.is_outdated() || w.demand.successor.is_some());
         let desired = workers.iter().filter(|(_, w)| is_current(w));
         let as_pods = desired.filter_map(|(uid, w)| Some((uid, w.demand.successor.as_ref().or(w.pod.as_ref())?)));
-        let of_workers = as_pods.collect();
+        let of_workers = as_pods.collect_map();
         let is_listed = |uid: &Uid| self.pleg.without_worker.shows(uid);
         let chosen = self.desired.choose(&of_api, &of_workers, is_listed, &mut self.outbox);
         let (recorded, early) = self.desired.sources_read(&chosen);
@@ -150,7 +151,7 @@ impl Engine {
     fn compare_with_workers(&mut self, chosen: BTreeMap<Uid, Rc<Pod>>) {
         let drained = self.drained_names();
         let undesired: Vec<Uid> = self.workers.keys().filter(|uid| !chosen.contains_key(*uid)).cloned().collect();
-        let names: BTreeSet<&FullName> = chosen.values().map(|pod| &pod.name).collect();
+        let names: BTreeSet<&FullName> = chosen.values().map(|pod| &pod.name).collect_set();
         let (edited, removed): (Vec<_>, Vec<_>) =
             undesired.into_iter().partition(|uid| self.workers.get(uid).is_some_and(|w| names.contains(&w.name)));
         for uid in removed {

@@ -10,6 +10,7 @@
 use super::Engine;
 use crate::api::facts::Listed;
 use crate::api::names::SandboxId;
+use crate::api::ordered::CollectOrdered;
 use crate::engine::context::Owner;
 use crate::engine::effect::{CgroupCall, Effect};
 use crate::engine::event::Answer;
@@ -82,7 +83,7 @@ impl Engine {
     /// Removes the cgroups of dead pods. A pod with a worker loses its cgroup at its end.
     pub(super) fn sweep_cgroups(&mut self, list: &Listed) {
         let in_runtime = list.sandboxes.iter().map(|s| &s.uid).chain(list.containers.iter().map(|c| &c.uid));
-        let known = in_runtime.chain(self.workers.keys()).cloned().collect();
+        let known = in_runtime.chain(self.workers.keys()).cloned().collect_set();
         self.outbox.begin(Owner::CgroupSweep, |op| Effect::Cgroup { op, call: CgroupCall::Sweep { known } });
     }
 }

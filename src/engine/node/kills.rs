@@ -6,6 +6,7 @@
 
 use super::Engine;
 use crate::api::names::{FullName, Uid};
+use crate::api::ordered::CollectOrdered;
 use crate::engine::desired::Early;
 use crate::engine::effect::Effect;
 use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
@@ -60,7 +61,7 @@ impl Engine {
 
     /// W27: the names whose new pods are held back.
     pub(super) fn drained_names(&self) -> BTreeSet<FullName> {
-        self.workers.values().filter(|w| w.is_drained()).map(|w| w.name.clone()).collect()
+        self.workers.values().filter(|w| w.is_drained()).map(|w| w.name.clone()).collect_set()
     }
 
     /// W27, A11: holds back a pod that follows a drained or evicted pod.

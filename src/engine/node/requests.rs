@@ -6,6 +6,7 @@ use crate::api::control::{DrainOutcome, Drained, DrainedPod, Usage};
 use crate::api::facts::UsageFact;
 use crate::api::names::{ContainerId, SandboxId};
 use crate::api::names::{FullName, Uid};
+use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;
 use crate::engine::admission::Admission;
 use crate::engine::context::Owner;
@@ -117,7 +118,7 @@ impl Engine {
             self.dirty.insert(uid.clone());
         }
         self.settle_all();
-        let keys = uids.iter().map(record::key).collect();
+        let keys = uids.iter().map(record::key).collect_set();
         let records = &self.outbox.begun_records()[before..];
         self.requests.durable.answer_when_durable(id, Reply::Shortened, records, keys).transpose()
     }
@@ -163,7 +164,7 @@ impl Engine {
             }
         };
         let pods = drained.pods.iter().filter(depends);
-        let keys = pods.map(|pod| record::key(&Uid::from(pod.uid.as_str()))).collect();
+        let keys = pods.map(|pod| record::key(&Uid::from(pod.uid.as_str()))).collect_set();
         self.requests
             .durable
             .answer_when_durable(id, Reply::Drained(drained), &self.outbox.begun_records()[before..], keys)
@@ -343,7 +344,7 @@ impl Engine {
 
     /// Of the containers of Wherry's own pods. Pods without a running container are left out.
     fn usage_of_pods(&self, facts: &[UsageFact]) -> Usage {
-        let by_id: BTreeMap<&str, &UsageFact> = facts.iter().map(|u| (u.id.as_str(), u)).collect();
+        let by_id: BTreeMap<&str, &UsageFact> = facts.iter().map(|u| (u.id.as_str(), u)).collect_map();
         let pods = self.pods().into_iter();
         let pods = pods.map(|view| usage::of_pod(view.pod, self.containers(&view.pod.uid), &by_id));
         Usage { pods: pods.filter(|p| !p.containers.is_empty()).collect() }

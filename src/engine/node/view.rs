@@ -4,6 +4,7 @@ use super::Engine;
 use crate::api::data_object::DataObjects;
 use crate::api::facts::{ContainerFact, ContainerState, RuntimeFact};
 use crate::api::names::{FullName, Uid};
+use crate::api::ordered::OrderSlice;
 use crate::api::pod::Pod;
 use crate::api::priority::PriorityClass;
 use crate::api::runtime_class::RuntimeClasses;
@@ -74,7 +75,7 @@ impl Engine {
     /// All pods that have or had a manifest and are not gone, by namespace and name.
     pub fn pods(&self) -> Vec<PodView<'_>> {
         let mut pods: Vec<PodView<'_>> = self.workers.values().filter_map(|w| self.view_of(w)).collect();
-        pods.sort_by(|a, b| (&a.pod.name, &a.pod.uid).cmp(&(&b.pod.name, &b.pod.uid)));
+        pods.order_by(|a, b| (&a.pod.name, &a.pod.uid).cmp(&(&b.pod.name, &b.pod.uid)));
         pods
     }
 
@@ -149,7 +150,7 @@ impl Engine {
     pub fn pod_named(&self, name: &FullName) -> Option<PodView<'_>> {
         let mut named: Vec<&Worker> =
             self.workers.values().map(|w| &**w).filter(|w| w.name == *name && w.is_shown()).collect();
-        named.sort_by_key(|w| (w.demand.desired, matches!(w.state, State::Waiting)));
+        named.order_by_key(|w| (w.demand.desired, matches!(w.state, State::Waiting)));
         named.into_iter().find_map(|w| self.view_of(w))
     }
 

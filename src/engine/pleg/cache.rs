@@ -5,6 +5,7 @@
 
 use crate::api::facts::{ContainerFact, ContainerState, PodFacts, SandboxFact};
 use crate::api::names::{ContainerId, SandboxId, Uid};
+use crate::api::ordered::{CollectOrdered, OrderSlice};
 use crate::api::pod::Pod;
 use crate::api::time::Boot;
 use crate::engine::handler::PodAddress;
@@ -117,7 +118,7 @@ impl Entry {
                 let state = state(&id);
                 (id, state)
             })
-            .collect();
+            .collect_map();
         let news = doubted.iter().any(|(id, state)| self.doubted.get(id) != Some(state));
         self.doubted = doubted;
         news
@@ -200,7 +201,7 @@ impl Entry {
     /// Sorts newest first by the attempt, which only grows. Times are not reliable, because the clock may have been
     /// set.
     fn sort(&mut self) {
-        self.facts.sandboxes.sort_by_key(|s| std::cmp::Reverse((s.attempt, s.created_at)));
+        self.facts.sandboxes.order_by_key(|s| std::cmp::Reverse((s.attempt, s.created_at)));
     }
 
     /// Marks the entry as queued for a due read. Returns true if the caller must add it to the queue.

@@ -5,6 +5,7 @@
 
 use crate::api::facts::{ContainerState, Listed, ListedContainer, ListedSandbox, PodFacts};
 use crate::api::names::Uid;
+use crate::api::ordered::{CollectOrdered, OrderSlice};
 use crate::engine::pleg::strangers::Strangers;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -105,10 +106,10 @@ pub fn by_pod<'a>(listed: &'a Listed, owner: &str) -> ByPod<'a> {
     }
     // A stable sort would allocate.
     for sandboxes in [&mut sandboxes, &mut other_sandboxes] {
-        sandboxes.sort_unstable_by(|a, b| (&a.uid, &a.id).cmp(&(&b.uid, &b.id)));
+        sandboxes.order_by(|a, b| (&a.uid, &a.id).cmp(&(&b.uid, &b.id)));
     }
     for containers in [&mut containers, &mut other_containers] {
-        containers.sort_unstable_by(|a, b| (&a.uid, &a.id).cmp(&(&b.uid, &b.id)));
+        containers.order_by(|a, b| (&a.uid, &a.id).cmp(&(&b.uid, &b.id)));
     }
     ByPod { sandboxes, containers, other_sandboxes, other_containers }
 }
@@ -206,7 +207,7 @@ pub fn changes(cached: &PodFacts, listed: &ListedPod<'_>) -> Vec<PlegEvent> {
     new.extend(listed.containers.iter().map(|c| (c.id.as_str(), State::from(c.state))));
 
     let mut events = Vec::new();
-    let ids: std::collections::BTreeSet<&str> = old.keys().chain(new.keys()).copied().collect();
+    let ids: std::collections::BTreeSet<&str> = old.keys().chain(new.keys()).copied().collect_set();
     for id in ids {
         let from = old.get(id).copied().unwrap_or(State::NonExistent);
         let to = new.get(id).copied().unwrap_or(State::NonExistent);

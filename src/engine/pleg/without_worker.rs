@@ -1,6 +1,7 @@
 //! UIDs without a worker: what the last list shows under them, and what may still appear (W2, W21).
 
 use crate::api::names::{FullName, Uid};
+use crate::api::ordered::CollectOrdered;
 use crate::api::time::Boot;
 use crate::engine::pleg::cache::Generation;
 use crate::engine::pleg::relist::{ByPod, ListedPod};
@@ -64,7 +65,7 @@ impl WithoutWorker {
         is_orphan: impl Fn(&FullName) -> bool,
     ) -> Vec<Found> {
         if !pods.shared().eq(&self.shared) {
-            self.shared = pods.shared().cloned().collect();
+            self.shared = pods.shared().cloned().collect_set();
         }
         self.unclaimed.clear();
         let mut found = Vec::new();

@@ -4,6 +4,7 @@
 
 use crate::api::devices::PodDevices;
 use crate::api::names::{ContainerId, FullName, Uid};
+use crate::api::ordered::CollectOrdered;
 use crate::api::pod::{Pod, Source};
 use crate::api::reason::Reason;
 use crate::api::time::{Boot, Wall};
@@ -261,8 +262,8 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
         preempted,
         evicted,
         termination: value.get("termination").map(read_termination),
-        begun_ephemeral: strings(&value, "begunEphemeral").map(str::to_owned).collect(),
-        pre_stopped: strings(&value, "preStopped").map(ContainerId::from).collect(),
+        begun_ephemeral: strings(&value, "begunEphemeral").map(str::to_owned).collect_set(),
+        pre_stopped: strings(&value, "preStopped").map(ContainerId::from).collect_set(),
         restarting: read_restarting(&mut value)?,
         resizing: take(&mut value, "resizing")?,
         devices: take(&mut value, "devices")?.unwrap_or_default(),

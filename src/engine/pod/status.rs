@@ -5,6 +5,7 @@ mod ephemeral;
 
 use crate::api::facts::{ContainerFact, ContainerState, ContainerUser, PodFacts};
 use crate::api::names::ContainerId;
+use crate::api::ordered::OrderSlice;
 use crate::api::pod::{Pod, is_sidecar};
 use crate::api::reason::Reason;
 use crate::api::runtime_features::StopSignals;
@@ -112,7 +113,7 @@ pub fn of(view: &View<'_>) -> core::PodStatus {
     let mut containers: Vec<core::ContainerStatus> = of(view.pod.containers(), true);
     let phase = phase(view, &init, &containers);
     let conditions = conditions(view, phase, &init, &containers);
-    containers.sort_by(|a, b| a.name.cmp(&b.name));
+    containers.order_by(|a, b| a.name.cmp(&b.name));
     let ips = if view.pod.host_network() { &[] } else { view.ips };
     let waits = view.waits.as_ref().map(|(reason, message)| (reason, message));
     let why = view.cause.map(|c| (&c.reason, &c.message)).or(waits);

@@ -1,6 +1,7 @@
 //! The pods as a shutdown sees them: which group stops a pod, and whether it has ended.
 
 use crate::api::names::Uid;
+use crate::api::ordered::CollectOrdered;
 use crate::api::priority;
 use crate::api::shutdown::Groups;
 use crate::api::time::Boot;
@@ -30,7 +31,7 @@ impl Pods<'_> {
 
     /// The pods that the shutdown stops with this group.
     pub fn of_group(&self, groups: &Groups, group: usize) -> BTreeSet<Uid> {
-        self.workers.values().filter(|w| is_stopped_with(w, groups, group)).map(|w| w.uid.clone()).collect()
+        self.workers.values().filter(|w| is_stopped_with(w, groups, group)).map(|w| w.uid.clone()).collect_set()
     }
 
     /// The first names, for people.

@@ -4,6 +4,7 @@
 use super::Shutdown;
 use super::pods::{LEAST, is_stopped_with, priority_of};
 use crate::api::names::Uid;
+use crate::api::ordered::OrderSlice;
 use crate::api::shutdown::view::{GroupView, PlanGroup, PlanPod, PlanView, ProgressView, ShutdownView};
 use crate::api::shutdown::{Group, Groups};
 use crate::api::time::{Boot, Wall};
@@ -78,7 +79,7 @@ impl Shutdown {
                     own_grace_seconds: w.grace_period().as_secs(),
                 })
                 .collect();
-            pods.sort_by(|a, b| (a.priority, &a.namespace, &a.name).cmp(&(b.priority, &b.namespace, &b.name)));
+            pods.order_by(|a, b| (a.priority, &a.namespace, &a.name).cmp(&(b.priority, &b.namespace, &b.name)));
             let until = if pods.is_empty() { from } else { from + period };
             plan.push(PlanGroup {
                 priority: group.priority,

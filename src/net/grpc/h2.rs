@@ -14,6 +14,7 @@ pub(crate) mod connection;
 
 use super::wire;
 use super::{Call, CallError, CallId, Completion, Transport};
+use crate::api::ordered::OrderSlice;
 use crate::api::time::Boot;
 use crate::net::backoff::Backoff;
 use connection::{Connection, Health};
@@ -97,7 +98,7 @@ impl H2Transport {
     /// Ends calls whose deadline has passed.
     fn expire(&mut self, now: Boot) {
         let mut late: Vec<(Boot, CallId)> = self.deadlines().filter(|(at, _)| *at <= now).collect();
-        late.sort_unstable();
+        late.order();
         for (_, id) in late {
             let queued = self.queue.iter().any(|(queued, _)| *queued == id);
             if let Some(path) = self.give_up(id) {

@@ -9,6 +9,7 @@ use super::connection::Connection;
 use super::opening::{Opening, Progress};
 use super::peer::{Addresses, Host, Peer};
 use super::{CallError, CallId, Event, Request, Times};
+use crate::api::ordered::OrderSlice;
 use crate::api::time::Boot;
 use crate::net::http2::link::Health;
 use crate::net::tls::session::ByteCount;
@@ -201,7 +202,7 @@ impl Client {
     /// Ends calls whose deadline has passed.
     fn expire(&mut self, now: Boot) {
         let mut late: Vec<(Boot, CallId)> = self.deadlines().filter(|(at, _)| *at <= now).collect();
-        late.sort_unstable();
+        late.order();
         for (_, id) in late {
             self.end(id, "deadline exceeded");
         }

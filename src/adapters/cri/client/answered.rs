@@ -8,6 +8,7 @@ use crate::adapters::cri::{answers, proto};
 use crate::api::cgroups::CgroupDriver;
 use crate::api::facts::{ContainerFact, ContainerState, ImageList, SandboxFact};
 use crate::api::names::ContainerId;
+use crate::api::ordered::{CollectOrdered, OrderSlice};
 use crate::api::time::Boot;
 use crate::engine::event::Answer;
 use crate::engine::op::{Code, OpError, OpId};
@@ -233,7 +234,7 @@ impl Client {
         let Some(Work::List(listed)) = self.complete(op) else { return Ok(None) };
         let mut listed = std::mem::take(listed);
         let containers = listed.containers.iter().map(|c| c.id.as_str());
-        let there: BTreeSet<&str> = containers.chain(listed.sandboxes.iter().map(|s| s.id.as_str())).collect();
+        let there: BTreeSet<&str> = containers.chain(listed.sandboxes.iter().map(|s| s.id.as_str())).collect_set();
         if !self.pids.is_empty() {
             self.pids.retain(|id, _| there.contains(id.as_str()));
         }
@@ -259,8 +260,8 @@ impl Client {
     fn read_so_far(&mut self, op: OpId) -> Result<Next, OpError> {
         let Some(Work::Read(facts)) = self.complete(op) else { return Ok(None) };
         let mut facts = std::mem::take(facts);
-        facts.sandboxes.sort_by_key(|s| std::cmp::Reverse((s.created_at, s.attempt)));
-        facts.containers.sort_by_key(|c| std::cmp::Reverse((c.created_at, c.attempt)));
+        facts.sandboxes.order_by_key(|s| std::cmp::Reverse((s.created_at, s.attempt)));
+        facts.containers.order_by_key(|c| std::cmp::Reverse((c.created_at, c.attempt)));
         Ok(Some(Answer::Pod(facts)))
     }
 

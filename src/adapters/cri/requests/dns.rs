@@ -2,6 +2,7 @@
 
 use super::RequestConfig;
 use crate::adapters::cri::proto;
+use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use k8s_openapi::api::core::v1 as core;
@@ -133,7 +134,7 @@ fn extend_unique<'a>(list: &mut Vec<String>, more: impl IntoIterator<Item = &'a 
 /// Adds each `name` or `name:value`, and replaces an option with the same name.
 fn set_options(options: &mut Vec<String>, more: impl Iterator<Item = String>) {
     let name = |option: &str| option.split(':').next().unwrap_or_default().to_owned();
-    let mut places: BTreeMap<String, usize> = options.iter().enumerate().map(|(i, o)| (name(o), i)).collect();
+    let mut places: BTreeMap<String, usize> = options.iter().enumerate().map(|(i, o)| (name(o), i)).collect_map();
     for option in more {
         match places.get(&name(&option)) {
             Some(place) => options[*place] = option,

@@ -5,6 +5,7 @@ use super::RequestConfig;
 use crate::adapters::cri::proto::{self, NamespaceMode, security_profile::ProfileType};
 use crate::api::apparmor;
 use crate::api::names::ContainerId;
+use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;
 use crate::api::user_namespace::{IDS_PER_POD, IdRange};
 use crate::engine::effect::CreateContainer;
@@ -101,7 +102,7 @@ pub fn container(
 /// The pod's sysctls by dotted name: `net/ipv4/conf/eth0.1/x` becomes `net.ipv4.conf.eth0/1.x`.
 pub fn sysctls(pod: &Pod) -> BTreeMap<String, String> {
     let list = pod.spec().security_context.as_ref().and_then(|p| p.sysctls.as_deref()).unwrap_or_default();
-    list.iter().map(|s| (dotted(&s.name), s.value.clone())).collect()
+    list.iter().map(|s| (dotted(&s.name), s.value.clone())).collect_map()
 }
 
 fn dotted(name: &str) -> String {

@@ -4,6 +4,7 @@ use super::Roots;
 use crate::adapters::cgroups::{Cgroups, Tree};
 use crate::api::cgroups::{CgroupDriver, CgroupNames};
 use crate::api::finding::{Finding, Level};
+use crate::api::ordered::CollectOrdered;
 use std::collections::BTreeSet;
 
 /// The controllers that a finding lists, and those that must not be missing.
@@ -17,7 +18,7 @@ pub(super) fn inspect(roots: &Roots, names: &CgroupNames) -> Vec<Finding> {
         Ok(cgroups) => cgroups,
         Err(e) => return vec![Finding::error("cgroups", e, "mount /proc")],
     };
-    let all: BTreeSet<String> = cgroups.hierarchies.iter().flat_map(|h| h.controllers.clone()).collect();
+    let all: BTreeSet<String> = cgroups.hierarchies.iter().flat_map(|h| h.controllers.clone()).collect_set();
     let has = |name: &str| all.contains(name) || (name == "io" && all.contains("blkio"));
     let shown: Vec<&str> = SHOWN.into_iter().filter(|name| has(name)).collect();
     let missing: Vec<&str> = NEEDED.into_iter().filter(|name| !has(name)).collect();

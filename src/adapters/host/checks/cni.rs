@@ -1,6 +1,7 @@
 //! Checks the CNI configuration as the runtime reads it: the first file of a directory, and the plugins that it names.
 
 use crate::api::finding::Finding;
+use crate::api::ordered::OrderSlice;
 use crate::foreign::{self, Links};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -50,7 +51,7 @@ fn names(directory: &Path) -> std::io::Result<Vec<String>> {
     let entries = std::fs::read_dir(directory)?;
     let mut names: Vec<String> = entries.flatten().filter_map(|e| e.file_name().into_string().ok()).collect();
     names.retain(|n| [".conflist", ".conf", ".json"].iter().any(|end| n.ends_with(end)));
-    names.sort();
+    names.order();
     Ok(names)
 }
 

@@ -11,6 +11,7 @@ use crate::api::manifest_report::{
     DirectoryState, FileContent, FileReport, FileText, ManifestReport, NamedCredentials, RecordedDocument,
 };
 use crate::api::objects::{AcceptedPod, Objects};
+use crate::api::ordered::{CollectOrdered, OrderSlice};
 use crate::api::pod::{Pod, Source};
 use crate::api::problem::Problem;
 use crate::api::reason::Reason;
@@ -151,7 +152,7 @@ impl ManifestFiles {
 
     /// These pods have the values of their classes now. Their records will contain the values.
     pub fn accept(&mut self, pods: &[AcceptedPod]) {
-        let pods: BTreeMap<_, _> = pods.iter().map(|accepted| (version(&accepted.pod), accepted)).collect();
+        let pods: BTreeMap<_, _> = pods.iter().map(|accepted| (version(&accepted.pod), accepted)).collect_map();
         for (name, file) in &mut self.files {
             for held in &mut file.documents {
                 let accepted = held.new_pod().and_then(|pod| pods.get(&version(pod)));
@@ -168,7 +169,7 @@ impl ManifestFiles {
         for name in self.files.keys() {
             let path = setting.path(name);
             let mut of_file: Vec<Problem> = problems.extract_if(.., |problem| problem.path == path).collect();
-            of_file.sort_by_key(|problem| problem.document);
+            of_file.order_by_key(|problem| problem.document);
             self.problems.set(Some(name), &path, Kind::Class, of_file, setting.now, outbox);
         }
     }
@@ -205,7 +206,7 @@ impl ManifestFiles {
         if keys.peek().is_none() {
             return false;
         }
-        let staying: BTreeSet<Key> = staying.iter().flat_map(|(_, file)| &file.documents).map(Held::key).collect();
+        let staying: BTreeSet<Key> = staying.iter().flat_map(|(_, file)| &file.documents).map(Held::key).collect_set();
         keys.any(|key| staying.contains(&key))
     }
 

@@ -7,6 +7,7 @@ use super::{State, Worker};
 use crate::api::devices::{Allocated, Granted, is_device_resource};
 use crate::api::limits::limits;
 use crate::api::mount::{Access, Mount, MountSource, Propagation};
+use crate::api::ordered::CollectOrdered;
 use crate::api::pod::{Pod, is_sidecar};
 use crate::api::reason::Reason;
 use crate::api::resources::Resources;
@@ -70,14 +71,14 @@ impl Worker {
         let others = (0..pod.all_containers().count()).filter(|i| !ends(i) && *i != index);
         let taken: Vec<&String> = others.flat_map(ids).collect();
         let before = (0..index).filter(ends).flat_map(ids);
-        let free: BTreeSet<&String> = before.filter(|id| !taken.contains(id)).collect();
+        let free: BTreeSet<&String> = before.filter(|id| !taken.contains(id)).collect_set();
         free.into_iter().cloned().collect()
     }
 
     /// The plugin did not allocate these devices. Other containers of the pod may have them.
     fn give_back(&self, resource: &str, ids: &[String], ctx: &mut Context<'_>) {
         let granted = self.devices.values().filter_map(|devices| devices.get(resource));
-        let kept: BTreeSet<&String> = granted.flat_map(|granted| &granted.ids).collect();
+        let kept: BTreeSet<&String> = granted.flat_map(|granted| &granted.ids).collect_set();
         let unused: Vec<String> = ids.iter().filter(|id| !kept.contains(id)).cloned().collect();
         ctx.devices.give_back(resource, &unused, &self.uid);
     }

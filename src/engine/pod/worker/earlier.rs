@@ -1,6 +1,7 @@
 //! C5: a pod of the API server runs again after a shutdown, under the same UID. Its earlier containers are gone from
 //! the runtime; their restart counts continue, and their ends are the last ones.
 
+use crate::api::ordered::CollectOrdered;
 use crate::engine::pod::status;
 use k8s_openapi::api::core::v1 as core;
 use serde::{Deserialize, Serialize};
@@ -25,7 +26,7 @@ impl Earlier {
             let restarts = u32::try_from(shown.restart_count).unwrap_or_default();
             Some((shown.name.clone(), Container { restarts, end: status::last_end(shown)? }))
         };
-        Earlier(all.filter_map(container).collect())
+        Earlier(all.filter_map(container).collect_map())
     }
 
     pub fn is_empty(&self) -> bool {

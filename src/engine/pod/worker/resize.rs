@@ -12,6 +12,7 @@ use super::stops::Doomed;
 use super::{State, Worker};
 use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::names::ContainerId;
+use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::resize::{self, How};
@@ -277,7 +278,8 @@ impl Worker {
             return self.timer.wake_at(at);
         }
         if applying.cgroup == Cgroup::NotRaised {
-            let before = applying.outdated.values().map(|before| (before.name.as_str(), &before.resources)).collect();
+            let before =
+                applying.outdated.values().map(|before| (before.name.as_str(), &before.resources)).collect_map();
             let raised = Rc::new(resize::raised(pod, &before));
             let op = ctx.cgroup(&self.uid, CgroupCall::Make { pod: raised });
             return self.ops.start(op, ActiveOp::RaiseCgroup);

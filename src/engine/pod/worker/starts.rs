@@ -15,6 +15,7 @@ use crate::api::data_object::DataKey;
 use crate::api::environment::{self, Facts};
 use crate::api::facts::{ContainerState, ImageFact};
 use crate::api::names::ContainerId;
+use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::time::Boot;
@@ -316,7 +317,7 @@ impl Worker {
             Err(message) => return self.hold_error(pod, index, Reason::CreateContainerConfigError, message, ctx),
         };
         // As in a kubelet, a variable of the pod comes before one of a plugin.
-        let own: BTreeSet<&String> = process.env.iter().map(|(name, _)| name).collect();
+        let own: BTreeSet<&String> = process.env.iter().map(|(name, _)| name).collect_set();
         let added: Vec<_> =
             std::mem::take(&mut devices.env).into_iter().filter(|(name, _)| !own.contains(name)).collect();
         process.env.splice(0..0, added);
