@@ -67,7 +67,7 @@ impl<T> OrderSlice<T> for [T] {
     fn order_by(&mut self, mut compare: impl FnMut(&T, &T) -> Ordering) {
         let mut sources = sorted_indices(self.len(), &mut |a, b| compare(&self[a], &self[b]));
         for start in 0..sources.len() {
-            // Each item of the cycle moves to its place. A source that equals its place marks the end of the work on it.
+            // Each item of the cycle moves to its place. A place that is its own source is done.
             let mut place = start;
             loop {
                 let source = std::mem::replace(&mut sources[place], place);
@@ -82,7 +82,6 @@ impl<T> OrderSlice<T> for [T] {
 }
 
 /// The indices of the items in their order. This is not generic, so it is compiled once.
-#[expect(clippy::disallowed_methods, reason = "the one sort that serves all types")]
 fn sorted_indices(len: usize, compare: &mut dyn FnMut(usize, usize) -> Ordering) -> Vec<usize> {
     let mut indices: Vec<usize> = (0..len).collect();
     indices.sort_by(|a, b| compare(*a, *b));
@@ -90,7 +89,6 @@ fn sorted_indices(len: usize, compare: &mut dyn FnMut(usize, usize) -> Ordering)
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "compares with the standard library")]
 mod tests {
     use super::*;
 

@@ -5,6 +5,7 @@ use crate::adapters::logs::files::{self, PodLogs};
 use crate::adapters::logs::print::{Printer, Stop};
 use crate::adapters::logs::reader::{Progress, Reader};
 use crate::adapters::logs::watch::Watch;
+use crate::api::document;
 use crate::api::kube::log_choice;
 use crate::api::kube::pod_row::{is_object, list, text};
 use crate::api::ordered::OrderSlice;
@@ -13,7 +14,6 @@ use crate::commands::select::Target;
 use crate::commands::{client, containers};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
-use serde::Deserialize as _;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::fd::AsFd;
@@ -245,7 +245,7 @@ fn of_pod(pod: &Value, query: &Query) -> Result<Found, Failure> {
     }
     let annotated = text(pod, "/metadata/annotations/kubectl.kubernetes.io~1default-container");
     let wanted = wanted(&names, Some(annotated).filter(|a| names.contains(a)), query, text(pod, "/metadata/name"))?;
-    let status = PodStatus::deserialize(&pod["status"]).unwrap_or_default();
+    let status = document::from_value::<PodStatus>(&pod["status"]).unwrap_or_default();
     let mut logs = Vec::new();
     for name in wanted {
         let directory = Path::new(text(pod, "/wherry/logDirectory")).join(&name);

@@ -42,6 +42,7 @@ mod manifests;
 mod many;
 mod metrics;
 mod objects;
+mod older_state;
 mod purge;
 mod recorded;
 mod reference;

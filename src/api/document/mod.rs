@@ -24,6 +24,7 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::node::v1 as node;
 use k8s_openapi::api::scheduling::v1 as scheduling;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_saphyr::options::DuplicateKeyPolicy;
 use std::collections::BTreeMap;
@@ -207,12 +208,13 @@ pub fn read(text: &[u8], path: &str, context: Context<'_>) -> (Vec<Pod>, Vec<Pro
     (objects.into_iter().filter_map(pod).collect(), problems)
 }
 
-/// Restores an accepted pod from the JSON of a record (W25). It is typed, but not validated again.
+/// Reads a Kubernetes type from JSON that was valid before, such as a record (W25) or the answer of a server. It is not
+/// validated again, and unknown fields are ignored.
 ///
 /// # Errors
 /// The value does not match the type.
-pub fn pod_from_value(value: &Value) -> Result<core::Pod, String> {
-    typed::from_value::<core::Pod>(value).0.map_err(|fault| fault.to_string())
+pub fn from_value<T: DeserializeOwned>(value: &Value) -> Result<T, String> {
+    typed::from_value::<T>(value).0.map_err(|fault| fault.to_string())
 }
 
 /// A pod of an API server, typed, and its fields that this version does not know.

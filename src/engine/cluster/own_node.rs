@@ -12,6 +12,7 @@ use super::reflector::{Change, Reflector, Step};
 use crate::api::cluster::node::DeviceAmount;
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::watched::Watched;
+use crate::api::document;
 use crate::api::node_facts::NodeFacts;
 use crate::api::ordered::CollectOrdered;
 use crate::api::taints::NoExecute;
@@ -20,7 +21,6 @@ use crate::engine::context::Owner;
 use crate::engine::effect::RecordChange;
 use crate::engine::op::{OpError, OpId};
 use crate::engine::outbox::Outbox;
-use k8s_openapi::api::core::v1 as core;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::borrow::Cow;
@@ -116,7 +116,7 @@ impl OwnNode {
     pub fn observe(&mut self, object: &Value, outbox: &mut Outbox) -> bool {
         let taints = object.pointer("/spec/taints").and_then(Value::as_array).into_iter().flatten();
         let taints: Vec<NoExecute> =
-            taints.filter_map(|taint| NoExecute::of(core::Taint::deserialize(taint).ok()?)).collect();
+            taints.filter_map(|taint| NoExecute::of(document::from_value(taint).ok()?)).collect();
         let taints_changed = std::mem::replace(&mut self.taints, taints) != self.taints;
         self.observe_labels(object, outbox) || taints_changed
     }

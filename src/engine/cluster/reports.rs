@@ -11,6 +11,7 @@ use crate::api::cluster::pod_status::{Patch, Reported};
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::requests;
 use crate::api::cluster::status::{Failure, Refusal};
+use crate::api::document;
 use crate::api::names::{FullName, Uid};
 use crate::api::ordered::CollectOrdered;
 use crate::api::time::Boot;
@@ -285,8 +286,8 @@ fn is_object(body: &[u8]) -> bool {
 
 /// The status and the resource version in the answer to a patch.
 fn read(body: &[u8]) -> Option<(core::PodStatus, String)> {
-    let mut pod: Value = serde_json::from_slice(body).ok()?;
+    let pod: Value = serde_json::from_slice(body).ok()?;
     let resource_version = pod.pointer("/metadata/resourceVersion")?.as_str()?.to_owned();
-    let status = serde_json::from_value(pod.get_mut("status")?.take()).ok()?;
+    let status = document::from_value(pod.get("status")?).ok()?;
     Some((status, resource_version))
 }

@@ -163,7 +163,7 @@ impl Entry {
                 self.facts.sandboxes.shrink_to_fit();
                 self.facts.containers.shrink_to_fit();
                 self.changed_facts = true;
-                self.sort();
+                self.put_in_order();
                 self.known = true;
                 self.fresh = began;
                 self.error = None;
@@ -200,7 +200,7 @@ impl Entry {
 
     /// Sorts newest first by the attempt, which only grows. Times are not reliable, because the clock may have been
     /// set.
-    fn sort(&mut self) {
+    fn put_in_order(&mut self) {
         self.facts.sandboxes.order_by_key(|s| std::cmp::Reverse((s.attempt, s.created_at)));
     }
 
@@ -266,7 +266,7 @@ impl Entry {
         self.facts.sandboxes.retain(|s| s.id != fact.id);
         self.facts.sandboxes.reserve_exact(1);
         self.facts.sandboxes.push(fact);
-        self.sort();
+        self.put_in_order();
         self.keep_ips();
         self.changed(generation);
     }

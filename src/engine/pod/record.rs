@@ -324,7 +324,7 @@ fn read_pod(value: &mut Value) -> Result<(Rc<Pod>, Option<core::PodStatus>), Rec
     let (path, digest) = (text_of(value, "path"), text_of(value, "digest"));
     let document = value.get("document").and_then(Value::as_u64).and_then(|d| u32::try_from(d).ok()).unwrap_or(1);
     let object = value.get_mut("pod").map(Value::take).ok_or(Missing("pod"))?;
-    let mut object = crate::api::document::pod_from_value(&object).map_err(RecordError::NotAPod)?;
+    let mut object = crate::api::document::from_value::<core::Pod>(&object).map_err(RecordError::NotAPod)?;
     let terminal = object.status.take();
     let meta = &object.metadata;
     let uid = Uid::from(meta.uid.as_deref().filter(|u| !u.is_empty()).ok_or(Missing("metadata.uid"))?);

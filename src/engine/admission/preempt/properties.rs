@@ -86,7 +86,7 @@ mod in_words {
                 };
                 needed.iter().map(part).sum()
             };
-            pods.sort_by(|a, b| {
+            pods.order_by(|a, b| {
                 let by_request = a.requests.get(MEMORY).cmp(&b.requests.get(MEMORY));
                 let by_request = by_request.then(a.requests.get(CPU).cmp(&b.requests.get(CPU)));
                 let otherwise = a.priority.cmp(&b.priority).then(b.since.cmp(&a.since)).then(a.uid.cmp(&b.uid));

@@ -6,6 +6,7 @@ use super::ops::{ActiveOp, BackgroundOp};
 use super::restarting::after_failure;
 use super::stops::{Doomed, Wait};
 use super::{State, Worker};
+use crate::api::document;
 use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::names::ContainerId;
 use crate::api::pod::Pod;
@@ -151,7 +152,7 @@ impl Worker {
         match &self.pod {
             Some(_) if !self.extras.hooks => None,
             Some(pod) => pod.container(&c.name)?.lifecycle.as_ref()?.pre_stop.clone(),
-            None => serde_json::from_str(c.pre_stop.as_deref()?).ok(),
+            None => document::from_value(&serde_json::from_str(c.pre_stop.as_deref()?).ok()?).ok(),
         }
     }
 
