@@ -7,8 +7,8 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// True if a terminal displays the character and does not interpret it. False for C0 and C1 controls, DEL, line and
-/// paragraph separators, and marks that change the text direction.
+/// True if a terminal displays the character and does not interpret it. False for control characters (with DEL), line
+/// and paragraph separators, and marks that change the text direction.
 pub fn is_plain(c: char) -> bool {
     !c.is_control()
         && !matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -42,7 +42,7 @@ pub fn push_escaped(out: &mut String, c: char) {
     };
 }
 
-/// Escapes the characters in JSON strings that are not plain; JSON itself requires this only for C0 controls. Line
+/// Escapes the characters in JSON strings that are not plain; JSON itself requires this only for U+0000 to U+001F. Line
 /// breaks and tabs between values stay.
 pub fn json(text: &str) -> Cow<'_, str> {
     let stays = |c: char| is_plain(c) || matches!(c, '\n' | '\t' | '\r');

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_has_the_fields_of_its_author() {
+    fn c10_a_manifest_has_the_fields_of_its_author() {
         let kept = kept(
             "nodeName: lab, nodeSelector: {zone: a}, serviceAccountName: robot, serviceAccount: robot, \
              schedulerName: default-scheduler, \
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_manifest_of_data_has_its_values_and_the_fields_of_its_author() {
+    fn c10_the_manifest_of_data_has_its_values_and_the_fields_of_its_author() {
         let object = json!({ "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "data": { "a": "YQ==" },
             "metadata": { "name": "s", "namespace": "shop", "uid": "u", "resourceVersion": "5",
                 "creationTimestamp": "x",

@@ -36,7 +36,7 @@ impl Unclaimed {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Found {
     /// It has a worker, and runs since a previous run of Wherry.
-    Running(Uid),
+    Running(Uid, Unclaimed),
     /// W21: it has no worker.
     Orphan(Uid, Unclaimed),
 }
@@ -72,9 +72,8 @@ impl WithoutWorker {
         for (uid, shown) in pods.pods() {
             if has_worker(uid) {
                 // It runs since a previous run, whatever its record says.
-                if is_first && shown.runs() {
-                    found.push(Found::Running(uid.clone()));
-                }
+                let running = Unclaimed::of(&shown).filter(|shown| is_first && shown.runs);
+                found.extend(running.map(|shown| Found::Running(uid.clone(), shown)));
             } else if let Some(unclaimed) = Unclaimed::of(&shown) {
                 if !is_orphan(&unclaimed.name) {
                     self.unclaimed.insert(uid.clone(), unclaimed);
@@ -155,7 +154,7 @@ mod tests {
         let found =
             others.find(&by_pod(&listed, "me"), (5, is_first), |uid| uid.as_str() == "worker", |_| desired_known);
         let name = |found: &Found| match found {
-            Found::Running(uid) => format!("runs {uid}"),
+            Found::Running(uid, _) => format!("runs {uid}"),
             Found::Orphan(uid, _) => format!("orphan {uid}"),
         };
         found.iter().map(name).collect()

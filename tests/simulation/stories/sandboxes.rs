@@ -59,6 +59,25 @@ fn w13_a_sandbox_with_the_network_of_an_earlier_version_is_replaced() {
 }
 
 #[test]
+fn w8_what_runs_under_the_former_name_of_a_pod_ends_before_another_pod_takes_that_name() {
+    let mut w = node();
+    w.file_with_uid("web", "own-uid", ONE);
+    w.run(5);
+    let old = w.sandbox("web");
+    w.kill_engine();
+    // The pod was renamed under its UID, its name is another pod's, and its record is lost.
+    w.disk.records.remove("pods/own-uid");
+    w.file("web", ONE);
+    w.file_with_uid("renamed", "own-uid", ONE);
+    w.start();
+    w.run(10);
+    assert!(w.runs("web/main") && w.runs("renamed/main"));
+    assert!(!w.runtime.sandboxes.get(&old).is_some_and(|s| s.ready));
+    assert_eq!(w.notices("OrphanedPod").len(), 1);
+    w.assert_well();
+}
+
+#[test]
 fn w13_never_kills_the_rest_and_ends() {
     let mut w = up(NEVER);
     kill_sandbox(&mut w);
