@@ -31,7 +31,7 @@ impl Engine {
         let is_orphan = |name: &FullName| is_known && (listed || names.is_taken(name));
         for found in self.pleg.without_worker.find(&pods, (list.began.0, list.is_first), has_worker, is_orphan) {
             match found {
-                Found::Running(uid, shown) if self.has_former_name(&uid, &shown.name) => self.end_former(&uid, shown),
+                Found::Running(uid, shown) if self.end_former(&uid, &shown) => {}
                 Found::Running(uid, _) => self.adopt(&uid),
                 Found::Orphan(uid, orphan) => self.adopt_orphan(&uid, orphan),
             }
@@ -60,26 +60,28 @@ impl Engine {
         self.add_orphan(uid, name, grace);
     }
 
-    /// The runtime shows the pod under another name: it was renamed under its own UID while Wherry was away, and its
-    /// record was lost.
-    fn has_former_name(&self, uid: &Uid, shown: &FullName) -> bool {
-        self.workers.get(uid).is_some_and(|worker| worker.pod.is_some() && worker.name != *shown)
-    }
-
-    /// W8: what runs under the former name of a pod ends first, and has that name meanwhile.
-    fn end_former(&mut self, uid: &Uid, shown: Unclaimed) {
-        let Some(worker) = self.workers.remove(uid) else { return };
+    /// W8: the runtime shows the pod under another name, because it was renamed under its own UID while Wherry was
+    /// away, and its record was lost. What runs ends first, and has its name meanwhile. False if this is not so, or if
+    /// the worker stops what runs anyway.
+    fn end_former(&mut self, uid: &Uid, shown: &Unclaimed) -> bool {
+        let is_former = |worker: &Worker| worker.pod.is_some() && worker.name != shown.name;
+        if !self.workers.get_mut(uid).is_some_and(|worker| is_former(worker) && worker.wait_again()) {
+            return false;
+        }
+        let Some(worker) = self.workers.remove(uid) else { return false };
         self.free_name(&worker.name, uid);
+        self.slots.forget(uid);
         self.pod_deadlines.clear(uid);
         let (former, name) = (&shown.name, &worker.name);
         let message =
             format!("pod {former} (uid {uid}) is running, but its manifest has the name {name}; replacing it");
         self.outbox.emit_node_event(Severity::Warning, Reason::OrphanedPod, message);
-        self.add_orphan(uid, shown.name, shown.grace);
-        if let Some(orphan) = self.workers.get_mut(uid) {
-            orphan.demand.desired = true;
-            orphan.demand.successor = worker.pod;
+        self.add_orphan(uid, shown.name.clone(), shown.grace);
+        if let Some(former) = self.workers.get_mut(uid) {
+            former.demand = worker.demand;
+            former.demand.successor = former.demand.successor.take().or(worker.pod);
         }
+        true
     }
 
     pub(super) fn begin_reads(&mut self) {

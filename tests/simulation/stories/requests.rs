@@ -107,6 +107,31 @@ impl World {
 }
 
 #[test]
+fn w8_w27_a_drain_holds_a_renamed_pod_that_still_runs_under_its_former_name() {
+    let mut w = node();
+    w.file_with_uid("web", "own-uid", ONE);
+    w.run(2);
+    let old = w.sandbox("web");
+    w.runtime_down();
+    w.kill_engine();
+    w.disk.records.remove("pods/own-uid");
+    w.remove("web");
+    w.file_with_uid("renamed", "own-uid", ONE);
+    w.start();
+    let drain = w.drain(&["renamed"]);
+    w.run(1);
+    w.runtime_up();
+    w.run(10);
+    assert!(!w.runtime.sandboxes.get(&old).is_some_and(|s| s.ready), "{}", w.trace());
+    assert!(!w.runs("renamed/main"));
+    assert!(w.answer(drain).is_some());
+    w.undrain(&["renamed"]);
+    w.run(5);
+    assert!(w.runs("renamed/main"));
+    w.assert_well();
+}
+
+#[test]
 fn w27_a_drain_of_two_pods_does_not_start_the_second_in_the_slot_of_the_first() {
     let mut config = config();
     config.parallel_containers = 1;
