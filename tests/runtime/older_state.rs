@@ -4,7 +4,7 @@
 //!
 //! WHERRY_RECORD=DIR writes the files of the agent under test to DIR instead of reading the fixture.
 
-use super::trouble::identity;
+use super::trouble::{Identity, identity};
 use crate::support::agent::{Agent, container};
 use crate::support::lab::{Runtime, signal};
 use crate::support::yaml::{self, TRAP, script};
@@ -114,14 +114,18 @@ fn apply(agent: &Agent, pod: &str, spec: &str) {
     agent.write(&format!("{pod}.yaml"), &text.replace(&format!("  name: {pod}\n"), &uid));
 }
 
+fn survivors(agent: &Agent) -> [Identity; 2] {
+    ["steady", "broken"].map(|pod| identity(agent, pod))
+}
+
 fn printed(agent: &Agent, arguments: &[&str]) -> String {
     let output = agent.wherry(arguments);
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Brings each pod into the state of its name, cordons the node, and kills the agent.
-fn prepare(agent: &mut Agent) {
+/// Brings each pod into the state of its name, cordons the node, and kills the agent. Returns what must not change.
+fn prepare(agent: &mut Agent) -> [Identity; 2] {
     agent.write(
         "settings.yaml",
         &format!(
@@ -147,7 +151,9 @@ fn prepare(agent: &mut Agent) {
     printed(agent, &["cordon"]);
     let written = |a: &Agent| state_of(&a.root()).keys().filter(|name| name.starts_with("manifests/")).count();
     agent.wait("all last good versions", |a| written(a) == PODS.len() + 1);
+    let survivors = survivors(agent);
     agent.kill();
+    survivors
 }
 
 #[test]
@@ -155,8 +161,7 @@ fn w25_the_state_of_version_0_1_0_is_adopted_after_a_kill() {
     let mut agent = Agent::prepare("older", &Runtime::shared());
     agent.namespace = NAMESPACE.to_owned();
     agent.run();
-    prepare(&mut agent);
-    let before = [identity_of(&agent, "steady"), identity_of(&agent, "broken")];
+    let before = prepare(&mut agent);
     let own = state_of(&agent.root());
     let variables = variables(&agent, &own);
     assert_eq!(own.keys().filter(|name| name.contains("records/pods/")).count(), PODS.len());
@@ -178,7 +183,7 @@ fn w25_the_state_of_version_0_1_0_is_adopted_after_a_kill() {
     assert_eq!(container(&steady, "main")["restartCount"], 1);
     agent.wait_running("broken");
     agent.wait_gone("gone");
-    assert_eq!([identity_of(&agent, "steady"), identity_of(&agent, "broken")], before);
+    assert_eq!(survivors(&agent), before);
     let done = agent.wait_phase("done", "Succeeded");
     assert_eq!(container(&done, "main")["state"]["terminated"]["exitCode"], 0);
     assert_eq!(agent.containers("done").len(), 1, "it does not run again");
@@ -192,12 +197,5 @@ fn w25_the_state_of_version_0_1_0_is_adopted_after_a_kill() {
     printed(&agent, &["uncordon"]);
     printed(&agent, &["undrain", "drained"]);
     agent.wait_running("drained");
-    assert_eq!([identity_of(&agent, "steady"), identity_of(&agent, "broken")], before);
-}
-
-/// The id, the process and the attempt of the running container, as the runtime reports them.
-fn identity_of(agent: &Agent, pod: &str) -> (String, u32) {
-    let id = agent.running(pod, "main").expect("runs");
-    let pid = agent.cri().container_pid(&id);
-    (id, pid)
+    assert_eq!(survivors(&agent), before);
 }

@@ -9,7 +9,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 /// The values that must not change: container id, init process, start time.
-pub fn identity(agent: &Agent, pod: &str) -> (String, u32, String) {
+pub type Identity = (String, u32, String);
+
+pub fn identity(agent: &Agent, pod: &str) -> Identity {
     let id = agent.running(pod, "main").expect("runs");
     let pid = agent.cri().container_pid(&id);
     let started = container(&agent.pod(pod).expect("listed"), "main")["state"]["running"]["startedAt"].to_string();

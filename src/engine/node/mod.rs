@@ -403,13 +403,21 @@ impl Engine {
         }
     }
 
-    fn forget(&mut self, uid: &Uid) {
-        let Some(worker) = self.workers.remove(uid) else { return };
-        self.deleted_pod_is_gone(&worker);
+    /// Removes a worker, and what other parts of the node have for it.
+    fn remove_worker(&mut self, uid: &Uid) -> Option<Box<Worker>> {
+        let worker = self.workers.remove(uid)?;
         self.free_name(&worker.name, uid);
         self.pleg.forget(uid, self.generation, &mut self.outbox);
         self.slots.forget(uid);
         self.update_logs(uid);
+        self.pod_deadlines.clear(uid);
+        self.outbox.publish(uid, &worker.name);
+        Some(worker)
+    }
+
+    fn forget(&mut self, uid: &Uid) {
+        let Some(worker) = self.remove_worker(uid) else { return };
+        self.deleted_pod_is_gone(&worker);
         self.requests.durable.forget(&record::key(uid));
         if let Some(attempt) = worker.sandbox.lost {
             self.pleg.without_worker.lost(uid, attempt, self.now.boot + self.config.request_timeout * 2);
@@ -417,8 +425,6 @@ impl Engine {
         if let Some(due) = worker.kept_directory() {
             self.orphaned_directories.keep(uid.clone(), worker.name.clone(), due);
         }
-        self.pod_deadlines.clear(uid);
-        self.outbox.publish(uid, &worker.name);
         // W6: a create for this UID that arrived meanwhile starts the pod again.
         if let Some(pod) = worker.demand.successor.clone() {
             self.outbox.push(Effect::Measure(Measure::RestartedPod));

@@ -68,10 +68,7 @@ impl Engine {
         if !self.workers.get_mut(uid).is_some_and(|worker| is_former(worker) && worker.wait_again()) {
             return false;
         }
-        let Some(worker) = self.workers.remove(uid) else { return false };
-        self.free_name(&worker.name, uid);
-        self.slots.forget(uid);
-        self.pod_deadlines.clear(uid);
+        let Some(worker) = self.remove_worker(uid) else { return false };
         let (former, name) = (&shown.name, &worker.name);
         let message =
             format!("pod {former} (uid {uid}) is running, but its manifest has the name {name}; replacing it");

@@ -81,7 +81,7 @@ pub struct ManifestFiles {
     progress: Progress,
 }
 
-/// How much of the directory the reports have told so far.
+/// How much of the directory has been reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Progress {
     /// The first scan is not complete (D1).
