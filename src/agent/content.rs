@@ -1,27 +1,30 @@
 //! The data that the server shows: pods, events, metrics, health, status. Borrowed from the agent for one drive of the
 //! server, which collects the requests for the engine meanwhile.
 
+use super::bodies::{EventList, EventWatch, PodList, PodWatch, Streamed};
 use super::cluster::ClusterConnection;
 use super::control::ControlEvent;
 use super::descriptors;
 use super::dump::{self, AgentParts};
 use super::event_cache::EventCache;
 use super::event_recorder::EventRecorder;
-use super::kube::{Answered, Kube, NodeServer, log_part};
+use super::kube::{Answered, Kube, NodeServer};
+use super::pod_changes::PodChanges;
 use super::reports::ConditionTimes;
 use super::{Agent, views};
 use crate::adapters::cgroups::CgroupUsage;
 use crate::adapters::manifests::Manifests;
-use crate::adapters::server::api::{self, ApiCursor, ApiRequest, Client, Part};
+use crate::adapters::server::api;
+use crate::adapters::server::control;
 use crate::adapters::server::health::{self, Check};
-use crate::adapters::server::http::{Body, Cursor, JSON, ListenerKind, Request, Response, Route, Ticket};
+use crate::adapters::server::routes::{ListenerKind, Route};
 use crate::adapters::server::status::{
     ClusterStatus, ManifestStatus, NodeRoom, NodeStatus, PlegStatus, PodCounts, RuntimeStatus,
 };
-use crate::adapters::server::{Content, Server, control};
+use crate::api::kube::resources::Kind;
 use crate::api::kube::status::Failure;
 use crate::api::layout::Layout;
-use crate::api::names::{FullName, Uid};
+use crate::api::names::Uid;
 use crate::api::pod::Pod;
 use crate::api::problem::Problem;
 use crate::api::qos::Qos;
@@ -32,23 +35,14 @@ use crate::engine::cluster::connection::ConnectionState;
 use crate::engine::control::{Reply, RequestError};
 use crate::engine::node::{Engine, PodView, Summary};
 use crate::metrics::Metrics;
+use crate::net::http1::{self, Accepts};
+use crate::net::server::Server;
+use crate::net::server::exchange::{self, Body, Content, JSON, Part, Request, Ticket};
+use crate::net::server::listeners::ListenerId;
 use crate::net::tls::server::Acceptor;
-use std::rc::Rc;
 
-/// Approximate size of one piece of a streamed body, in bytes.
-const PIECE: usize = 8 * 1024;
-
-/// Stages of a cursor: a list before its first piece, a list in progress, a watch.
-const LIST: u32 = 0;
-const LIST_BEGUN: u32 = 1;
-const WATCH: u32 = 2;
-/// A list with the additions of `?verbose`.
-const VERBOSE_LIST: u32 = 3;
-const VERBOSE_LIST_BEGUN: u32 = 4;
-/// A list, and a watch, of events.
-const EVENTS: u32 = 5;
-const EVENTS_BEGUN: u32 = 6;
-const EVENTS_WATCH: u32 = 7;
+/// A response with a body of the agent.
+pub(super) type Response = exchange::Response<Streamed>;
 
 /// The parts of the agent that the server shows.
 pub(super) struct View<'a> {
@@ -69,28 +63,38 @@ pub(super) struct View<'a> {
 }
 
 /// The state of one call of `Server::drive`: the sources of its answers, and the received requests.
-struct Drive<'a> {
-    view: View<'a>,
+pub(super) struct Drive<'a> {
+    pub(super) view: View<'a>,
     requests: Vec<ControlEvent>,
-    /// None while the API is not served.
-    kube: Option<&'a mut Kube>,
-    /// None while the node's server does not exist.
-    node_server: Option<&'a mut NodeServer>,
+    pub(super) served: Served<'a>,
     answered: Vec<Answered>,
+}
+
+/// The parts of the agent that change while the server is driven.
+pub(super) struct Served<'a> {
+    /// None while the API is not served.
+    pub(super) kube: Option<&'a mut Kube>,
+    /// None while the node's server does not exist.
+    pub(super) node_server: Option<&'a mut NodeServer>,
+    /// None while no client of the control socket watches pods.
+    pub(super) pod_changes: &'a mut Option<PodChanges>,
 }
 
 impl Agent {
     pub(super) fn drive_server(&mut self, now: Now) {
-        let (view, server, mut kube, node_server) = self.view(now);
-        if let Some(kube) = &mut kube
-            && let Some(has_changed) = kube.follow(&view, server.has_connections(ListenerKind::Kubectl))
+        let (view, server, served) = self.view(now);
+        let mut drive = Drive { view, requests: Vec::new(), served, answered: Vec::new() };
+        if let Some(kube) = &mut drive.served.kube
+            && let Some(has_changed) = kube.follow(&drive.view, server.has_connections(ListenerKind::Kubectl.id()))
         {
-            server.wake(has_changed);
+            server.wake(|body| body.waits_for().is_some_and(&has_changed));
         }
-        let registry = view.parts.event_loop.registry();
-        let mut drive = Drive { view, requests: Vec::new(), kube, node_server, answered: Vec::new() };
+        let registry = drive.view.parts.event_loop.registry();
         let unfinished = server.drive(registry, now.boot, &mut drive);
-        let Drive { requests, answered, .. } = drive;
+        let Drive { requests, answered, served, .. } = drive;
+        if !server.has_body(ListenerKind::Control.id(), |body| body.waits_for() == Some(Kind::Pod)) {
+            *served.pod_changes = None;
+        }
         if unfinished {
             self.event_loop.again(mio::Token(super::SERVER));
         }
@@ -109,7 +113,7 @@ impl Agent {
         now: Now,
     ) -> Result<Option<Response>, Result<Reply, RequestError>> {
         match self.view(now) {
-            (view, _, Some(kube), _) => kube.answered(&view, ticket, answer),
+            (view, _, Served { kube: Some(kube), .. }) => kube.answered(&view, ticket, answer),
             _ => Err(answer),
         }
     }
@@ -121,7 +125,7 @@ impl Agent {
         answer: Result<Reply, RequestError>,
         now: Now,
     ) -> Result<Option<Response>, Result<Reply, RequestError>> {
-        let (view, _, _, Some(node_server)) = self.view(now) else { return Err(answer) };
+        let (view, _, Served { node_server: Some(node_server), .. }) = self.view(now) else { return Err(answer) };
         let mut orders = Vec::new();
         let response = node_server.answered(&view, ticket, answer, &mut orders)?;
         self.carry_out_answers(orders, now);
@@ -130,19 +134,19 @@ impl Agent {
 
     /// Closes the connections of clients whose certificates are not valid any more.
     pub(super) fn close_revoked(&mut self, now: Now) -> usize {
-        let (view, server, kube, node_server) = self.view(now);
-        let Some(kube) = kube else { return 0 };
-        let revoked = kube.revoked();
-        let registry = view.parts.event_loop.registry();
-        let mut drive = Drive { view, requests: Vec::new(), kube: Some(kube), node_server, answered: Vec::new() };
-        let closed = server.close_clients(registry, revoked, &mut drive);
+        let (view, server, served) = self.view(now);
+        let mut drive = Drive { view, requests: Vec::new(), served, answered: Vec::new() };
+        let Some(kube) = &mut drive.served.kube else { return 0 };
+        let is_revoked = kube.revoked();
+        let registry = drive.view.parts.event_loop.registry();
+        let closed = server.close_clients(ListenerKind::Kubectl.id(), registry, is_revoked, &mut drive);
         let requests = drive.requests;
         self.take_requests(requests, now);
         closed
     }
 
-    /// The data that the server shows, the server, and the Kubernetes API and the node's server if they are served.
-    pub(super) fn view(&mut self, now: Now) -> (View<'_>, &mut Server, Option<&mut Kube>, Option<&mut NodeServer>) {
+    /// The data that the server shows, the server, and what changes while it is driven.
+    pub(super) fn view(&mut self, now: Now) -> (View<'_>, &mut Server<Streamed>, Served<'_>) {
         let parts = AgentParts {
             jobs: &self.jobs,
             records: &self.records,
@@ -176,27 +180,41 @@ impl Agent {
             started: self.process.started,
             now,
         };
-        (view, &mut self.server, self.kube.get(), self.node_server.get())
+        let (kube, node_server) = (self.kube.get(), self.node_server.get());
+        let pod_changes = &mut self.reporting.pod_changes;
+        (view, &mut self.server, Served { kube, node_server, pod_changes })
     }
 }
 
 impl Content for Drive<'_> {
-    fn answer(&mut self, request: &Request) -> Response {
-        if let (Route::Api, Some(kube)) = (request.route, &mut self.kube) {
-            // Necessary for a client that has connected in this turn. It was the first one, so there are no watches to
-            // wake.
-            let _ = kube.follow(&self.view, true);
-            return kube.answer(&self.view, request, &mut self.answered);
+    type Stream = Streamed;
+
+    fn accepts(&self, listener: ListenerId, path: &str) -> Accepts {
+        Route::accepts(kind_of(listener), path)
+    }
+
+    fn answer(&mut self, request: &Request<'_>) -> Response {
+        let Some(route) = Route::find(kind_of(request.listener), &request.head.path) else {
+            return Response::text(404, "not found\n");
+        };
+        match (route, &mut self.served) {
+            (Route::Api, Served { kube: Some(kube), .. }) => {
+                // Necessary for a client that has connected in this turn. It was the first one, so there are no watches
+                // to wake.
+                let _ = kube.follow(&self.view, true);
+                return kube.answer(&self.view, request, &mut self.answered);
+            }
+            (Route::Node, Served { node_server: Some(node_server), .. }) => {
+                return node_server.answer(&self.view, request, &mut self.answered);
+            }
+            (Route::KubectlReload, _) => {
+                self.answered.push(Answered::Reload(request.ticket));
+                return Response::later();
+            }
+            _ => {}
         }
-        if let (Route::Node, Some(node_server)) = (request.route, &mut self.node_server) {
-            return node_server.answer(&self.view, request, &mut self.answered);
-        }
-        if request.route == Route::KubectlReload {
-            self.answered.push(Answered::Reload(request.ticket));
-            return Response::later();
-        }
-        match control::parse(request) {
-            None => self.view.answer(request),
+        match control::parse(route, &request.head.query, request.body) {
+            None => self.show(route, request),
             Some(Err(error)) => control::response(Err(error)),
             Some(Ok(parsed)) => {
                 self.requests.push(ControlEvent::Request(request.ticket, parsed));
@@ -205,57 +223,78 @@ impl Content for Drive<'_> {
         }
     }
 
-    fn refusal(&mut self, request: &ApiRequest) -> Option<Response> {
-        self.kube.as_mut()?.refusal(&self.view, request)
+    fn next(&mut self, body: &mut Streamed, out: &mut Vec<u8>) -> Part {
+        body.as_mut().next(self, out)
+    }
+
+    fn refusal(&mut self, request: &Request<'_>) -> Option<Response> {
+        match kind_of(request.listener) {
+            ListenerKind::Kubectl => self.served.kube.as_mut()?.refusal(&self.view, request),
+            _ => None,
+        }
+    }
+
+    fn failure(&self, listener: ListenerId, status: u16, why: &str) -> Response {
+        match kind_of(listener) {
+            ListenerKind::Kubectl => {
+                let body = serde_json::to_vec(&Failure::http(status, why).to_value()).unwrap_or_default();
+                Response { status, ..Response::json(body) }
+            }
+            _ => Response::text(status, format!("{why}\n")),
+        }
     }
 
     fn gone(&mut self, ticket: Ticket) {
         self.requests.push(ControlEvent::Gone(ticket));
     }
 
-    fn part(&mut self, cursor: &mut Cursor, out: &mut Vec<u8>) -> bool {
-        if cursor.stage >= EVENTS { self.view.part_of_events(cursor, out) } else { self.view.part_of_pods(cursor, out) }
-    }
-
-    fn api_part(&mut self, cursor: &mut ApiCursor, out: &mut Vec<u8>) -> Part {
-        match (cursor, &mut self.kube) {
-            (ApiCursor::Log(log), _) => log_part(&self.view, log.as_mut(), out),
-            (cursor, Some(kube)) => kube.part(&self.view, cursor, out),
-            (_, None) => Part::End,
-        }
-    }
-
-    fn acceptor(&mut self, listener_kind: ListenerKind) -> Option<Acceptor> {
-        match listener_kind {
-            ListenerKind::Node => self.node_server.as_ref().map(|server| server.acceptor()),
-            _ => self.kube.as_ref().map(|kube| kube.acceptor()),
-        }
-    }
-
-    fn client_of(&mut self, certificate: &[u8]) -> Result<Rc<Client>, Failure> {
-        let now = self.view.now;
-        match &mut self.kube {
-            Some(kube) => kube.client(certificate, now),
-            None => Err(Failure::service_unavailable("the API is not ready")),
+    fn acceptor(&self, listener: ListenerId) -> Option<Acceptor> {
+        match kind_of(listener) {
+            ListenerKind::Node => self.served.node_server.as_ref().map(|server| server.acceptor()),
+            _ => self.served.kube.as_ref().map(|kube| kube.acceptor()),
         }
     }
 }
 
+/// (Every id comes from the table of the listeners.)
+fn kind_of(listener: ListenerId) -> ListenerKind {
+    ListenerKind::of(listener).unwrap_or(ListenerKind::ReadOnly)
+}
+
+impl Drive<'_> {
+    /// The response of a route that only shows something.
+    fn show(&mut self, route: Route, request: &Request<'_>) -> Response {
+        let query = &request.head.query;
+        let is_control = kind_of(request.listener) == ListenerKind::Control;
+        let is_watch = is_control && http1::query_has(query, "watch");
+        let is_verbose = http1::query_has(query, "verbose");
+        match route {
+            Route::Pods if is_watch => {
+                let engine = self.view.engine;
+                let begin = || PodChanges::new(engine.pods().iter().map(|pod| &pod.pod.uid));
+                self.served.pod_changes.get_or_insert_with(begin);
+                streamed(PodWatch::new())
+            }
+            Route::Pods => streamed(PodList::new(is_verbose && is_control)),
+            Route::Events if is_watch => streamed(EventWatch::new(self.view.event_cache)),
+            Route::Events => streamed(EventList::default()),
+            route => self.view.page(route, is_verbose),
+        }
+    }
+}
+
+pub(super) fn streamed(body: impl super::bodies::AgentBody + 'static) -> Response {
+    Response::new(200, JSON, Body::Stream(Box::new(body)))
+}
+
 impl View<'_> {
-    fn answer(&self, request: &Request) -> Response {
-        match request.route {
+    fn page(&self, route: Route, is_verbose: bool) -> Response {
+        match route {
             Route::Livez | Route::Healthz | Route::Readyz => {
-                health::response(request.route, &self.health_checks(request.route), request.verbose)
+                health::response(route, &self.health_checks(route), is_verbose)
             }
             Route::Metrics => self.metrics_page(),
             Route::ProbeMetrics => self.probe_metrics_page(),
-            Route::Pods if request.watch => Response::new(200, JSON, Body::Watch(Cursor { stage: WATCH, after: None })),
-            Route::Pods => self.pod_list(request.verbose && request.listener_kind == ListenerKind::Control),
-            Route::Events => {
-                let cursor = |stage| Cursor { stage, after: None };
-                let body = if request.watch { Body::Watch(cursor(EVENTS_WATCH)) } else { Body::Parts(cursor(EVENTS)) };
-                Response::new(200, JSON, body)
-            }
             Route::Dump => {
                 let dump = dump::dump(self.engine, &self.parts, self.event_cache, self.started, self.now);
                 Response::json(serde_json::to_vec(&dump).unwrap_or_default())
@@ -266,8 +305,10 @@ impl View<'_> {
             }
             Route::Status => Response::json(serde_json::to_vec(&self.status()).unwrap_or_default()),
             Route::ShutdownPlan => Response::json(serde_json::to_vec(&self.engine.shutdown_plan()).unwrap_or_default()),
-            // Requests for the engine.
-            Route::Retry
+            // Streamed, and requests for the engine.
+            Route::Pods
+            | Route::Events
+            | Route::Retry
             | Route::Drain
             | Route::Undrain
             | Route::Cordon
@@ -291,12 +332,6 @@ impl View<'_> {
 
     pub(super) fn probe_metrics_page(&self) -> Response {
         Response::metrics(self.metrics.render_probes())
-    }
-
-    /// A `PodList`, with `verbose` with the additions for the commands.
-    pub(super) fn pod_list(&self, verbose: bool) -> Response {
-        let stage = if verbose { VERBOSE_LIST } else { LIST };
-        Response::new(200, JSON, Body::Parts(Cursor { stage, after: None }))
     }
 
     /// The usage of a pod's cgroup, if it has one.
@@ -324,61 +359,6 @@ impl View<'_> {
             _ => self.checks(),
         }
     }
-
-    fn part_of_pods(&self, cursor: &mut Cursor, out: &mut Vec<u8>) -> bool {
-        let watch = cursor.stage == WATCH;
-        // `out` may already contain earlier output.
-        let enough = out.len() + PIECE;
-        let pods = self.engine.pods();
-        let from = match cursor.after.as_deref().and_then(parse_key) {
-            None => 0,
-            Some(after) => pods.partition_point(|p| (&p.pod.name, &p.pod.uid) <= (&after.0, &after.1)),
-        };
-        let verbose = matches!(cursor.stage, VERBOSE_LIST | VERBOSE_LIST_BEGUN);
-        if matches!(cursor.stage, LIST | VERBOSE_LIST) {
-            cursor.stage = if verbose { VERBOSE_LIST_BEGUN } else { LIST_BEGUN };
-            out.extend_from_slice(br#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":["#);
-        }
-        let mut written = from;
-        for view in &pods[from..] {
-            if out.len() >= enough {
-                break;
-            }
-            if watch {
-                views::write_change("ADDED", view, out);
-            } else {
-                if cursor.after.is_some() || written > from {
-                    out.push(b',');
-                }
-                let worker_status =
-                    if verbose { self.engine.worker_status(&view.pod.uid, self.now.boot) } else { None };
-                let own = |status| {
-                    let logs = self.layout.pod_logs(&view.pod.name, &view.pod.uid);
-                    views::Own::new(view, status, logs, self.engine.outlook(view.pod))
-                };
-                views::write_pod(view, worker_status.map(own), out);
-            }
-            written += 1;
-        }
-        if let Some(last) = pods[from..written].last() {
-            cursor.after = Some(key(last).into());
-        }
-        let more = written < pods.len();
-        if !more {
-            out.extend_from_slice(if watch { views::BOOKMARK } else { b"]}\n" });
-        }
-        more
-    }
-}
-
-fn key(view: &PodView<'_>) -> String {
-    format!("{}/{}", view.pod.name, view.pod.uid)
-}
-
-fn parse_key(key: &str) -> Option<(FullName, Uid)> {
-    let mut parts = key.splitn(3, '/');
-    let name = FullName::new(parts.next()?, parts.next()?);
-    Some((name, Uid::from(parts.next()?)))
 }
 
 fn ping() -> Check {
@@ -386,21 +366,6 @@ fn ping() -> Check {
 }
 
 impl View<'_> {
-    fn part_of_events(&self, cursor: &mut Cursor, out: &mut Vec<u8>) -> bool {
-        let watch = cursor.stage == EVENTS_WATCH;
-        if cursor.stage == EVENTS {
-            cursor.stage = EVENTS_BEGUN;
-            out.extend_from_slice(br#"{"kind":"EventList","apiVersion":"v1","metadata":{},"items":["#);
-        }
-        let after = cursor.after.as_deref().and_then(|a| a.parse().ok());
-        let (after, more) = self.event_cache.write_after(after, self.now.boot, watch, out.len() + PIECE, out);
-        cursor.after = after.map(|a| a.to_string().into());
-        if !more {
-            out.extend_from_slice(if watch { views::BOOKMARK } else { b"]}\n" });
-        }
-        more
-    }
-
     fn checks(&self) -> Vec<Check> {
         let of_engine = self.engine.checks(self.now.boot).into_iter();
         let mut checks = vec![ping()];

@@ -2,10 +2,10 @@
 
 use super::{Agent, SERVER};
 use crate::adapters::server::control;
-use crate::adapters::server::http::Ticket;
 use crate::api::time::Now;
 use crate::engine::control::{Reply, Request, RequestError, RequestId};
 use crate::engine::event::Event;
+use crate::net::server::exchange::Ticket;
 use mio::Token;
 
 /// A change among the requests on the control socket.

@@ -6,13 +6,13 @@
 
 use super::dump::AgentParts;
 use super::{EVENTS, HELPERS, LOGIND, MANIFESTS, MOUNTS, RUNTIME, SERVER, SIGNALS, SLICES};
-use crate::adapters::server::Server;
-use crate::adapters::server::http::ListenerKind;
+use crate::adapters::server::routes::{LISTENERS, ListenerKind};
 use crate::api::ordered::CollectOrdered;
 use crate::api::time::Now;
 use crate::config::Config;
 use crate::engine::node::Engine;
 use crate::event_loop::{Class, EventLoop, Signal};
+use crate::net::server::listeners;
 use mio::Token;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -103,9 +103,9 @@ fn watched(
         MOUNTS => ("mounts", "changes of the mount table, where manifests are".to_owned()),
         LOGIND => bus("logind, which announces shutdowns", "bus"),
         SLICES => bus("systemd, which creates the slices of pods", "bus"),
-        token => match Server::part(token, SERVER) {
-            Some((index, connection)) => {
-                let listener_kind = ListenerKind::at(index);
+        token => match listeners::owner(&LISTENERS, SERVER, token) {
+            Some((listener, connection)) => {
+                let listener_kind = ListenerKind::of(listener);
                 let at = listener_kind.map(|listener_kind| place(listener_kind, config)).unwrap_or_default();
                 match (connection, is_inotify(file)) {
                     (true, _) => ("connection", format!("a client of {at}")),

@@ -12,12 +12,13 @@ use crate::adapters::host::memory_pressure::MemoryPressure;
 use crate::adapters::logs::writes::LogWrites;
 use crate::adapters::pidfds::Pidfds;
 use crate::adapters::records::Root;
-use crate::adapters::server::http::ListenerKind;
+use crate::adapters::server::routes::ListenerKind;
 use crate::api::names::Uid;
 use crate::api::ordered::CollectOrdered;
 use crate::api::time::Now;
 use crate::engine::node::Engine;
 use crate::event_loop::{Class, EventLoop, Pending, Signals};
+use crate::net::server::listeners::ListenerId;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,8 +32,8 @@ pub(super) struct AgentParts<'a> {
     pub log_writes: &'a LogWrites,
     pub devices: Option<&'a Devices>,
     pub client: &'a Client,
-    /// Before this turn: listener kind, state, bytes queued, lines lost.
-    pub connections: Vec<(ListenerKind, &'static str, usize, u64)>,
+    /// Before this turn: listener, state, bytes queued.
+    pub connections: Vec<(ListenerId, &'static str, usize)>,
     pub event_loop: &'a EventLoop,
     pub signals: &'a Signals,
     pub lock: &'a HeldLock,
@@ -106,6 +107,7 @@ fn pending_job(Pending { id, class, name, deadline, begun }: Pending) -> Value {
     json!({ "job": id.0, "class": class.name(), "name": name, "deadline": deadline, "begun": begun })
 }
 
-fn connection((listener_kind, state, queued, lost): &(ListenerKind, &'static str, usize, u64)) -> Value {
-    json!({ "listener": format!("{listener_kind:?}"), "state": state, "bytesQueued": queued, "linesLost": lost })
+fn connection((listener, state, queued): &(ListenerId, &'static str, usize)) -> Value {
+    let listener = ListenerKind::of(*listener).map(|kind| format!("{kind:?}"));
+    json!({ "listener": listener, "state": state, "bytesQueued": queued })
 }

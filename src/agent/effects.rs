@@ -1,14 +1,14 @@
 //! Carries out the engine's effects: each goes to its adapter. Each effect with an `OpId` ends in one `Event::Done`.
 
+use super::Agent;
 use super::jobs::JobSpec;
-use super::{Agent, views};
 use crate::adapters::cgroups::CgroupResult;
 use crate::adapters::host::levels;
 use crate::adapters::manifests::NotSeen;
 use crate::adapters::records::Records;
 use crate::adapters::records::queue::Queue;
-use crate::adapters::server::http::Route;
 use crate::adapters::volumes::{self, ForContainer, VolumeError};
+use crate::api::kube::resources::Kind;
 use crate::api::manifest_report::RecordUpdate;
 use crate::api::names::{FullName, Uid};
 use crate::api::time::{Boot, Now};
@@ -151,17 +151,16 @@ impl Agent {
         if let Some(kube) = self.kube.get() {
             kube.pod_changed(name, self.engine.pod(uid).as_ref());
         }
-        if self.node_server.get().is_some() {
-            self.server.wake_logs();
-        }
-        if self.report_change(uid, name, now) && self.server.has_watches(Route::Pods) {
-            let mut line = Vec::with_capacity(4096);
+        if self.report_change(uid, name, now)
+            && let Some(changes) = &mut self.reporting.pod_changes
+        {
             match self.engine.pod(uid) {
-                Some(view) => views::write_change("MODIFIED", &view, &mut line),
-                None => views::write_gone(uid, name, &mut line),
+                Some(_) => changes.changed(uid),
+                None => changes.removed(uid, name),
             }
-            self.server.publish(Route::Pods, line, now.boot);
         }
+        // A log ends with its container.
+        self.server.wake(|body| body.waits_for() == Some(Kind::Pod));
     }
 
     /// Takes the results of probes and hooks.

@@ -23,6 +23,8 @@ const OF_THE_NODE: usize = 100;
 /// How long an event of the node or of a forgotten pod stays visible after its last occurrence (the API server's
 /// default).
 const LIFE: Duration = Duration::from_secs(3600);
+/// The number of dropped events whose order is known.
+const DROPPED: usize = 256;
 /// The API's limit for a message, in characters.
 const MAX_MESSAGE: usize = 1024;
 
@@ -49,6 +51,20 @@ pub struct EventCache {
     kept: usize,
     /// The order of the last event.
     last: u64,
+    /// The number of events that were dropped, and the orders of the last ones.
+    drops: u64,
+    dropped: VecDeque<u64>,
+}
+
+/// The position of a watch. It begins before all events.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EventPosition {
+    /// The order of the last event that was sent.
+    sent: u64,
+    /// The watch had every event up to this order.
+    complete: u64,
+    /// The number of dropped events that the watch was told about or has seen.
+    drops: u64,
 }
 
 #[derive(Debug)]
@@ -92,8 +108,8 @@ impl EventCache {
         EventCache { node_name: node_name.to_owned(), ..EventCache::default() }
     }
 
-    /// Stores the event, or counts it if the cache has an equal one. With `line`, returns a line for watches.
-    pub fn record(&mut self, occurrence: &Occurrence<'_>, now: Now, line: bool) -> Option<Vec<u8>> {
+    /// Stores the event, or counts it if the cache has an equal one.
+    pub fn record(&mut self, occurrence: &Occurrence<'_>, now: Now) {
         self.drop_what_is_over(now.boot);
         self.last += 1;
         let order = self.last;
@@ -106,27 +122,20 @@ impl EventCache {
             let at = events.iter().rposition(|e| e.equals(occurrence, message))?;
             events.remove(at)
         });
-        let (kind, event) = match before {
+        let event = match before {
             Some(mut event) => {
                 event.count = event.count.saturating_add(1);
                 (event.order, event.last, event.last_boot) = (order, now.wall, now.boot);
-                ("MODIFIED", event)
+                event
             }
             None => {
                 self.kept += usize::from(occurrence.pod.is_some());
                 let (first, last, last_boot) = (now.wall, now.wall, now.boot);
                 let (message, field_path) = (self.text(message), occurrence.field_path.map(|c| self.text(c)));
                 let (reason, severity) = (occurrence.reason.clone(), occurrence.severity);
-                let event =
-                    Kept { id: order, order, reason, message, field_path, first, last, last_boot, count: 1, severity };
-                ("ADDED", event)
+                Kept { id: order, order, reason, message, field_path, first, last, last_boot, count: 1, severity }
             }
         };
-        let line = line.then(|| {
-            let mut out = Vec::with_capacity(512);
-            self.write_line(kind, occurrence.pod, &event, &mut out);
-            out
-        });
         match occurrence.pod {
             None => self.node.push_back(event),
             Some((uid, name)) => {
@@ -140,7 +149,6 @@ impl EventCache {
             }
         }
         self.keep_bounds(occurrence.pod.map(|(uid, _)| uid));
-        line
     }
 
     /// The events for the next start, the latest first.
@@ -205,40 +213,61 @@ impl EventCache {
         }
     }
 
-    /// Writes events in the order of their last occurrence, starting behind `after`, until `out` is `enough` bytes
-    /// long. With `lines`, each is a line of a watch, otherwise the items of a list with commas between them. Returns
-    /// the next `after`, and whether there are more events.
-    pub fn write_after(
-        &self,
-        after: Option<u64>,
-        now: Boot,
-        lines: bool,
-        enough: usize,
-        out: &mut Vec<u8>,
-    ) -> (Option<u64>, bool) {
-        let of_node = self.node.iter().filter(|e| !e.is_over(now)).map(|e| (e, None));
-        let of_pods = self.pods.iter().flat_map(|(uid, p)| {
-            let there = p.events.iter().filter(move |e| !(p.gone && e.is_over(now)));
-            there.map(move |e| (e, Some((uid, &p.name))))
-        });
-        let mut rest: Vec<_> = of_node.chain(of_pods).filter(|(e, _)| Some(e.order) > after).collect();
-        rest.order_by_key(|(e, _)| e.order);
-        let mut last = after;
-        for (event, pod) in rest {
+    /// Writes the events after this order as items of a list, with commas between them, until `out` is `enough` bytes
+    /// long. Returns whether there are more.
+    pub fn write_items(&self, after: &mut Option<u64>, now: Boot, enough: usize, out: &mut Vec<u8>) -> bool {
+        for (pod, event) in self.in_order(after.unwrap_or_default(), now) {
             if out.len() >= enough {
-                return (last, true);
+                return true;
             }
-            if lines {
-                self.write_line("ADDED", pod, event, out);
-            } else {
-                if last.is_some() {
-                    out.push(b',');
-                }
-                self.write(pod, event, out);
+            if after.is_some() {
+                out.push(b',');
             }
-            last = Some(event.order);
+            self.write(pod, event, out);
+            *after = Some(event.order);
         }
-        (last, false)
+        false
+    }
+
+    /// The position of a new watch.
+    pub fn begin(&self) -> EventPosition {
+        EventPosition { sent: 0, complete: 0, drops: self.drops }
+    }
+
+    /// Writes the events after a position as lines of a watch, until `out` is `enough` bytes long. A line counts the
+    /// events that were dropped before. Returns whether there are more.
+    pub fn write_changes(&self, position: &mut EventPosition, now: Boot, enough: usize, out: &mut Vec<u8>) -> bool {
+        let lost = self.lost(*position);
+        position.drops = self.drops;
+        if lost > 0 {
+            out.extend_from_slice(format!("{{\"type\":\"LOST\",\"count\":{lost}}}\n").as_bytes());
+        }
+        for (pod, event) in self.in_order(position.sent, now) {
+            if out.len() >= enough {
+                return true;
+            }
+            let kind = if event.id > position.complete { "ADDED" } else { "MODIFIED" };
+            self.write_line(kind, pod, event, out);
+            position.sent = event.order;
+        }
+        position.complete = position.sent;
+        false
+    }
+
+    /// The number of events that were dropped after this position and before they could be sent. (Of more than
+    /// `DROPPED` events, the first ones may have been sent.)
+    fn lost(&self, position: EventPosition) -> u64 {
+        let since = self.drops - position.drops;
+        let known = usize::try_from(since).map_or(DROPPED, |since| since.min(self.dropped.len()));
+        let last = self.dropped.range(self.dropped.len() - known..);
+        since - last.filter(|order| **order <= position.sent).count() as u64
+    }
+
+    /// The events after this order, in the order of their last occurrence.
+    fn in_order(&self, after: u64, now: Boot) -> Vec<(Option<(&Uid, &FullName)>, &Kept)> {
+        let mut rest: Vec<_> = self.present(now).filter(|(_, event)| event.order > after).collect();
+        rest.order_by_key(|(_, event)| event.order);
+        rest
     }
 
     fn present(&self, now: Boot) -> impl Iterator<Item = (Option<(&Uid, &FullName)>, &Kept)> {
@@ -290,6 +319,11 @@ impl EventCache {
     }
 
     fn forget(&mut self, event: Kept) {
+        self.drops += 1;
+        self.dropped.push_back(event.order);
+        if self.dropped.len() > DROPPED {
+            self.dropped.pop_front();
+        }
         for text in [Some(event.message), event.field_path].into_iter().flatten() {
             // One reference is the set's, one is this event's.
             if Rc::strong_count(&text) == 2 {
@@ -410,20 +444,30 @@ mod tests {
 
     fn all(event_cache: &EventCache, now: Now) -> Vec<Value> {
         let mut out = b"[".to_vec();
-        event_cache.write_after(None, now.boot, false, usize::MAX, &mut out);
+        assert!(!event_cache.write_items(&mut None, now.boot, usize::MAX, &mut out));
         out.push(b']');
         serde_json::from_slice(&out).unwrap()
+    }
+
+    /// The next lines of a watch.
+    fn lines(event_cache: &EventCache, watch: &mut EventPosition) -> Vec<Value> {
+        let mut out = Vec::new();
+        assert!(!event_cache.write_changes(watch, at(50).boot, usize::MAX, &mut out));
+        let text = String::from_utf8(out).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     #[test]
     fn an_event_is_written_as_the_api_has_it_and_repeated_ones_are_counted() {
         let mut event_cache = EventCache::new("lab");
         let web = pod("web");
-        assert!(event_cache.record(&occurrence(&web, &Reason::BackOff, "again"), at(0), false).is_none());
-        event_cache.record(&occurrence(&web, &Reason::Started, "Started container main"), at(1), false);
-        let line = event_cache.record(&occurrence(&web, &Reason::BackOff, "again"), at(20), true).unwrap();
-        let line: Value = serde_json::from_slice(&line).unwrap();
-        assert_eq!(line["type"], "MODIFIED");
+        event_cache.record(&occurrence(&web, &Reason::BackOff, "again"), at(0));
+        let mut watch = event_cache.begin();
+        assert_eq!(lines(&event_cache, &mut watch)[0]["type"], "ADDED");
+        event_cache.record(&occurrence(&web, &Reason::Started, "Started container main"), at(1));
+        event_cache.record(&occurrence(&web, &Reason::BackOff, "again"), at(20));
+        let new = lines(&event_cache, &mut watch);
+        assert_eq!((&new[0]["type"], &new[1]["type"], new.len()), (&json!("ADDED"), &json!("MODIFIED"), 2));
         let event = json!({
             "kind": "Event", "apiVersion": "v1",
             "metadata": {"name": "web.1", "namespace": "default"},
@@ -434,7 +478,7 @@ mod tests {
             "firstTimestamp": "2027-01-15T08:00:00.000Z", "lastTimestamp": "2027-01-15T08:00:20.000Z",
             "count": 2, "type": "Warning",
         });
-        assert_eq!(line["object"], event);
+        assert_eq!(new[1]["object"], event);
         let shown = all(&event_cache, at(21));
         assert_eq!(shown.len(), 2);
         assert_eq!((&shown[0]["reason"], &shown[1]), (&json!("Started"), &event), "in the order of their last times");
@@ -444,16 +488,16 @@ mod tests {
     fn a_pod_keeps_its_last_fifty_and_all_together_a_thousand() {
         let mut event_cache = EventCache::new("lab");
         let (noisy, calm) = (pod("noisy"), pod("calm"));
-        event_cache.record(&occurrence(&calm, &Reason::Started, "x"), at(0), false);
+        event_cache.record(&occurrence(&calm, &Reason::Started, "x"), at(0));
         for i in 0..200 {
-            event_cache.record(&occurrence(&noisy, &Reason::Failed, &format!("error {i}")), at(i), false);
+            event_cache.record(&occurrence(&noisy, &Reason::Failed, &format!("error {i}")), at(i));
         }
         assert_eq!(event_cache.counts(), (2, 51, 0));
         assert_eq!(all(&event_cache, at(200))[1]["message"], "error 150");
         for p in 0..40 {
             let other = pod(&format!("p{p}"));
             for i in 0..50 {
-                event_cache.record(&occurrence(&other, &Reason::Failed, &format!("error {p} {i}")), at(300), false);
+                event_cache.record(&occurrence(&other, &Reason::Failed, &format!("error {p} {i}")), at(300));
             }
         }
         let (pods, kept, _) = event_cache.counts();
@@ -467,7 +511,7 @@ mod tests {
         assert!(fewest.min() >= Some(20));
         for i in 0..300 {
             let node = Occurrence { pod: None, ..occurrence(&calm, &Reason::Conflict, "") };
-            event_cache.record(&Occurrence { message: &format!("{i}"), ..node }, at(302), false);
+            event_cache.record(&Occurrence { message: &format!("{i}"), ..node }, at(302));
         }
         assert_eq!(event_cache.counts(), (42, 1000, 100));
     }
@@ -476,10 +520,10 @@ mod tests {
     fn events_outlive_their_pod_by_an_hour_and_stay_while_it_lives() {
         let mut event_cache = EventCache::new("lab");
         let (gone, lives) = (pod("gone"), pod("lives"));
-        event_cache.record(&occurrence(&gone, &Reason::Started, "x"), at(0), false);
-        event_cache.record(&occurrence(&lives, &Reason::Started, "x"), at(0), false);
-        event_cache.record(&Occurrence { pod: None, ..occurrence(&lives, &Reason::Starting, "wherry") }, at(0), false);
-        event_cache.record(&occurrence(&gone, &Reason::Killing, "y"), at(100), false);
+        event_cache.record(&occurrence(&gone, &Reason::Started, "x"), at(0));
+        event_cache.record(&occurrence(&lives, &Reason::Started, "x"), at(0));
+        event_cache.record(&Occurrence { pod: None, ..occurrence(&lives, &Reason::Starting, "wherry") }, at(0));
+        event_cache.record(&occurrence(&gone, &Reason::Killing, "y"), at(100));
         event_cache.pod_gone(&gone.0);
         let names = |now| -> Vec<String> {
             all(&event_cache, now).iter().map(|e| e["metadata"]["name"].as_str().unwrap().to_string()).collect()
@@ -487,7 +531,7 @@ mod tests {
         assert_eq!(names(at(3599)), ["gone.1", "lives.2", "lab.3", "gone.4"]);
         assert_eq!(names(at(3600)), ["lives.2", "gone.4"]);
         assert_eq!(names(at(3700)), ["lives.2"]);
-        event_cache.record(&occurrence(&lives, &Reason::Killing, "z"), at(100_000), false);
+        event_cache.record(&occurrence(&lives, &Reason::Killing, "z"), at(100_000));
         assert_eq!((event_cache.counts(), event_cache.texts.len()), ((1, 2, 0), 3), "{:?}", event_cache.texts);
     }
 
@@ -496,46 +540,78 @@ mod tests {
         let mut event_cache = EventCache::new("lab");
         let web = pod("web");
         for i in 0..40 {
-            event_cache.record(&occurrence(&web, &Reason::Failed, &format!("error {i}")), at(i), false);
+            event_cache.record(&occurrence(&web, &Reason::Failed, &format!("error {i}")), at(i));
         }
-        for lines in [true, false] {
-            let (mut after, mut more, mut pieces, mut text) = (None, true, 0, Vec::new());
+        let (mut list, mut watch) = (None, event_cache.begin());
+        let mut read = |is_list: bool| {
+            let (mut more, mut pieces, mut text) = (true, 0, Vec::new());
             while more {
                 let mut out = Vec::new();
-                (after, more) = event_cache.write_after(after, at(50).boot, lines, 1000, &mut out);
+                more = match is_list {
+                    true => event_cache.write_items(&mut list, at(50).boot, 1000, &mut out),
+                    false => event_cache.write_changes(&mut watch, at(50).boot, 1000, &mut out),
+                };
                 assert!(out.len() < 1500);
                 text.extend(out);
                 pieces += 1;
             }
-            assert_eq!(after, Some(40));
             assert!(pieces > 5);
-            let text = String::from_utf8(text).unwrap();
-            let events: Vec<Value> = if lines {
-                text.lines().map(|l| serde_json::from_str::<Value>(l).unwrap()["object"].take()).collect()
-            } else {
-                serde_json::from_str(&format!("[{text}]")).unwrap()
-            };
-            assert_eq!(events.len(), 40);
-            assert_eq!(events[39]["message"], "error 39");
-        }
+            String::from_utf8(text).unwrap()
+        };
+        let items: Vec<Value> = serde_json::from_str(&format!("[{}]", read(true))).unwrap();
+        let lines: Vec<Value> = read(false).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!((items.len(), lines.len(), list, watch.sent), (40, 40, Some(40), 40));
+        assert_eq!((&items[39]["message"], &lines[39]["type"]), (&json!("error 39"), &json!("ADDED")));
+    }
+
+    #[test]
+    fn a_slow_watch_learns_how_many_events_were_dropped_before_it_could_get_them() {
+        let mut event_cache = EventCache::new("lab");
+        let (noisy, web) = (pod("noisy"), pod("web"));
+        let fail = |event_cache: &mut EventCache, times: std::ops::Range<u64>| {
+            times.for_each(|i| {
+                event_cache.record(&occurrence(&noisy, &Reason::Failed, &format!("error {i}")), at(1));
+            });
+        };
+        fail(&mut event_cache, 0..30);
+        let mut watch = event_cache.begin();
+        assert_eq!(lines(&event_cache, &mut watch).len(), 30);
+        // The dropped ones were sent.
+        fail(&mut event_cache, 30..80);
+        let shown = |line: &Value| (line["type"].as_str().unwrap().to_owned(), line["count"].as_u64());
+        let added = ("ADDED".to_owned(), None);
+        assert!(lines(&event_cache, &mut watch).iter().all(|line| shown(line) == added));
+        // Ten of the new ones were dropped, and all of the fifty before them.
+        fail(&mut event_cache, 80..140);
+        event_cache.record(&occurrence(&web, &Reason::Started, "x"), at(2));
+        let new = lines(&event_cache, &mut watch);
+        assert_eq!((shown(&new[0]), new.len()), (("LOST".to_owned(), Some(10)), 52));
+        assert!(new[1..].iter().all(|line| shown(line) == added));
+        assert!(lines(&event_cache, &mut watch).is_empty());
+        // The orders of the first ones are not known any more: the fifty that were sent count too.
+        fail(&mut event_cache, 140..1140);
+        assert_eq!(shown(&lines(&event_cache, &mut watch)[0]), ("LOST".to_owned(), Some(1000)));
+        let (sent, mut late) = (watch, event_cache.begin());
+        assert_eq!(lines(&event_cache, &mut late).len(), 51, "a new watch has lost nothing");
+        assert_eq!(sent.sent, late.sent);
     }
 
     #[test]
     fn restored_events_are_as_before_and_those_of_pods_that_are_gone_end() {
         let mut before = EventCache::new("lab");
         let (web, gone) = (pod("web"), pod("gone"));
-        before.record(&occurrence(&web, &Reason::BackOff, "again"), at(0), false);
-        before.record(&occurrence(&gone, &Reason::Started, "Started container main"), at(1), false);
-        before.record(&occurrence(&web, &Reason::BackOff, "again"), at(2), false);
+        before.record(&occurrence(&web, &Reason::BackOff, "again"), at(0));
+        before.record(&occurrence(&gone, &Reason::Started, "Started container main"), at(1));
+        before.record(&occurrence(&web, &Reason::BackOff, "again"), at(2));
         let node = Occurrence { pod: None, field_path: None, ..occurrence(&web, &Reason::Starting, "hello") };
-        before.record(&node, at(3), false);
+        before.record(&node, at(3));
         let mut after = EventCache::new("lab");
         after.restore(before.kept(at(4).boot).collect(), at(4).boot);
         assert_eq!((all(&after, at(4)), after.counts()), (all(&before, at(4)), (2, 2, 1)));
         // A repetition is counted, and a new event has a new name.
         after.pod_exists(&web.0);
-        after.record(&occurrence(&web, &Reason::BackOff, "again"), at(5), false);
-        after.record(&occurrence(&web, &Reason::Started, "Started container main"), at(6), false);
+        after.record(&occurrence(&web, &Reason::BackOff, "again"), at(5));
+        after.record(&occurrence(&web, &Reason::Started, "Started container main"), at(6));
         let names: BTreeSet<String> = all(&after, at(6)).iter().map(|e| e["metadata"]["name"].to_string()).collect();
         assert_eq!(names.len(), 4);
         let later = all(&after, at(3700));
@@ -559,16 +635,15 @@ mod tests {
             event_cache.record(
                 &occurrence(&one, &Reason::Pulled, "Container image \"i:1\" already present on machine"),
                 at(0),
-                false,
             );
-            event_cache.record(&occurrence(&one, &Reason::Created, "Created container main"), at(0), false);
-            event_cache.record(&occurrence(&one, &Reason::Started, "Started container main"), at(0), false);
+            event_cache.record(&occurrence(&one, &Reason::Created, "Created container main"), at(0));
+            event_cache.record(&occurrence(&one, &Reason::Started, "Started container main"), at(0));
         }
         assert_eq!(event_cache.counts(), (300, 900, 0));
         // Three messages and the place of a container.
         assert_eq!(event_cache.texts.len(), 4);
         let long = "\u{e4}".repeat(5000);
-        event_cache.record(&occurrence(&pod("p0"), &Reason::Failed, &long), at(1), false);
+        event_cache.record(&occurrence(&pod("p0"), &Reason::Failed, &long), at(1));
         assert!(event_cache.texts.iter().all(|t| t.chars().count() <= MAX_MESSAGE));
     }
 }

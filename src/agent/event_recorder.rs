@@ -6,8 +6,8 @@
 
 use super::logging::LogDeduplicator;
 use super::{Agent, event_cache};
-use crate::adapters::server::http::Route;
 use crate::api::facts::RuntimeFact;
+use crate::api::kube::resources::Kind;
 use crate::api::names::{FullName, Uid};
 use crate::api::ordered::CollectOrdered;
 use crate::api::problem::Problem;
@@ -154,10 +154,8 @@ impl Agent {
         if let Some(kube) = self.kube.get() {
             kube.events_changed();
         }
-        let watched = self.server.has_watches(Route::Events);
-        if let Some(line) = self.reporting.event_cache.record(event, now, watched) {
-            self.server.publish(Route::Events, line, now.boot);
-        }
+        self.reporting.event_cache.record(event, now);
+        self.server.wake(|body| body.waits_for() == Some(Kind::Event));
     }
 }
 

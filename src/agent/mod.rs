@@ -10,6 +10,7 @@
 //! `logging` formats the log, and `service` notifies systemd. `system_check` checks the machine, and `purge` is the
 //! command of that name; it does not use the engine.
 
+mod bodies;
 mod cluster;
 mod content;
 mod control;
@@ -29,6 +30,7 @@ pub mod logging;
 mod logind;
 mod logs;
 mod paths;
+mod pod_changes;
 pub mod purge;
 mod reports;
 pub mod seal_key;
@@ -52,7 +54,6 @@ use crate::adapters::manifests::Manifests;
 use crate::adapters::pidfds::Pidfds;
 use crate::adapters::pod_files::PodFiles;
 use crate::adapters::records::Root;
-use crate::adapters::server::Server;
 use crate::api::facts::RuntimeFact;
 use crate::api::reason::Reason;
 use crate::api::sealing::KeyState;
@@ -63,6 +64,7 @@ use crate::engine::event::Event;
 use crate::engine::node::Engine;
 use crate::event_loop::{EventLoop, Signal, Signals, clock};
 use crate::metrics::Metrics;
+use crate::net::server::Server;
 use effects::RecordQueue;
 use mio::Token;
 use std::collections::{BTreeSet, VecDeque};
@@ -108,7 +110,7 @@ pub struct Agent {
     devices: Option<Devices>,
     files: PodFiles,
     records: RecordQueue,
-    server: Server,
+    server: Server<bodies::Streamed>,
     /// None: the node has only the pods of its manifests.
     cluster: Option<cluster::ClusterConnection>,
     /// The Kubernetes API for kubectl.
@@ -148,6 +150,8 @@ struct Runtime {
 struct Reporting {
     recorder: event_recorder::EventRecorder,
     event_cache: event_cache::EventCache,
+    /// None while no client of the control socket watches pods.
+    pod_changes: Option<pod_changes::PodChanges>,
     conditions: reports::ConditionTimes,
     file: reports::ReportFile,
     /// The errors of manifests that are events already.

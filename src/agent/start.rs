@@ -1,5 +1,6 @@
 //! Builds an agent from the configuration. Opens its parts in the order that gives the most useful error.
 
+use super::bodies::Streamed;
 use super::cluster::ClusterConnection;
 use super::effects::RecordQueue;
 use super::event_cache::EventCache;
@@ -30,7 +31,7 @@ use crate::adapters::pod_files::PodFiles;
 use crate::adapters::records::Records;
 use crate::adapters::records::Root;
 use crate::adapters::records::seal::Key;
-use crate::adapters::server::{Listeners, Server};
+use crate::adapters::server::routes::{LISTENERS, ListenerKind};
 use crate::adapters::systemd::{self, Notification};
 use crate::api::cgroups::CgroupNames;
 use crate::api::layout::Layout;
@@ -56,6 +57,8 @@ use crate::engine::shutdown;
 use crate::event_loop::{EventLoop, Helpers, Signals, clock};
 use crate::metrics::Metrics;
 use crate::net::grpc::Transport;
+use crate::net::listener::Place;
+use crate::net::server::Server;
 use mio::{Registry, Token};
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit};
@@ -116,7 +119,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         devices: config.device_plugin_socket.as_deref().map(|socket| Devices::new(socket, DEVICES)),
         files,
         records: RecordQueue::new(records),
-        server: Server::new(listeners(&config), SERVER),
+        server: server(&config),
         cluster: ClusterConnection::new(&config, API_SERVER),
         kube: KubeState::new(&config),
         node_server: NodeServerState::new(&config),
@@ -142,8 +145,16 @@ fn in_words(problems: &[Problem]) -> String {
 }
 
 /// The listener for kubectl is added when its certificate is there.
-fn listeners(config: &Config) -> Listeners {
-    Listeners { control: Some(config.socket.clone()), health: config.healthz(), read_only: config.read_only() }
+/// The server with the listeners that exist from the start.
+fn server(config: &Config) -> Server<Streamed> {
+    let mut server = Server::new(&LISTENERS, SERVER);
+    server.listen(ListenerKind::Control.id(), Place::Unix(config.socket.clone()));
+    for (kind, address) in [(ListenerKind::Health, config.healthz()), (ListenerKind::ReadOnly, config.read_only())] {
+        if let Some(address) = address {
+            server.listen(kind.id(), Place::Tcp(address));
+        }
+    }
+    server
 }
 
 /// The events and conditions of earlier runs in this boot.
@@ -154,6 +165,7 @@ fn reporting(config: &Config, now: Boot) -> Reporting {
     Reporting {
         recorder: EventRecorder::default(),
         event_cache,
+        pod_changes: None,
         conditions: ConditionTimes::restore(reports.conditions),
         file,
         manifest_errors: BTreeSet::new(),

@@ -1,11 +1,15 @@
 mod hostile;
 
 use super::*;
-use crate::adapters::server::http::{self, Body, Cursor, Request, Response, Route};
+use crate::adapters::server::routes::{LISTENERS, ListenerKind, Route};
 use crate::adapters::server::status::NodeStatus;
-use crate::adapters::server::{Content, Listeners, Server};
 use crate::api::shutdown::view::PlanView;
 use crate::api::time::Boot;
+use crate::net::http1::{self, Accepts};
+use crate::net::listener::Place;
+use crate::net::server::Server;
+use crate::net::server::exchange::{Body, Content, JSON, Part, Request, Response, StreamedBody};
+use crate::net::server::listeners::ListenerId;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -113,12 +117,31 @@ impl Node {
     }
 }
 
+/// The number of pods that were written.
+struct Written(u32);
+
+impl StreamedBody for Written {
+    fn is_watch(&self) -> bool {
+        false
+    }
+}
+
+fn route(request: &Request<'_>) -> Option<Route> {
+    Route::find(ListenerKind::Control, &request.head.path)
+}
+
 impl Content for Node {
-    fn answer(&mut self, request: &Request) -> Response {
-        match request.route {
-            Route::Pods => Response::new(200, http::JSON, Body::Parts(Cursor::default())),
+    type Stream = Written;
+
+    fn accepts(&self, _: ListenerId, path: &str) -> Accepts {
+        Route::accepts(ListenerKind::Control, path)
+    }
+
+    fn answer(&mut self, request: &Request<'_>) -> Response<Written> {
+        match route(request).expect("a route") {
+            Route::Pods => Response::new(200, JSON, Body::Stream(Written(0))),
             // Pod 7 was rejected, pod 8 is running.
-            Route::Retry => match request.uid.as_deref() {
+            Route::Retry => match http1::value_of(&request.head.query, "uid") {
                 Some("u7") => Response::text(200, "pod default/p007 was retried: it is admitted\n"),
                 Some("u8") => Response::text(409, "pod default/p008 is not rejected, it is Running\n"),
                 other => Response::text(404, format!("there is no pod with the UID {other:?}\n")),
@@ -135,20 +158,15 @@ impl Content for Node {
         }
     }
 
-    fn part(&mut self, cursor: &mut Cursor, out: &mut Vec<u8>) -> bool {
-        // Each stage is a pod.
-        if cursor.stage == 0 {
-            out.extend_from_slice(br#"{"kind":"PodList","items":["#);
+    fn next(&mut self, Written(pods): &mut Written, out: &mut Vec<u8>) -> Part {
+        out.extend_from_slice(if *pods == 0 { br#"{"kind":"PodList","items":["# } else { b"," });
+        out.extend_from_slice(Node::pod(*pods).as_bytes());
+        *pods += 1;
+        if *pods < 300 {
+            return Part::More;
         }
-        if cursor.stage > 0 {
-            out.extend_from_slice(b",");
-        }
-        out.extend_from_slice(Node::pod(cursor.stage).as_bytes());
-        cursor.stage += 1;
-        if cursor.stage == 300 {
-            out.extend_from_slice(b"]}");
-        }
-        cursor.stage < 300
+        out.extend_from_slice(b"]}");
+        Part::End
     }
 }
 
@@ -164,16 +182,17 @@ impl Running {
         Running::start_with(|| Node)
     }
 
-    fn start_with<C: Content>(content: impl FnOnce() -> C + Send + 'static) -> Running {
+    fn start_with<C: Content<Stream = Written>>(content: impl FnOnce() -> C + Send + 'static) -> Running {
         let dir = tempfile::tempdir().unwrap();
         let stop = Arc::new(AtomicBool::new(false));
-        let listeners = Listeners { control: Some(dir.path().join("s")), ..Listeners::default() };
+        let control = Place::Unix(dir.path().join("s"));
         let told = stop.clone();
         let (listening, wait) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
             let mut content = content();
             let mut poll = mio::Poll::new().unwrap();
-            let mut server = Server::new(listeners, 0);
+            let mut server = Server::new(&LISTENERS, 0);
+            server.listen(ListenerKind::Control.id(), control);
             server.drive(poll.registry(), Boot(1), &mut content);
             listening.send(()).unwrap();
             let began = Instant::now();

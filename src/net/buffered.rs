@@ -65,6 +65,11 @@ impl Buffered {
         &mut self.stream
     }
 
+    /// `Stream::peer_certificate`.
+    pub fn peer_certificate(&self) -> Option<&[u8]> {
+        self.stream.peer_certificate()
+    }
+
     /// Notes that the poll reported the stream.
     pub fn ready(&mut self) {
         self.may_read = true;

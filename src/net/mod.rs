@@ -5,6 +5,7 @@
 //! - `budget`: a socket with a budget for each turn of the loop;
 //! - `listener`: a listening socket that is opened again when it fails or when its file is removed;
 //! - `http1`: HTTP/1.1 for a server: parses request heads, formats response heads and chunks;
+//! - `server`: a server with HTTP/1.1 for any number of listeners, and limits for each client;
 //! - `http1_client`: a GET request and its response;
 //! - `tls`: TLS over a socket; `spdy`: SPDY/3.1 for the streams of a container runtime;
 //! - `x509`: reads the validity, the names and the public key of a certificate;
@@ -23,6 +24,7 @@ pub mod http1_client;
 mod http2;
 pub mod https;
 pub mod listener;
+pub mod server;
 pub mod spdy;
 pub mod stream;
 pub mod tls;

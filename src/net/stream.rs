@@ -45,6 +45,14 @@ impl Stream {
         }
     }
 
+    /// The peer's certificate in DER, which TLS has verified. None before the end of the handshake.
+    pub fn peer_certificate(&self) -> Option<&[u8]> {
+        match self {
+            Stream::Tls(s) => s.peer_certificate(),
+            Stream::Tcp(_) | Stream::Unix(_) => None,
+        }
+    }
+
     fn source(&mut self) -> &mut dyn Source {
         match self {
             Stream::Tcp(s) => s,

@@ -1,6 +1,6 @@
 //! The requests for the engine on the control socket: their bodies (`api::control`) in, their answers out. Pure.
 
-use super::http::{Body, JSON, Request, Response, Route};
+use super::routes::Route;
 use crate::api::control::{
     DrainRequest, EphemeralNames, EphemeralRequest, ExecHead, ExecRequest, OutputEnd, StreamChannels, StreamKind,
     StreamRequest, StreamUrl,
@@ -11,28 +11,30 @@ use crate::api::names::Uid;
 use crate::engine::event::control::ephemeral::Origin;
 use crate::engine::event::control::stream::Terminal;
 use crate::engine::event::control::{self, Command, Reply, RequestError};
+use crate::net::http1;
+use crate::net::server::exchange::{Body, JSON, Response};
 use bytes::Bytes;
 use std::time::Duration;
 
-/// Returns None for a route that only shows something.
+/// Returns None for a route that only shows something. `query`: `?uid=` is the UID of a pod.
 ///
 /// # Errors
 /// The body is not valid JSON for this route.
-pub fn parse(request: &Request) -> Option<Result<control::Request, RequestError>> {
-    Some(match request.route {
-        Route::Retry => Ok(control::Request::Retry { uid: Uid::from(request.uid.as_deref().unwrap_or_default()) }),
-        Route::Drain => drain(&request.body).map(|DrainRequest { uids, grace_period_seconds }| {
+pub fn parse(route: Route, query: &str, body: &[u8]) -> Option<Result<control::Request, RequestError>> {
+    Some(match route {
+        Route::Retry => Ok(control::Request::Retry { uid: http1::value_of(query, "uid").unwrap_or_default().into() }),
+        Route::Drain => drain(body).map(|DrainRequest { uids, grace_period_seconds }| {
             let grace = grace_period_seconds.map(Duration::from_secs);
             control::Request::Drain { uids: uids.into_iter().map(Uid::from).collect(), grace }
         }),
-        Route::Undrain => drain(&request.body).map(|DrainRequest { uids, .. }| control::Request::Undrain {
+        Route::Undrain => drain(body).map(|DrainRequest { uids, .. }| control::Request::Undrain {
             uids: uids.into_iter().map(Uid::from).collect(),
         }),
         Route::Cordon => Ok(control::Request::Cordon { on: true }),
         Route::Uncordon => Ok(control::Request::Cordon { on: false }),
-        Route::Ephemeral => ephemeral(&request.body).map(control::Request::Ephemeral),
-        Route::Exec => exec(&request.body).map(control::Request::Exec),
-        Route::Stream => stream(&request.body).map(control::Request::Stream),
+        Route::Ephemeral => ephemeral(body).map(control::Request::Ephemeral),
+        Route::Exec => exec(body).map(control::Request::Exec),
+        Route::Stream => stream(body).map(control::Request::Stream),
         Route::Usage => Ok(control::Request::Usage),
         Route::Images => Ok(control::Request::Images),
         Route::Healthz
@@ -93,7 +95,7 @@ fn stream(body: &[u8]) -> Result<control::StreamRequest, RequestError> {
     Ok(control::StreamRequest { uid: Uid::from(uid), kind })
 }
 
-pub fn response(answer: Result<Reply, RequestError>) -> Response {
+pub fn response<S>(answer: Result<Reply, RequestError>) -> Response<S> {
     match answer {
         Ok(Reply::Drained(drained)) => Response::json(serde_json::to_vec(&drained).unwrap_or_default()),
         // (No route of the control socket requests it.)
@@ -113,7 +115,7 @@ pub fn response(answer: Result<Reply, RequestError>) -> Response {
 }
 
 /// The body of the answer: a line of JSON, the command's stdout, and then its stderr.
-fn executed(output: ExecOutput, output_end: OutputEnd) -> Response {
+fn executed<S>(output: ExecOutput, output_end: OutputEnd) -> Response<S> {
     let ExecOutput { exit_code, stdout, stderr } = output;
     let head = ExecHead { exit_code, stdout_bytes: stdout.len() as u64, output_end };
     let mut body = serde_json::to_vec(&head).unwrap_or_default();
@@ -126,27 +128,10 @@ fn executed(output: ExecOutput, output_end: OutputEnd) -> Response {
 
 #[cfg(test)]
 mod tests {
-    use super::super::http::{ListenerKind, Ticket};
     use super::*;
 
-    fn request(route: Route, uid: Option<&str>, body: &'static str) -> Request {
-        let (ticket, listener_kind) = (Ticket(1), ListenerKind::Control);
-        let uid = uid.map(str::to_owned);
-        Request {
-            ticket,
-            listener_kind,
-            route,
-            verbose: false,
-            watch: false,
-            uid,
-            body: Bytes::from(body),
-            api: None,
-            node: None,
-        }
-    }
-
     fn parsed(route: Route, body: &'static str) -> control::Request {
-        parse(&request(route, None, body)).unwrap().unwrap()
+        parse(route, "", body.as_bytes()).unwrap().unwrap()
     }
 
     #[test]
@@ -182,11 +167,11 @@ mod tests {
         assert_eq!(parsed(Route::Stream, body), stream(attach));
         let forward = control::StreamKind::PortForward { ports: vec![80] };
         assert_eq!(parsed(Route::Stream, r#"{"uid": "u", "portForward": {"ports": [80]}}"#), stream(forward));
-        for (uid, expected) in [(None, ""), (Some("u"), "u")] {
-            let retry = parse(&request(Route::Retry, uid, "")).unwrap();
+        for (query, expected) in [("", ""), ("x=1&uid=u", "u")] {
+            let retry = parse(Route::Retry, query, b"").unwrap();
             assert_eq!(retry, Ok(control::Request::Retry { uid: Uid::from(expected) }));
         }
-        assert_eq!(parse(&request(Route::Status, None, "")), None);
+        assert_eq!(parse(Route::Status, "", b""), None);
     }
 
     #[test]
@@ -208,7 +193,7 @@ mod tests {
             ),
             (Route::Exec, "{\"uid\": 1}", "invalid request: invalid type", "column 9\n"),
         ] {
-            let response = response(parse(&request(route, None, body)).unwrap().map(|_| panic!("{body}")));
+            let response = response::<()>(parse(route, "", body.as_bytes()).unwrap().map(|_| panic!("{body}")));
             let Body::Full(text) = response.body else { panic!() };
             let text = std::str::from_utf8(&text).unwrap();
             assert!(response.status == 400 && text.starts_with(start) && text.ends_with(end), "{body}: {text}");
@@ -218,7 +203,7 @@ mod tests {
     #[test]
     fn the_length_of_stdout_separates_it_from_stderr() {
         let output = ExecOutput { exit_code: 3, stdout: b"out\n".to_vec(), stderr: b"err".to_vec() };
-        let body = |end| match response(Ok(Reply::Executed(output.clone(), end))).body {
+        let body = |end| match response::<()>(Ok(Reply::Executed(output.clone(), end))).body {
             Body::Full(body) => String::from_utf8(body.to_vec()).unwrap(),
             _ => panic!(),
         };

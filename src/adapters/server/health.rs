@@ -1,7 +1,8 @@
 //! The bodies of `/healthz`, `/livez` and `/readyz`, in the format of the Kubernetes components.
 
-use crate::adapters::server::http::{Response, Route};
+use crate::adapters::server::routes::Route;
 use crate::api::printable;
+use crate::net::server::exchange::Response;
 
 /// One health check and its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,7 +13,7 @@ pub struct Check {
 }
 
 /// Returns `ok`, or one line for each check if `verbose` is set or a check fails (status 500).
-pub fn response(route: Route, checks: &[Check], verbose: bool) -> Response {
+pub fn response<S>(route: Route, checks: &[Check], verbose: bool) -> Response<S> {
     let name = match route {
         Route::Livez => "livez",
         Route::Readyz => "readyz",
@@ -38,13 +39,13 @@ pub fn response(route: Route, checks: &[Check], verbose: bool) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adapters::server::http::Body;
+    use crate::net::server::exchange::Body;
 
     #[test]
     fn a_failed_check_is_500_with_the_reason() {
         let ok = Check { name: "ping", failure: None };
         let bad = Check { name: "pleg", failure: Some("not yet relisted\n\x1b[2J".into()) };
-        let shown = |route, checks: &[Check], verbose| match response(route, checks, verbose) {
+        let shown = |route, checks: &[Check], verbose| match response::<()>(route, checks, verbose) {
             Response { status, body: Body::Full(text), .. } => (status, String::from_utf8(text.to_vec()).unwrap()),
             other => panic!("{other:?}"),
         };

@@ -1,7 +1,7 @@
 //! Finds the answer of a request that `head` has admitted, from the engine's state.
 
 use super::Kube;
-use super::body::{key_of, now, single};
+use super::body::{List, Watch, key_of, now, single};
 use super::head::{Admitted, AdmittedTarget};
 use super::logs::{self, LogRequest};
 use super::metrics::{Measurement, Wanted};
@@ -10,10 +10,10 @@ use super::sessions;
 use super::waiting::Waiting;
 use super::writes::{Change, in_force};
 use crate::adapters::manifests::edit::Edit;
-use crate::adapters::server::api::{self, ApiCursor, ApiRequest, Client, List, Part, Watch};
+use crate::adapters::server::api::{self, ApiRequest, Client};
 use crate::adapters::server::health;
-use crate::adapters::server::http::{Body, JSON, Request, Response, Route, Ticket};
-use crate::agent::content::View;
+use crate::adapters::server::routes::Route;
+use crate::agent::content::{Response, View, streamed};
 use crate::api::kube::accept::{self, Discovery};
 use crate::api::kube::bookmarks::Bookmarks;
 use crate::api::kube::edit::ManifestEdit;
@@ -30,6 +30,7 @@ use crate::api::names::FullName;
 use crate::api::pod::Pod;
 use crate::engine::control::StreamRequest;
 use crate::engine::event::control::Request as EngineRequest;
+use crate::net::server::exchange::{Request, Ticket};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -52,23 +53,23 @@ impl Kube {
     pub(in crate::agent) fn answer(
         &mut self,
         view: &View<'_>,
-        request: &Request,
+        request: &Request<'_>,
         orders: &mut Vec<Answered>,
     ) -> Response {
-        let Some(api) = &request.api else { return api::failure(&Failure::unauthorized("not an API request")) };
-        let result = self.find_answer(view, request, api, orders);
-        self.answered_with(view, api, result)
+        let api = self.identify(view, request);
+        let result = self.find_answer(view, request, &api, orders);
+        self.answered_with(view, &api, result)
     }
 
     fn find_answer(
         &mut self,
         view: &View<'_>,
-        request: &Request,
-        api: &ApiRequest,
+        request: &Request<'_>,
+        api: &ApiRequest<'_>,
         orders: &mut Vec<Answered>,
     ) -> Result<Response> {
         let Admitted { client, target, query } = self.admit(view, api)?;
-        let head = &api.head;
+        let head = api.head;
         let accept = head.values("accept").collect::<Vec<_>>().join(",");
         match target {
             AdmittedTarget::Document(target) => {
@@ -83,7 +84,7 @@ impl Kube {
                 view.metrics.kubectl_request(verb);
                 let (client, ticket) = (&*client, request.ticket);
                 let asked = Asked { view, api, client, path: &path, query: &query, accept: &accept, ticket };
-                self.object_answer(&asked, verb, &request.body, orders)
+                self.object_answer(&asked, verb, request.body, orders)
             }
         }
     }
@@ -139,8 +140,7 @@ impl Kube {
         if asked.query.get("resourceVersionMatch") == Some("Exact") && requested != version {
             return Err(Failure::expired(requested));
         }
-        let list = List { selection, format, include, version, after: None, begun: false, any: false };
-        Ok(Response::new(200, JSON, Body::Api(ApiCursor::List(Box::new(list)))))
+        Ok(streamed(List::new(selection, format, include, version)))
     }
 
     fn watch(&self, asked: &Asked<'_>) -> Result<Response> {
@@ -178,7 +178,7 @@ impl Kube {
             watch.selected =
                 Some(if version == 0 { Default::default() } else { self.may_be_selected(asked.view, &watch) });
         }
-        Ok(Response::new(200, JSON, Body::Api(ApiCursor::Watch(Box::new(watch)))))
+        Ok(streamed(watch))
     }
 
     fn log(&self, asked: &Asked<'_>, orders: &mut Vec<Answered>) -> Result<Response> {
@@ -200,7 +200,7 @@ impl Kube {
 
     fn session(&mut self, asked: &Asked<'_>, subresource: &str, orders: &mut Vec<Answered>) -> Result<Response> {
         let uid = pod_of(asked)?.uid.clone();
-        let (session, kind) = (sessions::session(&asked.api.head)?, sessions::kind(subresource, asked.query));
+        let (session, kind) = (sessions::session(asked.api.head)?, sessions::kind(subresource, asked.query));
         let request = StreamRequest { uid, kind };
         self.waiting.add(asked.ticket, Waiting::Session(session));
         orders.push(Answered::Engine(asked.ticket, EngineRequest::Stream(request)));
@@ -280,21 +280,12 @@ impl Kube {
         orders.push(Answered::Engine(asked.ticket, EngineRequest::Shorten { pod, grace }));
         Response::later()
     }
-
-    /// Appends the next piece of a body.
-    pub(in crate::agent) fn part(&mut self, view: &View<'_>, cursor: &mut ApiCursor, out: &mut Vec<u8>) -> Part {
-        match cursor {
-            ApiCursor::List(list) => self.part_of_list(view, list, out),
-            ApiCursor::Watch(watch) => self.part_of_watch(view, watch, out),
-            ApiCursor::Log(log) => logs::part(view, log.as_mut(), out),
-        }
-    }
 }
 
 /// A request for objects.
 pub(super) struct Asked<'a> {
     pub view: &'a View<'a>,
-    pub api: &'a ApiRequest,
+    pub api: &'a ApiRequest<'a>,
     pub client: &'a Client,
     pub path: &'a ObjectPath,
     pub query: &'a Query,

@@ -3,46 +3,113 @@
 use super::Kube;
 use super::encoded::Form;
 use super::versions::key;
-use crate::adapters::server::api::{List, Part, Watch};
-use crate::agent::content::View;
+use crate::agent::bodies::AgentBody;
+use crate::agent::content::{Drive, View};
 use crate::api::kube::accept::Format;
-use crate::api::kube::resources::Resource;
+use crate::api::kube::bookmarks::Bookmarks;
+use crate::api::kube::resources::{Kind, Resource};
+use crate::api::kube::selection::Selection;
 use crate::api::kube::status::Failure;
 use crate::api::kube::table::{self, Include};
-use crate::api::kube::versions::{Change, Key, Outdated};
+use crate::api::kube::versions::{Change, Key, Outdated, Position};
 use crate::api::ordered::CollectOrdered;
+use crate::api::time::Boot;
+use crate::net::server::exchange::Part;
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 /// The approximate size of a piece, in bytes.
 const PIECE: usize = 8 * 1024;
 
+/// A list in progress.
+pub(super) struct List {
+    selection: Selection,
+    format: Format,
+    include: Include,
+    /// The resource version of the list. 0: the objects have no versions.
+    version: u64,
+    progress: Progress,
+}
+
+enum Progress {
+    New,
+    /// The last key that was read, and whether an item was written.
+    After(Key, bool),
+}
+
+impl List {
+    pub(super) fn new(selection: Selection, format: Format, include: Include, version: u64) -> List {
+        List { selection, format, include, version, progress: Progress::New }
+    }
+}
+
+impl AgentBody for List {
+    fn next(&mut self, drive: &mut Drive<'_>, out: &mut Vec<u8>) -> Part {
+        drive.served.kube.as_ref().map_or(Part::End, |kube| kube.part_of_list(&drive.view, self, out))
+    }
+}
+
+/// A watch in progress.
+pub(super) struct Watch {
+    pub selection: Selection,
+    pub format: Format,
+    pub include: Include,
+    pub position: Position,
+    /// The column definitions were sent.
+    pub columns: bool,
+    /// The initial state is sent, and the client is to learn of its end.
+    pub initial: bool,
+    /// None: the client wants none.
+    pub bookmarks: Option<Bookmarks>,
+    /// The objects that the client has, for a selection that objects can leave.
+    pub selected: Option<BTreeSet<Key>>,
+    /// The watch ends at this time.
+    pub until: Option<Boot>,
+}
+
+impl AgentBody for Watch {
+    fn next(&mut self, drive: &mut Drive<'_>, out: &mut Vec<u8>) -> Part {
+        drive.served.kube.as_mut().map_or(Part::End, |kube| kube.part_of_watch(&drive.view, self, out))
+    }
+
+    fn waits_for(&self) -> Option<Kind> {
+        Some(self.selection.resource.kind)
+    }
+
+    fn next_deadline(&self) -> Option<Boot> {
+        self.until.into_iter().chain(self.bookmarks.map(Bookmarks::next)).min()
+    }
+}
+
 impl Kube {
     /// Appends the next items of a list.
-    pub(super) fn part_of_list(&self, view: &View<'_>, list: &mut List, out: &mut Vec<u8>) -> Part {
+    fn part_of_list(&self, view: &View<'_>, list: &mut List, out: &mut Vec<u8>) -> Part {
         let enough = out.len() + PIECE;
         let kind = list.selection.resource.kind;
-        if !list.begun {
-            list.begun = true;
-            write_list_head(list, out);
-        }
-        let after = list.after.clone();
+        let (after, mut any) = match &list.progress {
+            Progress::New => {
+                write_list_head(list, out);
+                (None, false)
+            }
+            Progress::After(key, any) => (Some(key.clone()), *any),
+        };
         let keys = self.objects.versions.keys(kind).skip_while(|key| after.as_ref().is_some_and(|after| *key <= after));
         for key in keys {
             if out.len() >= enough {
                 return Part::More;
             }
-            list.after = Some(key.clone());
+            list.progress = Progress::After(key.clone(), any);
             if !list.selection.may_contain(&key.namespace, &key.name) {
                 continue;
             }
             let Some(object) = self.object(view, key).filter(|object| list.selection.contains(object)) else {
                 continue;
             };
-            if list.any {
+            if std::mem::replace(&mut any, true) {
                 out.push(b',');
             }
-            list.any = true;
+            list.progress = Progress::After(key.clone(), any);
             write(&item(object, list.selection.resource, list.format, list.include, now(view)), out);
         }
         out.extend_from_slice(b"]}\n");
@@ -50,7 +117,7 @@ impl Kube {
     }
 
     /// Appends the next changes.
-    pub(super) fn part_of_watch(&mut self, view: &View<'_>, watch: &mut Watch, out: &mut Vec<u8>) -> Part {
+    fn part_of_watch(&mut self, view: &View<'_>, watch: &mut Watch, out: &mut Vec<u8>) -> Part {
         let enough = out.len() + PIECE;
         let kind = watch.selection.resource.kind;
         while out.len() < enough {
@@ -130,7 +197,7 @@ impl Kube {
     }
 
     /// The objects of a selection that the client of a new watch may have.
-    pub(super) fn may_be_selected(&self, view: &View<'_>, watch: &Watch) -> std::collections::BTreeSet<Key> {
+    pub(super) fn may_be_selected(&self, view: &View<'_>, watch: &Watch) -> BTreeSet<Key> {
         let version = watch.position.version();
         let all = self.objects.versions.keys(watch.selection.resource.kind);
         let known = all.filter(|key| watch.selection.may_contain(&key.namespace, &key.name));
@@ -171,9 +238,8 @@ pub(super) fn whole_list(
 ) -> Vec<u8> {
     let path = crate::api::kube::path::ObjectPath { resource, namespace: None, name: None, subresource: None };
     let mut out = Vec::new();
-    if let Ok(selection) = crate::api::kube::selection::Selection::new(&path, &Default::default()) {
-        let list = List { selection, format, include, version: 0, after: None, begun: true, any: false };
-        write_list_head(&list, &mut out);
+    if let Ok(selection) = Selection::new(&path, &Default::default()) {
+        write_list_head(&List::new(selection, format, include, 0), &mut out);
     }
     for (at, object) in objects.into_iter().enumerate() {
         if at > 0 {

@@ -4,14 +4,14 @@
 use super::Kube;
 use super::answer::Result;
 use crate::adapters::server::api::{self, ApiRequest, Client};
-use crate::adapters::server::http::Response;
-use crate::agent::content::View;
+use crate::agent::content::{Response, View};
 use crate::api::kube::access;
 use crate::api::kube::kubelet::KubeletPath;
 use crate::api::kube::path::{self, ObjectPath, Target};
 use crate::api::kube::query::Query;
 use crate::api::kube::resources::{Kind, Resource};
 use crate::api::kube::status::Failure;
+use crate::net::server::exchange::Request;
 use std::net::IpAddr;
 use std::rc::Rc;
 
@@ -32,13 +32,23 @@ pub(super) enum AdmittedTarget {
 
 impl Kube {
     /// The response to a request that is refused whatever its body is.
-    pub(in crate::agent) fn refusal(&mut self, view: &View<'_>, api: &ApiRequest) -> Option<Response> {
-        let refused = self.admit(view, api).err()?;
-        Some(self.answered_with(view, api, Err(refused)))
+    pub(in crate::agent) fn refusal(&mut self, view: &View<'_>, request: &Request<'_>) -> Option<Response> {
+        let api = self.identify(view, request);
+        let refused = self.admit(view, &api).err()?;
+        Some(self.answered_with(view, &api, Err(refused)))
     }
 
-    /// Logs and counts the answer to a request.
-    pub(super) fn answered_with(&self, view: &View<'_>, api: &ApiRequest, result: Result<Response>) -> Response {
+    /// Finds the client of a request.
+    pub(super) fn identify<'a>(&mut self, view: &View<'_>, request: &Request<'a>) -> ApiRequest<'a> {
+        let client = match request.certificate {
+            Some(certificate) => self.access.client(certificate, view.now),
+            None => Err(Failure::unauthorized("a client certificate is required")),
+        };
+        ApiRequest { head: request.head, client }
+    }
+
+    /// Logs and counts the answer to a request. A watch, log or session ends with the certificate of its client.
+    pub(super) fn answered_with(&self, view: &View<'_>, api: &ApiRequest<'_>, result: Result<Response>) -> Response {
         let client = api.client.as_ref().map_or("-", |client| client.name.as_str());
         let (method, path) = (api.head.method, &api.head.path);
         match &result {
@@ -52,15 +62,16 @@ impl Kube {
             }
             Ok(_) => log::debug!("kubectl client={client:?} method={method} path={path}"),
         }
-        result.unwrap_or_else(|failure| api::failure(&failure))
+        let response = result.unwrap_or_else(|failure| api::failure(&failure));
+        Response { until: api.client.as_ref().ok().map(|client| client.expires), ..response }
     }
 
     /// # Errors
     /// The client has no access, the target does not exist, or it does not have the method.
-    pub(super) fn admit(&self, view: &View<'_>, api: &ApiRequest) -> Result<Admitted> {
+    pub(super) fn admit(&self, view: &View<'_>, api: &ApiRequest<'_>) -> Result<Admitted> {
         let client = api.client.clone()?;
         self.check_origin(api)?;
-        let head = &api.head;
+        let head = api.head;
         let query = Query::parse(&head.query);
         let reads = matches!(head.method, "GET" | "HEAD");
         let target = match path::parse(&head.path)? {
@@ -89,7 +100,7 @@ impl Kube {
 
     /// A browser sends Origin. A page of another site could use a certificate that the browser has, and by DNS
     /// rebinding it could use a name of its own.
-    fn check_origin(&self, api: &ApiRequest) -> Result<()> {
+    fn check_origin(&self, api: &ApiRequest<'_>) -> Result<()> {
         if api.head.values("origin").next().is_some() || api.head.values("sec-fetch-site").next().is_some() {
             return Err(Failure::forbidden_request("requests of browsers are refused"));
         }

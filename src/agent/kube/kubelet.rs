@@ -9,12 +9,14 @@ use super::resource_metrics;
 use super::summary::Scope;
 use super::waiting::{Waiting, WaitingRequests};
 use crate::adapters::server::health;
-use crate::adapters::server::http::{Response, Route, Ticket};
-use crate::agent::content::View;
+use crate::adapters::server::routes::Route;
+use crate::agent::bodies::PodList;
+use crate::agent::content::{Response, View, streamed};
 use crate::api::control::Usage;
 use crate::api::kube::kubelet::KubeletPath;
 use crate::api::kube::query::Query;
 use crate::engine::control::{Reply, Request, RequestError};
+use crate::net::server::exchange::Ticket;
 
 /// A page that needs the usage of the containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +47,7 @@ impl WaitingRequests {
                 let only = query.flag("only_cpu_and_memory");
                 later(Waiting::Measure(Wanted::Summary(if only { Scope::CpuAndMemory } else { Scope::All })))
             }
-            KubeletPath::Pods => view.pod_list(false),
+            KubeletPath::Pods => streamed(PodList::new(false)),
             KubeletPath::Healthz => {
                 health::response(Route::Healthz, &view.health_checks(Route::Healthz), query.flag("verbose"))
             }

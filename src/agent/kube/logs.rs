@@ -5,15 +5,16 @@ use super::body::now;
 use crate::adapters::logs::print::{Printer, Stop};
 use crate::adapters::logs::reader::{Progress, Reader};
 use crate::adapters::logs::watch::Watch;
-use crate::adapters::server::api::{ApiCursor, Log, Part};
-use crate::adapters::server::http::{Body, Response, TEXT};
-use crate::agent::content::View;
+use crate::agent::bodies::AgentBody;
+use crate::agent::content::{Drive, Response, View};
 use crate::api::facts::ContainerState;
 use crate::api::kube::log_choice;
 use crate::api::kube::query::Query;
+use crate::api::kube::resources::Kind;
 use crate::api::kube::status::Failure;
 use crate::api::names::Uid;
 use crate::api::pod::Pod;
+use crate::net::server::exchange::{Body, Part, TEXT};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PodStatus;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -71,15 +72,7 @@ pub(super) fn response(opened: Result<Opened, String>) -> Result<Response, Failu
     let left = request.limit;
     let uid = Uid::from(request.uid.as_str());
     let log = Following { uid, request, reader, watch, left, finishing: false };
-    Ok(Response::new(200, TEXT, Body::Api(ApiCursor::Log(Box::new(log)))))
-}
-
-/// Appends the next piece of a log.
-pub(in crate::agent) fn part(view: &View<'_>, log: &mut dyn Log, out: &mut Vec<u8>) -> Part {
-    let (uid, container, instance) = log.container();
-    let facts = view.engine.containers(uid);
-    let runs = facts.iter().any(|c| c.name == container && c.attempt == instance && c.state == ContainerState::Running);
-    log.read(runs, out)
+    Ok(Response::new(200, TEXT, Body::Stream(Box::new(log))))
 }
 
 /// The container with this name, otherwise the only one, with the messages of an API server.
@@ -159,11 +152,8 @@ struct Following {
     finishing: bool,
 }
 
-impl Log for Following {
-    fn container(&self) -> (&Uid, &str, u32) {
-        (&self.uid, &self.request.container, self.request.instance)
-    }
-
+impl Following {
+    /// `runs`: the instance of the container is running.
     fn read(&mut self, runs: bool, out: &mut Vec<u8>) -> Part {
         let (since, timestamps) = (self.request.since, self.request.timestamps);
         let mut printer = Printer { out, since, timestamps, left: self.left };
@@ -196,6 +186,20 @@ impl Log for Following {
                 Part::End
             }
         }
+    }
+}
+
+impl AgentBody for Following {
+    fn next(&mut self, drive: &mut Drive<'_>, out: &mut Vec<u8>) -> Part {
+        let LogRequest { container, instance, .. } = &self.request;
+        let mut facts = drive.view.engine.containers(&self.uid).iter();
+        let runs = facts.any(|c| c.name == *container && c.attempt == *instance && c.state == ContainerState::Running);
+        self.read(runs, out)
+    }
+
+    /// A log that is followed ends with its container.
+    fn waits_for(&self) -> Option<Kind> {
+        self.watch.is_some().then_some(Kind::Pod)
     }
 
     fn source(&self) -> Option<BorrowedFd<'_>> {

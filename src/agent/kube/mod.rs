@@ -37,10 +37,10 @@ pub(super) use answer::Answered;
 pub(super) use prepare::{Prepared, prepare};
 
 use super::Agent;
+use super::content::Response;
 use super::jobs::JobSpec;
-use crate::adapters::pki::Names;
-use crate::adapters::server::api::Client;
-use crate::adapters::server::http::{ListenerKind, Response, Ticket};
+use crate::adapters::pki::{Names, Revoked};
+use crate::adapters::server::routes::ListenerKind;
 use crate::api::kube::status::Failure;
 use crate::api::reason::Reason;
 use crate::api::time::{Boot, Now};
@@ -50,17 +50,18 @@ use crate::engine::effect::Severity;
 use crate::engine::event::Event;
 use crate::event_loop::Class;
 use crate::net::addresses::addresses;
+use crate::net::listener::Place;
+use crate::net::server::exchange::Ticket;
 use crate::net::tls::server::Acceptor;
+use crate::net::x509;
 use access::Access;
 use encoded::EncodedChanges;
 use logs::LogRequest;
-pub(in crate::agent) use logs::part as log_part;
 pub(in crate::agent) use node::Machine;
 pub(in crate::agent) use node_server::{NodeServer, NodeServerState};
 use pending::Pending;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::rc::Rc;
 use std::time::Duration;
 use versions::Objects;
 use waiting::WaitingRequests;
@@ -98,17 +99,14 @@ impl Kube {
         self.access.acceptor()
     }
 
-    /// Returns whether the certificate of a client is revoked. If the list cannot be read, every certificate counts as
+    /// Returns whether the certificate of a client (DER) is revoked. If it or the list cannot be read, it counts as
     /// revoked.
-    pub(super) fn revoked(&mut self) -> impl Fn(&Client) -> bool + use<> {
+    pub(super) fn revoked(&mut self) -> impl Fn(&[u8]) -> bool + use<> {
         let revoked = self.access.revoked().cloned();
-        move |client| revoked.as_ref().is_none_or(|revoked| revoked.contains_hex(&client.serial))
-    }
-
-    /// # Errors
-    /// See `Access::client`.
-    pub(super) fn client(&mut self, certificate: &[u8], now: Now) -> Result<Rc<Client>, Failure> {
-        self.access.client(certificate, now)
+        let is_in = |revoked: &Revoked, certificate: &[u8]| {
+            x509::read(certificate).map_or(true, |certificate| revoked.contains(&certificate.serial))
+        };
+        move |certificate| revoked.as_ref().is_none_or(|revoked| is_in(revoked, certificate))
     }
 }
 
@@ -193,7 +191,7 @@ impl Agent {
             encoded: EncodedChanges::default(),
         };
         self.kube = KubeState::On(Box::new(kube));
-        self.server.listen(ListenerKind::Kubectl, address);
+        self.server.listen(ListenerKind::Kubectl.id(), Place::Tcp(address));
         self.drive_server(now);
     }
 
@@ -219,7 +217,7 @@ impl Agent {
         let new = self.config.kubectl();
         if let KubeState::On(kube) = &mut self.kube {
             let registry = self.event_loop.registry();
-            if let Err(e) = self.server.relocate(ListenerKind::Kubectl, new, registry) {
+            if let Err(e) = self.server.relocate(ListenerKind::Kubectl.id(), new, registry) {
                 let wanted = new.map(|a| a.to_string()).unwrap_or_default();
                 (self.config.kubectl_address, self.config.kubectl_port) = (address, port);
                 let why = format!(

@@ -3,11 +3,11 @@
 use super::Kube;
 use super::ephemeral::Debugging;
 use crate::adapters::server::api::failure;
-use crate::adapters::server::http::{Response, Ticket};
-use crate::agent::content::View;
+use crate::agent::content::{Response, View};
 use crate::api::kube::status::Failure;
 use crate::api::kube::versions::Key;
 use crate::engine::control::{Reply, RequestError};
+use crate::net::server::exchange::Ticket;
 use serde_json::Value;
 
 #[derive(Debug)]

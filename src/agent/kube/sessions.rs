@@ -1,13 +1,13 @@
 //! Exec, attach and port-forward: the engine requests a URL of the runtime's streaming server, and the server passes
 //! the client's connection to it.
 
-use crate::adapters::server::api::Upstream;
 use crate::api::kube::kubelet_request::SessionKind;
 use crate::api::kube::query::Query;
 use crate::api::kube::status::Failure;
 use crate::engine::control::exec::Command;
 use crate::engine::control::stream::{StreamKind, Terminal};
 use crate::net::http1::Head;
+use crate::net::server::exchange::Upstream;
 use std::net::SocketAddr;
 
 /// The protocol that a client requests. The runtime's streaming server speaks it; only its head is made here.

@@ -8,13 +8,13 @@ use super::node::Machine;
 use super::reading::Reading;
 use super::sessions::Session;
 use super::summary;
-use crate::adapters::server::http::{Body, Response, TEXT, Ticket};
-use crate::agent::content::View;
+use crate::agent::content::{Response, View};
 use crate::api::control::Usage;
 use crate::api::kube::resources::Kind;
 use crate::api::kube::status::Failure;
 use crate::api::time::Boot;
 use crate::engine::control::{Reply, RequestError};
+use crate::net::server::exchange::{Body, TEXT, Ticket};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 

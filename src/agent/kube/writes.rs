@@ -5,9 +5,8 @@ use super::Kube;
 use super::body::now;
 use crate::adapters::manifests::edit::{self, Abandoned, Edit, Edited};
 use crate::adapters::server::api::failure;
-use crate::adapters::server::http::{Response, Ticket};
 use crate::agent::Agent;
-use crate::agent::content::View;
+use crate::agent::content::{Response, Served, View};
 use crate::agent::jobs::JobSpec;
 use crate::api::data_object::{DataKey, DataKind};
 use crate::api::kube::edit::{EditVerdict, Effected, Outcome};
@@ -21,6 +20,7 @@ use crate::api::time::{Boot, Now};
 use crate::engine::control::{Request, RequestId};
 use crate::engine::event::Event;
 use crate::event_loop::Class;
+use crate::net::server::exchange::Ticket;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -158,7 +158,7 @@ impl Agent {
     /// Answers the clients whose changes the engine has accepted or refused.
     pub(in crate::agent) fn answer_changes(&mut self, now: Now) {
         let accepted = match self.view(now) {
-            (view, _, Some(kube), _) if !kube.writes.written.is_empty() => kube.accepted(&view),
+            (view, _, Served { kube: Some(kube), .. }) if !kube.writes.written.is_empty() => kube.accepted(&view),
             _ => return,
         };
         for (written, response) in accepted {

@@ -1,9 +1,9 @@
 //! Text from outside never reaches the terminal as control sequences. Every command runs against an agent, and on
 //! files, in which every text is hostile.
 
-use super::{Content, Cursor, Running};
+use super::{Running, Written, route};
 use crate::adapters::records::Records;
-use crate::adapters::server::http::{self, Body, Request, Response, Route};
+use crate::adapters::server::routes::{ListenerKind, Route};
 use crate::adapters::server::status::{ClusterStatus, ManifestStatus, NodeStatus, RuntimeStatus};
 use crate::api::printable;
 use crate::api::shutdown::view::{PlanGroup, PlanPod, PlanView};
@@ -11,6 +11,9 @@ use crate::commands::output::{Guard, TOLD, end, to_stderr};
 use crate::commands::screen::SEQUENCES;
 use crate::commands::{Cli, Command, DebugArgs, attach, debug_pod, definition, exec, logs, show};
 use crate::engine::effect::RecordChange;
+use crate::net::http1::{self, Accepts};
+use crate::net::server::exchange::{Content, Part, Request, Response};
+use crate::net::server::listeners::ListenerId;
 use clap::Parser as _;
 use serde_json::{Value, json};
 use std::io::Write as _;
@@ -119,12 +122,19 @@ fn lines(object: &Value) -> String {
 }
 
 impl Content for Hostile {
-    fn answer(&mut self, request: &Request) -> Response {
+    type Stream = Written;
+
+    fn accepts(&self, _: ListenerId, path: &str) -> Accepts {
+        Route::accepts(ListenerKind::Control, path)
+    }
+
+    fn answer(&mut self, request: &Request<'_>) -> Response<Written> {
+        let is_watch = http1::query_has(&request.head.query, "watch");
         let list = |kind: &str, item: Value| json!({"kind": kind, "apiVersion": "v1", "items": [item]}).to_string();
-        let body = match request.route {
+        let body = match route(request).expect("a route") {
             // (A watch that ends after a few lines.)
-            Route::Pods if request.watch => lines(&pod()),
-            Route::Events if request.watch => lines(&event()),
+            Route::Pods if is_watch => lines(&pod()),
+            Route::Events if is_watch => lines(&event()),
             Route::Pods => list("PodList", pod()),
             Route::Events => list("EventList", event()),
             Route::Status => json!(status()).to_string(),
@@ -152,18 +162,18 @@ impl Content for Hostile {
             Route::Ephemeral if request.body.windows(11).any(|part| part == b"\"image\":\"i\"") => {
                 json!({}).to_string()
             }
-            Route::Retry if request.uid.as_deref() == Some("uid-1") => HOSTILE.to_owned(),
+            Route::Retry if http1::value_of(&request.head.query, "uid") == Some("uid-1") => HOSTILE.to_owned(),
             Route::Stream if request.body.starts_with(b"{\"uid\":\"uid-1\",\"exec\"") => {
                 json!({"url": HOSTILE}).to_string()
             }
             Route::Exec | Route::Stream => return Response::text(409, HOSTILE),
             _ => return Response::text(500, HOSTILE),
         };
-        Response::new(200, http::JSON, Body::Full(body.into()))
+        Response::json(body.into_bytes())
     }
 
-    fn part(&mut self, _: &mut Cursor, _: &mut Vec<u8>) -> bool {
-        false
+    fn next(&mut self, _: &mut Written, _: &mut Vec<u8>) -> Part {
+        Part::End
     }
 }
 

@@ -3,9 +3,7 @@
 use super::super::answer::{Answered, Result};
 use super::super::{logs, sessions, waiting::Waiting};
 use super::NodeServer;
-use crate::adapters::server::api::NodeRequest;
-use crate::adapters::server::http::{Body, Request, Response, Ticket};
-use crate::agent::content::View;
+use crate::agent::content::{Response, View};
 use crate::api::cluster::reviews::Credential;
 use crate::api::facts::ContainerState;
 use crate::api::kube::kubelet_request::{PodPath, SessionKind, Target, attributes};
@@ -17,6 +15,7 @@ use crate::api::time::Now;
 use crate::engine::cluster::access::AccessRequest;
 use crate::engine::control::{Command, ExecRequest, Reply, Request as EngineRequest, RequestError, StreamRequest};
 use crate::net::http1::Head;
+use crate::net::server::exchange::{Body, Request, Ticket};
 use crate::net::x509;
 use serde_json::{Value, json};
 use std::rc::Rc;
@@ -39,13 +38,12 @@ impl NodeServer {
     pub(in crate::agent) fn answer(
         &mut self,
         view: &View<'_>,
-        request: &Request,
+        request: &Request<'_>,
         orders: &mut Vec<Answered>,
     ) -> Response {
-        let Some(node) = &request.node else { return failure(&Failure::internal("no request of this server")) };
-        let credential = credential(node, view.now);
-        let attributes = attributes(node.head.method, &node.head.path);
-        self.undecided.insert(request.ticket, node.head.clone());
+        let credential = credential(request, view.now);
+        let attributes = attributes(request.head.method, &request.head.path);
+        self.undecided.insert(request.ticket, request.head.clone());
         orders.push(Answered::Engine(request.ticket, EngineRequest::Access(AccessRequest { credential, attributes })));
         Response::later()
     }
@@ -132,9 +130,9 @@ impl NodeServer {
 }
 
 /// TLS has verified the certificate at the begin of the connection.
-fn credential(request: &NodeRequest, now: Now) -> Credential {
+fn credential(request: &Request<'_>, now: Now) -> Credential {
     let is_valid = |read: &x509::Certificate| now.wall.timestamp().is_some_and(|now| now <= read.not_after);
-    let certificate = request.certificate.as_deref().and_then(|der| x509::read(der).ok()).filter(is_valid);
+    let certificate = request.certificate.and_then(|der| x509::read(der).ok()).filter(is_valid);
     let certificate = certificate.map(|read| (read.common_name.unwrap_or_default(), read.organizations));
     Credential::new(certificate, request.head.values("authorization").next())
 }

@@ -11,7 +11,7 @@ pub(super) use prepare::Prepared;
 
 use super::Machine;
 use super::waiting::WaitingRequests;
-use crate::adapters::server::http::{ListenerKind, Ticket};
+use crate::adapters::server::routes::ListenerKind;
 use crate::agent::Agent;
 use crate::agent::jobs::JobSpec;
 use crate::api::cluster::requests::Signer;
@@ -21,6 +21,8 @@ use crate::engine::control::{Request, RequestId};
 use crate::engine::event::{ApiEvent, Event};
 use crate::event_loop::Class;
 use crate::net::http1::Head;
+use crate::net::listener::Place;
+use crate::net::server::exchange::Ticket;
 use crate::net::tls::server::Acceptor;
 use prepare::{Inputs, Material, OfCluster, Own, prepare};
 use std::collections::BTreeMap;
@@ -187,7 +189,7 @@ impl Agent {
                     reported: 0,
                 };
                 *state = NodeServerState::On(Box::new(server));
-                self.server.listen(ListenerKind::Node, address);
+                self.server.listen(ListenerKind::Node.id(), Place::Tcp(address));
                 self.drive_server(now);
             }
             (state, Err(why)) => {
@@ -227,7 +229,7 @@ impl Agent {
 
     /// Tells the engine when the port begins or ceases to listen.
     pub(in crate::agent) fn report_node_server(&mut self) {
-        let port = self.server.local_address(ListenerKind::Node).map_or(0, |address| address.port());
+        let port = self.server.local_address(ListenerKind::Node.id()).map_or(0, |address| address.port());
         if let Some(server) = self.node_server.get().filter(|server| server.reported != port) {
             server.reported = port;
             self.events.push_back(Event::NodeServer { port });

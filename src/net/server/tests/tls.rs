@@ -1,7 +1,7 @@
 //! TLS: certificates of a CA that exists only in the test, a client, and what happens before a request.
 
-use super::Node;
-use crate::adapters::server::http::ListenerKind;
+use super::{KUBECTL, MAX_NODE_CONNECTIONS, MAX_SECURE_CONNECTIONS, NODE, Node};
+use crate::net::server::ListenerId;
 use crate::net::tls::server::Acceptor;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -64,19 +64,18 @@ impl Node {
     pub(super) fn secure() -> (Node, Ca) {
         let mut node = Node::new();
         let ca = Ca::new();
-        node.pages.api.acceptor = Some(ca.acceptor());
-        node.server.listen(ListenerKind::Kubectl, "127.0.0.1:0".parse().unwrap());
-        node.turn(Duration::ZERO);
+        node.pages.secure.acceptor = Some(ca.acceptor());
+        node.listen(KUBECTL);
         (node, ca)
     }
 
     /// Connects and completes the handshake.
     pub(super) fn tls(&mut self, config: &Arc<ClientConfig>) -> Tls {
-        self.tls_of(ListenerKind::Kubectl, config)
+        self.tls_of(KUBECTL, config)
     }
 
-    fn tls_of(&mut self, listener_kind: ListenerKind, config: &Arc<ClientConfig>) -> Tls {
-        let socket = self.tcp(listener_kind);
+    fn tls_of(&mut self, listener: ListenerId, config: &Arc<ClientConfig>) -> Tls {
+        let socket = self.tcp(listener);
         // Otherwise the kernel keeps the request until the handshake is acknowledged, which can take 40 ms.
         socket.set_nodelay(true).unwrap();
         self.handshake(config, socket).unwrap()
@@ -120,7 +119,7 @@ fn a_client_without_a_certificate_of_the_ca_gets_nothing_beyond_the_handshake() 
     let foreign = Ca::new().identity("ann");
     for identity in [None, Some(foreign)] {
         let config = ca.client(identity);
-        let socket = node.tcp(ListenerKind::Kubectl);
+        let socket = node.tcp(KUBECTL);
         if let Ok(mut client) = node.handshake(&config, socket) {
             let _ = client.write_all(b"GET /small HTTP/1.1\r\nHost: localhost\r\n\r\n");
             let (all, error) = node.rest(&mut client);
@@ -131,7 +130,7 @@ fn a_client_without_a_certificate_of_the_ca_gets_nothing_beyond_the_handshake() 
     }
     // Neither HTTP without TLS nor noise.
     for noise in [&b"GET /small HTTP/1.1\r\nHost: localhost\r\n\r\n"[..], &[0x16, 3, 1, 0xff, 0xff], &[0x80; 600]] {
-        let mut socket = node.tcp(ListenerKind::Kubectl);
+        let mut socket = node.tcp(KUBECTL);
         socket.write_all(noise).unwrap();
         let _ = socket.shutdown(Shutdown::Write);
         let (all, _) = node.rest(&mut socket);
@@ -150,9 +149,9 @@ fn a_handshake_that_stops_ends_at_its_deadline() {
     let (mut node, ca) = Node::secure();
     node.stop_clock();
     let config = ca.client(Some(ca.identity("ann")));
-    let mut silent = node.tcp(ListenerKind::Kubectl);
+    let mut silent = node.tcp(KUBECTL);
     // The first bytes of a handshake, and a complete one without a request.
-    let mut half = node.tcp(ListenerKind::Kubectl);
+    let mut half = node.tcp(KUBECTL);
     let mut connection = ClientConnection::new(config.clone(), ServerName::try_from("localhost").unwrap()).unwrap();
     let mut hello = Vec::new();
     connection.write_tls(&mut hello).unwrap();
@@ -182,13 +181,13 @@ fn ten_thousand_connections_leave_nothing_and_a_watch_survives_them() {
     assert!(!all.is_empty());
     let mut crowd = std::collections::VecDeque::new();
     for i in 0..10_000 {
-        let mut socket = node.tcp(ListenerKind::Kubectl);
+        let mut socket = node.tcp(KUBECTL);
         if i % 3 == 0 {
             let _ = socket.write_all(&[0x16, 3, 1]);
         }
         crowd.push_back(socket);
         node.turn(Duration::ZERO);
-        assert!(node.connections() <= super::MAX_API_CONNECTIONS);
+        assert!(node.connections() <= MAX_SECURE_CONNECTIONS);
         // Half of a test's limit for open files, which counts both ends.
         if crowd.len() > 200 {
             crowd.pop_front();
@@ -197,7 +196,7 @@ fn ten_thousand_connections_leave_nothing_and_a_watch_survives_them() {
     drop(crowd);
     node.settle();
     assert_eq!(node.connections(), 1);
-    node.pages.api.state.set(1);
+    node.pages.secure.state.set(1);
     node.server.wake(|_| true);
     let (all, _) = node.read(&mut watch, |all| all.windows(8).any(|w| w == b"state 1;"));
     assert!(!all.is_empty(), "the watch goes on");
@@ -233,13 +232,12 @@ fn a_client_of_the_nodes_server_needs_no_certificate_but_none_of_another_ca() {
     let (mut node, ca, next) = (Node::new(), Ca::new(), Ca::new());
     let (certificate, key) = ca.identity("server");
     let clients = vec![next.certificate.clone(), ca.certificate.clone()];
-    node.pages.api.acceptor = Some(Acceptor::with_optional_clients(vec![certificate], key, clients).unwrap());
-    node.server.listen(ListenerKind::Node, "127.0.0.1:0".parse().unwrap());
-    node.turn(Duration::ZERO);
+    node.pages.secure.acceptor = Some(Acceptor::with_optional_clients(vec![certificate], key, clients).unwrap());
+    node.listen(NODE);
     for (identity, expected) in
         [(None, "nothing"), (Some(ca.identity("ann")), "certificate"), (Some(next.identity("bob")), "certificate")]
     {
-        let mut client = node.tls_of(ListenerKind::Node, &ca.client(identity));
+        let mut client = node.tls_of(NODE, &ca.client(identity));
         let answer = node.ask(&mut client, "GET /any HTTP/1.0\r\nHost: localhost\r\n\r\n");
         assert!(
             answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with(&format!("\r\n\r\n{expected}")),
@@ -247,7 +245,7 @@ fn a_client_of_the_nodes_server_needs_no_certificate_but_none_of_another_ca() {
         );
     }
     let config = ca.client(Some(Ca::new().identity("ann")));
-    let socket = node.tcp(ListenerKind::Node);
+    let socket = node.tcp(NODE);
     if let Ok(mut client) = node.handshake(&config, socket) {
         let _ = client.write_all(b"GET /any HTTP/1.1\r\nHost: localhost\r\n\r\n");
         assert_eq!(node.rest(&mut client).0, b"");
@@ -255,22 +253,22 @@ fn a_client_of_the_nodes_server_needs_no_certificate_but_none_of_another_ca() {
     // Errors are text.
     for (request, status) in [("PUT /any", "405"), ("POST /any HTTP/1.1\r\nContent-Length: 3", "413"), ("GET", "400")] {
         let request = if request.contains("HTTP") { request.to_owned() } else { format!("{request} HTTP/1.1") };
-        let mut client = node.tls_of(ListenerKind::Node, &ca.client(None));
+        let mut client = node.tls_of(NODE, &ca.client(None));
         client.write_all(format!("{request}\r\nHost: localhost\r\n\r\n").as_bytes()).unwrap();
         let answer = String::from_utf8(node.rest(&mut client).0).unwrap();
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")) && answer.contains("text/plain"), "{answer}");
     }
     node.settle();
-    let crowd: Vec<TcpStream> = (0..super::MAX_NODE_CONNECTIONS + 40)
+    let crowd: Vec<TcpStream> = (0..MAX_NODE_CONNECTIONS + 40)
         .map(|_| {
-            let socket = node.tcp(ListenerKind::Node);
+            let socket = node.tcp(NODE);
             node.turn(Duration::ZERO);
-            assert!(node.connections() <= super::MAX_NODE_CONNECTIONS);
+            assert!(node.connections() <= MAX_NODE_CONNECTIONS);
             socket
         })
         .collect();
     // The listener stays usable.
-    let mut client = node.tls_of(ListenerKind::Node, &ca.client(None));
+    let mut client = node.tls_of(NODE, &ca.client(None));
     assert!(node.ask(&mut client, "GET /any HTTP/1.0\r\nHost: localhost\r\n\r\n").ends_with("nothing"));
     drop(crowd);
 }

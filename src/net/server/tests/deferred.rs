@@ -1,8 +1,8 @@
 //! Deferred answers.
 
-use super::{Node, drain};
-use crate::adapters::server::http::{Response, Ticket};
-use crate::adapters::server::{MAX_CONNECTIONS, connection_limit};
+use super::{MAX_CONNECTIONS, Node, drain};
+use crate::net::server::connection_limit;
+use crate::net::server::exchange::{Response, Ticket};
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;

@@ -1,13 +1,20 @@
 //! The listening sockets: the file of the control socket, ports in use, exhausted descriptors.
 
-use super::{FIRST, Node, Pages};
-use crate::adapters::server::http::ListenerKind;
-use crate::adapters::server::{Listeners, Server};
+use super::{CONTROL, FIRST, HEALTH, Node, Pages, TABLE, TestBody};
 use crate::api::time::Boot;
+use crate::net::listener::Place;
+use crate::net::server::Server;
+use crate::net::server::listeners::ListenerId;
 use mio::Poll;
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::time::Duration;
+
+fn with_listener(id: ListenerId, place: Place) -> Server<TestBody> {
+    let mut server = Server::new(&TABLE, FIRST);
+    server.listen(id, place);
+    server
+}
 
 #[test]
 fn the_control_socket_is_for_owner_and_group_and_is_removed_at_exit() {
@@ -42,11 +49,10 @@ fn a_dead_instances_socket_is_replaced_and_a_living_ones_is_not() {
     let mut node = Node::new();
     let path = node.dir.path().join("sub/w.sock");
     let inode = std::fs::metadata(&path).unwrap().ino();
-    let listener_kinds = Listeners { control: Some(path.clone()), ..Listeners::default() };
-    let mut second = Server::new(listener_kinds, FIRST);
+    let mut second = with_listener(CONTROL, Place::Unix(path.clone()));
     let poll = Poll::new().unwrap();
     second.drive(poll.registry(), Boot(1), &mut node.pages);
-    assert!(!second.is_listening(ListenerKind::Control));
+    assert!(!second.is_listening(CONTROL));
     assert_eq!(std::fs::metadata(&path).unwrap().ino(), inode);
     assert_eq!(second.next_deadline(), Some(Boot(1) + Duration::from_secs(1)), "the listener retries");
 
@@ -54,14 +60,14 @@ fn a_dead_instances_socket_is_replaced_and_a_living_ones_is_not() {
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     assert!(path.exists(), "a killed process leaves its socket file");
     second.drive(poll.registry(), Boot(1) + Duration::from_secs(1), &mut node.pages);
-    assert!(second.is_listening(ListenerKind::Control));
+    assert!(second.is_listening(CONTROL));
     drop(second);
     assert!(!path.exists());
 
     std::fs::write(&path, "precious").unwrap();
-    let mut third = Server::new(Listeners { control: Some(path.clone()), ..Listeners::default() }, FIRST);
+    let mut third = with_listener(CONTROL, Place::Unix(path.clone()));
     third.drive(poll.registry(), Boot(1), &mut node.pages);
-    assert!(!third.is_listening(ListenerKind::Control));
+    assert!(!third.is_listening(CONTROL));
     drop(third);
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious", "a file that is not a socket is not removed");
 }
@@ -70,7 +76,7 @@ fn a_dead_instances_socket_is_replaced_and_a_living_ones_is_not() {
 fn a_port_in_use_is_tried_again_until_it_is_free() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
-    let mut server = Server::new(Listeners { health: Some(address), ..Listeners::default() }, FIRST);
+    let mut server = with_listener(HEALTH, Place::Tcp(address));
     let poll = Poll::new().unwrap();
     let mut pages = Pages::default();
     let mut now = Boot(1);
@@ -81,14 +87,14 @@ fn a_port_in_use_is_tried_again_until_it_is_free() {
     }
     drop(taken);
     server.drive(poll.registry(), now, &mut pages);
-    assert!(server.is_listening(ListenerKind::Health));
+    assert!(server.is_listening(HEALTH));
     assert_eq!(server.next_deadline(), None);
 }
 
 /// Runs again in a separate process, because it lowers the limit of descriptors.
 #[test]
 fn without_free_descriptors_accepting_pauses_and_resumes() {
-    const NAME: &str = "adapters::server::tests::sockets::without_free_descriptors_accepting_pauses_and_resumes";
+    const NAME: &str = "net::server::tests::sockets::without_free_descriptors_accepting_pauses_and_resumes";
     if std::env::var_os("WHERRY_TEST_ALONE").is_none() {
         let me = std::env::current_exe().unwrap();
         let done = std::process::Command::new(me).args(["--exact", NAME]).env("WHERRY_TEST_ALONE", "1").output();
@@ -97,12 +103,12 @@ fn without_free_descriptors_accepting_pauses_and_resumes() {
     }
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let mut node = Node::new();
-    let mut client = node.tcp(ListenerKind::Health);
+    let mut client = node.tcp(HEALTH);
     client.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
     let old = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(3), maximum: old.maximum }).unwrap();
     node.settle();
-    assert_eq!(node.pages.asked, []);
+    assert!(node.pages.asked.is_empty());
     assert!(
         node.server.next_deadline().is_some(),
         "the poll does not report the connection again, so a deadline is needed"

@@ -1,13 +1,58 @@
-//! The routes of the node's endpoints, and the requests and responses that the server exchanges with `Content`. GET and
-//! HEAD read, POST changes something. `net::http1` parses and formats the bytes.
+//! The node's listeners: the control socket, the health port, the read-only port, and over TLS the server of a
+//! cluster's node and the Kubernetes API; and the routes of each. GET and HEAD read, POST changes something.
 
-use super::api::{self, ApiCursor, ApiRequest, NodeRequest, Upstream};
+use super::api;
 use crate::net::http1::Accepts;
-use bytes::Bytes;
-use std::rc::Rc;
+use crate::net::server::listeners::{ListenerId, ListenerRules};
+use std::time::Duration;
 
 /// The maximum length of a request body, in bytes: enough for a command line with a script, or for 1,000 ids.
 pub const MAX_BODY: usize = 128 * 1024;
+
+/// The listeners, by `ListenerKind::id`.
+pub static LISTENERS: [ListenerRules; 5] = [
+    // A watch costs nothing, and the kernel reports the end of a client on the same machine.
+    ListenerRules { watches: 16, watches_of_root: 4, watch_stall_timeout: None, ..local("Control", "socket") },
+    local("Health", "healthzBindAddress:healthzPort"),
+    local("ReadOnly", "address:readOnlyPort"),
+    // Users who follow logs, and sessions.
+    ListenerRules { connections: 256, ..secure("Node", "address:port") },
+    // 1,000 watches, and room for commands. A request with a large body can be refused before the body arrives.
+    ListenerRules {
+        connections: 1_200,
+        drain: (api::MAX_BODY, Duration::from_secs(5)),
+        ..secure("Kubectl", "kubectlAddress:kubectlPort")
+    },
+];
+
+/// A listener for tools and monitoring of this node.
+const fn local(name: &'static str, field: &'static str) -> ListenerRules {
+    ListenerRules {
+        name,
+        field,
+        connections: 32,
+        is_secure: false,
+        watches: 0,
+        watches_of_root: 0,
+        stream_timeout: Duration::from_secs(30),
+        stall_timeout: Duration::from_secs(10),
+        watch_stall_timeout: Some(Duration::from_secs(10)),
+        drain: (64 * 1024, Duration::from_secs(1)),
+    }
+}
+
+/// A listener for clients of Kubernetes, who may read a list or log slowly, with a pager. They cost no memory
+/// meanwhile.
+const fn secure(name: &'static str, field: &'static str) -> ListenerRules {
+    ListenerRules {
+        is_secure: true,
+        watches: usize::MAX,
+        stream_timeout: Duration::from_secs(3600),
+        stall_timeout: Duration::from_secs(600),
+        watch_stall_timeout: Some(Duration::from_secs(600)),
+        ..local(name, field)
+    }
+}
 
 /// The listener that received a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,26 +70,28 @@ pub enum ListenerKind {
 }
 
 impl ListenerKind {
-    /// The place in the order of the server's listeners.
-    pub fn index(self) -> usize {
-        match self {
+    const ALL: [ListenerKind; LISTENERS.len()] = [
+        ListenerKind::Control,
+        ListenerKind::Health,
+        ListenerKind::ReadOnly,
+        ListenerKind::Node,
+        ListenerKind::Kubectl,
+    ];
+
+    /// The place in `LISTENERS`.
+    pub fn id(self) -> ListenerId {
+        ListenerId(match self {
             ListenerKind::Control => 0,
             ListenerKind::Health => 1,
             ListenerKind::ReadOnly => 2,
             ListenerKind::Node => 3,
             ListenerKind::Kubectl => 4,
-        }
-    }
-
-    /// Whether its connections use TLS.
-    pub fn is_secure(self) -> bool {
-        matches!(self, ListenerKind::Node | ListenerKind::Kubectl)
+        })
     }
 
     /// The listener at this place.
-    pub fn at(index: usize) -> Option<ListenerKind> {
-        use ListenerKind::{Control, Health, Kubectl, Node, ReadOnly};
-        [Control, Health, ReadOnly, Node, Kubectl].get(index).copied()
+    pub fn of(ListenerId(index): ListenerId) -> Option<ListenerKind> {
+        ListenerKind::ALL.get(index).copied()
     }
 }
 
@@ -165,90 +212,6 @@ impl Route {
     }
 }
 
-/// The id of a request, for a deferred answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Ticket(pub u64);
-
-/// A valid request for an existing route.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Request {
-    pub ticket: Ticket,
-    pub listener_kind: ListenerKind,
-    pub route: Route,
-    /// `?verbose`
-    pub verbose: bool,
-    /// `?watch=1`, on the control socket only.
-    pub watch: bool,
-    /// `?uid=`: the UID of a pod.
-    pub uid: Option<String>,
-    pub body: Bytes,
-    /// For `Route::Api`.
-    pub api: Option<Box<ApiRequest>>,
-    /// For `Route::Node`.
-    pub node: Option<Box<NodeRequest>>,
-}
-
-/// The position in a streamed body. Only `Content` interprets it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cursor {
-    pub stage: u32,
-    /// The key of the last item that was written.
-    pub after: Option<Rc<str>>,
-}
-
-#[derive(Debug)]
-pub enum Body {
-    Full(Bytes),
-    /// Produced piece by piece (`Content::part`), as fast as the client reads.
-    Parts(Cursor),
-    /// As `Parts`, followed by every `Server::publish` until the client disconnects.
-    Watch(Cursor),
-    /// Produced piece by piece (`Content::api_part`), with pauses.
-    Api(ApiCursor),
-    /// The connection is passed to this server, whose response the client gets.
-    Upgrade(Upstream),
-    /// Deferred: `Server::answer` gives the complete response. A client that closes its side meanwhile counts as
-    /// disconnected.
-    Later,
-}
-
-#[derive(Debug)]
-pub struct Response {
-    pub status: u16,
-    pub content_type: &'static str,
-    /// Further header fields.
-    pub headers: Vec<(&'static str, String)>,
-    pub body: Body,
-}
-
-pub const TEXT: &str = "text/plain; charset=utf-8";
-pub const JSON: &str = "application/json";
-
-impl Response {
-    pub fn new(status: u16, content_type: &'static str, body: Body) -> Response {
-        Response { status, content_type, headers: Vec::new(), body }
-    }
-
-    pub fn text(status: u16, body: impl Into<String>) -> Response {
-        Response::new(status, TEXT, Body::Full(Bytes::from(body.into())))
-    }
-
-    pub fn json(body: Vec<u8>) -> Response {
-        Response::new(200, JSON, Body::Full(Bytes::from(body)))
-    }
-
-    /// A deferred response, given later by `Server::answer`.
-    pub fn later() -> Response {
-        Response::new(200, TEXT, Body::Later)
-    }
-
-    /// A body in the Prometheus text format.
-    pub fn metrics(body: Vec<u8>) -> Response {
-        let content_type = "text/plain; version=0.0.4; charset=utf-8";
-        Response::new(200, content_type, Body::Full(Bytes::from(body)))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -282,6 +245,15 @@ mod tests {
         for more in ["Content-Length: 3\r\n", "Transfer-Encoding: chunked\r\n"] {
             assert!(matches!(parsed("POST", "/retry?uid=u", more), Parsed::Refused(413, _)), "{more}");
         }
+    }
+
+    #[test]
+    fn each_listener_has_its_place_in_the_table() {
+        for (index, kind) in ListenerKind::ALL.into_iter().enumerate() {
+            assert_eq!((kind.id(), ListenerKind::of(kind.id())), (ListenerId(index), Some(kind)));
+            assert_eq!(LISTENERS[index].name, format!("{kind:?}"));
+        }
+        assert_eq!(ListenerKind::of(ListenerId(LISTENERS.len())), None);
     }
 
     #[test]

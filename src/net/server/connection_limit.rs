@@ -4,7 +4,6 @@
 //! On a unix socket the kernel reports the user of each client. Each user other than root has a limited number of
 //! connections; a new one beyond it closes one of the same user. A part of all connections is reserved for root.
 
-use crate::adapters::server::MAX_CONNECTIONS;
 use crate::api::time::Boot;
 use crate::net::stream::Peer;
 use std::time::Duration;
@@ -75,7 +74,7 @@ pub fn victim(peer: Peer, held: &[Held], room: usize, now: Boot) -> Option<usize
         if count(&own) >= MAX_OF_A_USER {
             return least(&own);
         }
-        if count(&limited) >= MAX_CONNECTIONS - KEPT_FOR_ROOT {
+        if count(&limited) >= room.saturating_sub(KEPT_FOR_ROOT) {
             return least(&limited);
         }
     }
@@ -92,6 +91,7 @@ mod tests {
     use super::*;
 
     const NOW: Boot = Boot(100_000_000_000);
+    const MAX_CONNECTIONS: usize = 32;
 
     fn held(peer: Peer, each: &[(Activity, u64)]) -> Vec<Held> {
         let one = |(slot, (activity, ago)): (usize, &(Activity, u64))| {

@@ -1,8 +1,7 @@
 //! The limits for a client: deadlines, the number of connections, the share of a user.
 
-use super::Node;
-use crate::adapters::server::http::ListenerKind;
-use crate::adapters::server::{MAX_CONNECTIONS, connection_limit};
+use super::{HEALTH, MAX_CONNECTIONS, Node, READ_ONLY};
+use crate::net::server::connection_limit;
 use crate::net::stream::Peer;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -12,9 +11,9 @@ use std::time::Duration;
 #[test]
 fn silent_and_slow_clients_are_closed_at_their_deadlines() {
     let mut node = Node::new();
-    let mut silent = node.tcp(ListenerKind::Health);
-    let mut slow = node.tcp(ListenerKind::Health);
-    let mut idle = node.tcp(ListenerKind::Health);
+    let mut silent = node.tcp(HEALTH);
+    let mut slow = node.tcp(HEALTH);
+    let mut idle = node.tcp(HEALTH);
     idle.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     slow.write_all(b"GET /heal").unwrap();
     node.settle();
@@ -53,12 +52,12 @@ fn a_client_that_stops_reading_is_closed_and_delays_no_other_client() {
 #[test]
 fn at_a_hundred_connections_the_least_important_is_closed_for_a_new_one() {
     let mut node = Node::new();
-    let mut idle = node.tcp(ListenerKind::Health);
+    let mut idle = node.tcp(HEALTH);
     idle.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     node.settle();
     let mut crowd = Vec::new();
     for i in 0..100 {
-        let mut client = node.tcp(ListenerKind::Health);
+        let mut client = node.tcp(HEALTH);
         if i % 2 == 0 {
             client.write_all(b"GET /").unwrap();
         }
@@ -66,9 +65,9 @@ fn at_a_hundred_connections_the_least_important_is_closed_for_a_new_one() {
         node.turn(Duration::ZERO);
         assert!(node.connections() <= MAX_CONNECTIONS);
     }
-    let mut client = node.tcp(ListenerKind::Health);
+    let mut client = node.tcp(HEALTH);
     assert!(node.ask(&mut client, "GET /healthz HTTP/1.0\r\n\r\n").ends_with("ok"));
-    let mut other = node.tcp(ListenerKind::ReadOnly);
+    let mut other = node.tcp(READ_ONLY);
     assert!(node.ask(&mut other, "GET /healthz HTTP/1.0\r\n\r\n").ends_with("ok"), "each listener has its own limit");
     let (_, end) = node.read(&mut idle, |_| false);
     assert!(end, "the idle connection was closed first");
@@ -78,7 +77,7 @@ fn at_a_hundred_connections_the_least_important_is_closed_for_a_new_one() {
 
 /// A client that sends requests and reads nothing until the server cannot write any more.
 fn stuck(node: &mut Node) -> TcpStream {
-    let mut client = node.tcp(ListenerKind::Health);
+    let mut client = node.tcp(HEALTH);
     // A small receive buffer fills soon.
     rustix::net::sockopt::set_socket_recv_buffer_size(&client, 2048).unwrap();
     fill(node, &mut client);
@@ -104,7 +103,7 @@ fn clients_that_never_read_hold_no_port() {
     let mut node = Node::new();
     node.stop_clock();
     let mut crowd: Vec<TcpStream> = (0..MAX_CONNECTIONS).map(|_| stuck(&mut node)).collect();
-    let states = |node: &Node| node.server.connections().iter().filter(|(_, state, ..)| *state == "answering").count();
+    let states = |node: &Node| node.server.connections().iter().filter(|(_, state, _)| *state == "answering").count();
     // The kernel of a loaded machine can deliver late, so that a client has room for more.
     for _ in 0..100 {
         if states(&node) < MAX_CONNECTIONS {
@@ -113,14 +112,14 @@ fn clients_that_never_read_hold_no_port() {
     }
     assert_eq!((node.connections(), states(&node)), (MAX_CONNECTIONS, MAX_CONNECTIONS));
     for _ in 0..3 {
-        let mut client = node.tcp(ListenerKind::Health);
+        let mut client = node.tcp(HEALTH);
         // The client connects first and sends its request later.
         node.settle();
         assert!(node.ask(&mut client, "GET /healthz HTTP/1.0\r\n\r\n").ends_with("ok"));
     }
     // Meanwhile new stuck clients replace the closed ones.
     node.skip(Duration::from_secs(2));
-    let mut slow = node.tcp(ListenerKind::Health);
+    let mut slow = node.tcp(HEALTH);
     node.settle();
     node.skip(Duration::from_secs(1));
     let more: Vec<TcpStream> = (0..4).map(|_| stuck(&mut node)).collect();
@@ -173,7 +172,7 @@ fn one_user_has_a_share_of_the_control_socket() {
 #[test]
 fn a_burst_of_connections_is_served_over_several_turns() {
     let mut node = Node::new();
-    let mut clients: Vec<TcpStream> = (0..60).map(|_| node.tcp(ListenerKind::Health)).collect();
+    let mut clients: Vec<TcpStream> = (0..60).map(|_| node.tcp(HEALTH)).collect();
     for client in &mut clients {
         client.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
     }

@@ -2,8 +2,8 @@
 //! queues. Each direction can end before the other.
 
 use super::Outcome;
-use crate::adapters::server::api::Upstream;
 use crate::net::buffered::{Buffered, Input, Written};
+use crate::net::server::exchange::Upstream;
 use crate::net::stream::Stream;
 use mio::net::TcpStream;
 use mio::{Registry, Token};

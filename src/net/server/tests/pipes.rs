@@ -2,7 +2,7 @@
 
 use super::tls::Tls;
 use super::{Node, count};
-use crate::adapters::server::api::Upstream;
+use crate::net::server::exchange::Upstream;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ fn session(rest: &[u8]) -> (Node, Tls, TcpListener) {
     let (mut node, ca) = Node::secure();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    node.pages.api.upstream = Some(Upstream { address, request: HEAD.to_vec() });
+    node.pages.secure.upstream = Some(Upstream { address, request: HEAD.to_vec() });
     let mut client = node.tls(&ca.client(Some(ca.identity("ann"))));
     client.write_all(&[REQUEST, rest].concat()).unwrap();
     node.settle();
@@ -78,7 +78,7 @@ fn an_upstream_that_refuses_or_says_nothing_is_a_bad_gateway() {
     let config = ca.client(Some(ca.identity("ann")));
     // A port on which nobody listens any more.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    node.pages.api.upstream = Some(Upstream { address, request: HEAD.to_vec() });
+    node.pages.secure.upstream = Some(Upstream { address, request: HEAD.to_vec() });
     let mut client = node.tls(&config);
     client.write_all(REQUEST).unwrap();
     let answer = closed(&mut node, &mut client);
@@ -132,7 +132,7 @@ fn fill(node: &mut Node, stream: &mut TcpStream) -> usize {
 fn a_side_that_does_not_read_stops_the_other_and_little_is_queued() {
     let (mut node, mut client, mut upstream) = open();
     let sent = fill(&mut node, &mut upstream);
-    let queued: usize = node.server.connections().iter().map(|(_, _, queued, _)| queued).sum();
+    let queued: usize = node.server.connections().iter().map(|(_, _, queued)| queued).sum();
     // The bound, and one read beyond it.
     assert!(queued <= (128 + 64) << 10, "{queued}");
     // Meanwhile the loop sleeps.

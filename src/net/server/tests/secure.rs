@@ -1,183 +1,105 @@
-//! Requests and streamed answers of the secure listener.
+//! Requests and streamed bodies of the secure listener.
 
 use super::tls::Tls;
-use super::{Node, count};
-use crate::adapters::server::api::{self, ApiCursor, ApiRequest, Client, Log, Part, Upstream, Watch};
-use crate::adapters::server::http::{Body, JSON, Request, Response};
-use crate::adapters::server::{API_BUDGET, MAX_API_CONNECTIONS};
-use crate::api::kube::accept::Format;
-use crate::api::kube::access::Role;
-use crate::api::kube::bookmarks::{self, Bookmarks};
-use crate::api::kube::path::ObjectPath;
-use crate::api::kube::query::Query;
-use crate::api::kube::resources::{Kind, Resource};
-use crate::api::kube::selection::Selection;
-use crate::api::kube::status::Failure;
-use crate::api::kube::table::Include;
-use crate::api::kube::versions::Position;
-use crate::api::names::Uid;
+use super::{KUBECTL, MAX_SECURE_BODY, MAX_SECURE_CONNECTIONS, Node, SECURE_BUDGET, TestBody, count, stream};
 use crate::api::time::Boot;
+use crate::net::server::exchange::{Body, JSON, Part, Request, Response, Upstream};
 use crate::net::tls::server::Acceptor;
 use std::cell::Cell;
 use std::io::Write;
-use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// `/small` is `{}`, `/long` is 300 kB in pieces, `/once` a log that ends after a wait, `/watch` is the newest state
-/// after each change, `/pods` a watch of objects that never change, `/exec` goes to `upstream`. Other paths return the
+/// The period of the bookmarks of `/pods`.
+const PERIOD: Duration = Duration::from_secs(60);
+
+/// `/small` is `{}`, `/long` is 300 kB in pieces, `/once` a body that ends after a wait, `/watch` is the newest state
+/// after each change, `/pods` a watch with a bookmark in each period, `/exec` goes to `upstream`. Other paths return the
 /// length of the request's body, and `/refused` is refused at its head.
 #[derive(Default)]
-pub(super) struct Api {
+pub(super) struct Secure {
     pub(super) acceptor: Option<Acceptor>,
     pub(super) state: Rc<Cell<u64>>,
     pub(super) upstream: Option<Upstream>,
-    /// Clients whose certificates are revoked.
+    /// All clients are refused.
     revoked: bool,
     /// The end of the certificates. None: they never end.
     expires: Option<Boot>,
-    now: Boot,
+    now: Rc<Cell<Boot>>,
     /// The number of pieces that were written.
-    pieces: usize,
+    pub(super) pieces: usize,
 }
 
-impl Api {
-    pub(super) fn answer(&mut self, request: &Request) -> Response {
-        let api = request.api.as_ref().expect("a request of the API");
-        if let Err(failure) = &api.client {
-            return api::failure(failure);
+impl Secure {
+    pub(super) fn answer(&mut self, request: &Request<'_>) -> Response<TestBody> {
+        if self.is_refused(request) {
+            return failure(401);
         }
-        let streamed = |log: Box<dyn Log>| Response::new(200, JSON, Body::Api(ApiCursor::Log(log)));
-        match (api.head.path.as_str(), self.upstream.clone()) {
+        let mut response = match (request.head.path.as_str(), self.upstream.clone()) {
             ("/small", _) => Response::json(b"{}".to_vec()),
-            ("/long", _) => streamed(Box::new(Long { uid: Uid::from("u"), left: 300 })),
-            ("/once", _) => streamed(Box::new(Ending { uid: Uid::from("u"), ends: false })),
-            ("/watch", _) => streamed(Box::new(Newest { uid: Uid::from("u"), state: self.state.clone(), sent: None })),
-            ("/pods", _) => Response::new(200, JSON, Body::Api(ApiCursor::Watch(Box::new(watch(self.now))))),
+            ("/long", _) => stream(TestBody::pieces(300, &[b'l'; 1000], b"end\n")),
+            ("/once", _) => stream(ending()),
+            ("/watch", _) => stream(newest(self.state.clone())),
+            ("/pods", _) => stream(bookmarks(self.now.clone())),
             ("/exec", Some(upstream)) => Response::new(200, JSON, Body::Upgrade(upstream)),
             _ => Response::json(format!("{{\"body\":{}}}", request.body.len()).into_bytes()),
-        }
-    }
-
-    pub(super) fn part(&mut self, cursor: &mut ApiCursor, out: &mut Vec<u8>) -> Part {
-        let part = match cursor {
-            ApiCursor::Log(log) => log.read(true, out),
-            ApiCursor::Watch(watch) => {
-                if watch.bookmarks.as_mut().is_some_and(|bookmarks| bookmarks.take_due(self.now)) {
-                    out.extend_from_slice(b"bookmark\n");
-                }
-                Part::Wait
-            }
-            ApiCursor::List(_) => Part::End,
         };
-        self.pieces += usize::from(part != Part::Wait);
-        part
+        response.until = self.expires;
+        response
     }
 
-    pub(super) fn client_of(&mut self, certificate: &[u8]) -> Result<Rc<Client>, Failure> {
-        if self.revoked || certificate.is_empty() {
-            return Err(Failure::unauthorized("the certificate is revoked"));
+    fn is_refused(&self, request: &Request<'_>) -> bool {
+        self.revoked || request.certificate.is_none()
+    }
+
+    pub(super) fn refusal(&mut self, request: &Request<'_>) -> Option<Response<TestBody>> {
+        match request.head.path.as_str() {
+            _ if self.is_refused(request) => Some(failure(401)),
+            "/refused" => Some(failure(403)),
+            _ => None,
         }
-        let expires = self.expires.unwrap_or(Boot(u64::MAX));
-        Ok(Rc::new(Client { name: "ann".to_owned(), role: Role::Edit, serial: "1".to_owned(), expires }))
-    }
-
-    pub(super) fn refusal(&mut self, request: &ApiRequest) -> Option<Response> {
-        let refused = match &request.client {
-            Err(failure) => failure.clone(),
-            Ok(_) if request.head.path == "/refused" => Failure::forbidden_request("no"),
-            Ok(_) => return None,
-        };
-        Some(api::failure(&refused))
     }
 }
 
-/// A watch that sends only bookmarks.
-fn watch(now: Boot) -> Watch {
-    let resource = Resource::of(Kind::Pod);
-    let path = ObjectPath { resource, namespace: None, name: None, subresource: None };
-    Watch {
-        selection: Selection::new(&path, &Query::default()).unwrap(),
-        format: Format::Object,
-        include: Include::None,
-        position: Position::after(0),
-        columns: false,
-        initial: false,
-        bookmarks: Some(Bookmarks::new(now)),
-        selected: None,
-        until: None,
-    }
+/// A Status object.
+pub(super) fn failure(status: u16) -> Response<TestBody> {
+    let body = serde_json::json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status });
+    Response { status, ..Response::json(body.to_string().into_bytes()) }
 }
 
-struct Long {
-    uid: Uid,
-    left: usize,
-}
-
-impl Log for Long {
-    fn container(&self) -> (&Uid, &str, u32) {
-        (&self.uid, "main", 0)
-    }
-
-    fn read(&mut self, _: bool, out: &mut Vec<u8>) -> Part {
-        self.left -= 1;
-        out.extend_from_slice(&[b'l'; 1000]);
-        if self.left > 0 {
-            return Part::More;
-        }
-        out.extend_from_slice(b"end\n");
-        Part::End
-    }
-
-    fn source(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-}
-
-/// A log that is followed, and ends at the second read.
-struct Ending {
-    uid: Uid,
-    ends: bool,
-}
-
-impl Log for Ending {
-    fn container(&self) -> (&Uid, &str, u32) {
-        (&self.uid, "main", 0)
-    }
-
-    fn read(&mut self, _: bool, out: &mut Vec<u8>) -> Part {
+/// A body that ends at its second piece.
+fn ending() -> TestBody {
+    let mut ends = false;
+    TestBody::new(true, move |out| {
         out.extend_from_slice(b"line\n");
-        if std::mem::replace(&mut self.ends, true) { Part::End } else { Part::Wait }
-    }
-
-    fn source(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
+        if std::mem::replace(&mut ends, true) { Part::End } else { Part::Wait }
+    })
 }
 
 /// A watch as a position: a client that is late gets only the newest state.
-struct Newest {
-    uid: Uid,
-    state: Rc<Cell<u64>>,
-    sent: Option<u64>,
-}
-
-impl Log for Newest {
-    fn container(&self) -> (&Uid, &str, u32) {
-        (&self.uid, "main", 0)
-    }
-
-    fn read(&mut self, _: bool, out: &mut Vec<u8>) -> Part {
-        if self.sent.replace(self.state.get()) == Some(self.state.get()) {
+fn newest(state: Rc<Cell<u64>>) -> TestBody {
+    let mut sent = None;
+    TestBody::new(true, move |out| {
+        if sent.replace(state.get()) == Some(state.get()) {
             return Part::Wait;
         }
-        out.extend_from_slice(format!("state {};{}\n", self.state.get(), "x".repeat(10_000)).as_bytes());
+        out.extend_from_slice(format!("state {};{}\n", state.get(), "x".repeat(10_000)).as_bytes());
         Part::More
-    }
+    })
+}
 
-    fn source(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
+/// A watch that sends only bookmarks.
+fn bookmarks(now: Rc<Cell<Boot>>) -> TestBody {
+    let next = Rc::new(Cell::new(Some(now.get() + PERIOD)));
+    let deadline = next.clone();
+    let piece = move |out: &mut Vec<u8>| {
+        if next.get().is_some_and(|at| at <= now.get()) {
+            next.set(Some(now.get() + PERIOD));
+            out.extend_from_slice(b"bookmark\n");
+        }
+        Part::Wait
+    };
+    TestBody { deadline, ..TestBody::new(true, piece) }
 }
 
 fn secure() -> (Node, impl Fn(&mut Node) -> Tls) {
@@ -216,7 +138,7 @@ fn requests_that_two_servers_could_read_differently_are_refused_with_a_status() 
         (post("Content-Length : 4\r\n", "abcd"), 400),
         (post(" Content-Length: 4\r\n", "abcd"), 400),
         (post("X: a\r\n b\r\nContent-Length: 4\r\n", "abcd"), 400),
-        (post(&format!("Content-Length: {}\r\n", api::MAX_BODY + 1), ""), 413),
+        (post(&format!("Content-Length: {}\r\n", MAX_SECURE_BODY + 1), ""), 413),
         (post("Content-Length: 99999999999999999999\r\n", ""), 400),
         (post("Host: other\r\n", ""), 400),
         ("GET /small HTTP/1.1\r\n\r\n".to_owned(), 400),
@@ -234,7 +156,7 @@ fn requests_that_two_servers_could_read_differently_are_refused_with_a_status() 
         assert!(end, "{request:?}: the connection stays open");
         assert_eq!((status_of(&all), count(&all, "\r\nContent-Type: ")), (code, 1), "{request:?}");
     }
-    assert_eq!(node.pages.asked, [], "no content was asked");
+    assert!(node.pages.asked.is_empty(), "no content was asked");
 }
 
 #[test]
@@ -282,8 +204,8 @@ fn heads_and_bodies_that_stop_end_at_their_deadlines() {
     assert_eq!((node.connections(), node.server.next_deadline()), (0, None), "30 s in all");
     // A complete one is answered, at the limit.
     let mut client = connect(&mut node);
-    let head = format!("POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", api::MAX_BODY);
-    let body = vec![b'b'; api::MAX_BODY];
+    let head = format!("POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", MAX_SECURE_BODY);
+    let body = vec![b'b'; MAX_SECURE_BODY];
     client.write_all(head.as_bytes()).unwrap();
     let mut sent = 0;
     while sent < body.len() {
@@ -292,7 +214,7 @@ fn heads_and_bodies_that_stop_end_at_their_deadlines() {
         node.turn(Duration::ZERO);
     }
     let (all, _) = node.read(&mut client, |all| all.ends_with(b"}"));
-    assert!(all.ends_with(format!("{{\"body\":{}}}", api::MAX_BODY).as_bytes()), "{}", String::from_utf8_lossy(&all));
+    assert!(all.ends_with(format!("{{\"body\":{}}}", MAX_SECURE_BODY).as_bytes()), "{}", String::from_utf8_lossy(&all));
 }
 
 #[test]
@@ -300,9 +222,9 @@ fn a_body_is_not_read_if_its_head_is_refused() {
     let (mut node, connect) = secure();
     node.stop_clock();
     for (path, is_revoked, code) in [("/refused", false, 403), ("/x", true, 401)] {
-        node.pages.api.revoked = is_revoked;
+        node.pages.secure.revoked = is_revoked;
         let mut client = connect(&mut node);
-        let head = format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", api::MAX_BODY);
+        let head = format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", MAX_SECURE_BODY);
         client.write_all(head.as_bytes()).unwrap();
         let (all, _) = node.read(&mut client, |all| all.ends_with(b"}"));
         assert_eq!(status_of(&all), code);
@@ -310,13 +232,13 @@ fn a_body_is_not_read_if_its_head_is_refused() {
         for _ in 0..100 {
             let _ = client.write(&[b'b'; 16_000]);
             node.turn(Duration::ZERO);
-            assert!(node.server.connections().iter().all(|(_, _, queued, _)| *queued == 0));
+            assert!(node.server.connections().iter().all(|(_, _, queued)| *queued == 0));
         }
         node.skip(Duration::from_secs(6));
         assert_eq!((node.connections(), node.pages.asked.len()), (0, 0));
     }
     // A body that is accepted is read to its end, and the next request is checked again.
-    node.pages.api.revoked = false;
+    node.pages.secure.revoked = false;
     let mut client = connect(&mut node);
     for part in ["POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 6\r\n\r\nab", "cd", "ef"] {
         client.write_all(part.as_bytes()).unwrap();
@@ -333,11 +255,11 @@ fn a_watch_ends_with_the_certificate_of_its_client() {
     let (mut node, connect) = secure();
     node.stop_clock();
     let now = node.now();
-    node.pages.api.expires = Some(now + Duration::from_secs(100));
+    node.pages.secure.expires = Some(now + Duration::from_secs(100));
     let mut watch = connect(&mut node);
     watch.write_all(b"GET /watch HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     node.settle();
-    node.pages.api.expires = None;
+    node.pages.secure.expires = None;
     let mut other = connect(&mut node);
     other.write_all(b"GET /watch HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     node.settle();
@@ -345,31 +267,31 @@ fn a_watch_ends_with_the_certificate_of_its_client() {
     node.skip(Duration::from_secs(99));
     assert_eq!(node.connections(), 2);
     node.skip(Duration::from_secs(1));
-    assert_eq!((node.connections(), node.server.next_deadline()), (1, Some(Boot(u64::MAX))));
+    assert_eq!((node.connections(), node.server.next_deadline()), (1, None));
 }
 
 #[test]
 fn an_idle_watch_gets_a_bookmark_in_each_period() {
     let (mut node, connect) = secure();
     node.stop_clock();
-    node.pages.api.now = node.now();
-    let mut clients: Vec<Tls> = (0..API_BUDGET + 3).map(|_| connect(&mut node)).collect();
+    node.pages.secure.now.set(node.now());
+    let mut clients: Vec<Tls> = (0..SECURE_BUDGET + 3).map(|_| connect(&mut node)).collect();
     for client in &mut clients {
         client.write_all(b"GET /pods?watch=true HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     }
     node.settle();
     let deadline = node.server.next_deadline().expect("a deadline");
-    assert_eq!(deadline, Bookmarks::new(node.now()).next());
+    assert_eq!(deadline, node.now() + PERIOD);
     for n in 1..=3 {
-        let later = bookmarks::PERIOD * n * 2;
-        node.pages.api.now = node.now() + later;
+        let later = PERIOD * n * 2;
+        node.pages.secure.now.set(node.now() + later);
         node.skip(later);
         for client in &mut clients {
             let (all, _) = node.read(client, |all| count(all, "bookmark") == 1);
             assert_eq!(count(&all, "bookmark"), 1);
         }
         let next = node.server.next_deadline().expect("a deadline");
-        assert!(next > node.now() && next <= node.now() + bookmarks::PERIOD);
+        assert!(next > node.now() && next <= node.now() + PERIOD);
     }
     drop(clients);
     node.settle();
@@ -385,11 +307,11 @@ fn a_watch_with_a_slow_reader_gets_newer_states_and_nothing_queues() {
     node.settle();
     const CHANGES: u64 = 3000;
     for state in 1..=CHANGES {
-        node.pages.api.state.set(state);
+        node.pages.secure.state.set(state);
         node.server.wake(|_| true);
         node.turn(Duration::ZERO);
         // One piece at a time: about 16 KiB.
-        assert!(node.server.connections().iter().all(|(_, _, queued, _)| *queued <= 32 << 10));
+        assert!(node.server.connections().iter().all(|(_, _, queued)| *queued <= 32 << 10));
     }
     let last = format!("state {CHANGES};");
     let (all, _) = node.read_for(Duration::from_secs(20), &mut client, |all| {
@@ -399,7 +321,7 @@ fn a_watch_with_a_slow_reader_gets_newer_states_and_nothing_queues() {
     assert!(count(&all, &last) == 1 && (2..CHANGES / 2).contains(&states), "{states} of {CHANGES} states");
     // A client that reads nothing at all is closed.
     for state in CHANGES..2 * CHANGES {
-        node.pages.api.state.set(state);
+        node.pages.secure.state.set(state);
         node.server.wake(|_| true);
         node.turn(Duration::ZERO);
     }
@@ -410,29 +332,29 @@ fn a_watch_with_a_slow_reader_gets_newer_states_and_nothing_queues() {
 #[test]
 fn a_turn_serves_a_bounded_number_of_watches_and_all_of_them_in_the_end() {
     let (mut node, connect) = secure();
-    let mut clients: Vec<Tls> = (0..3 * API_BUDGET + 5).map(|_| connect(&mut node)).collect();
+    let mut clients: Vec<Tls> = (0..3 * SECURE_BUDGET + 5).map(|_| connect(&mut node)).collect();
     for client in &mut clients {
         client.write_all(b"GET /watch HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     }
     node.settle();
-    node.pages.api.state.set(7);
+    node.pages.secure.state.set(7);
     node.server.wake(|_| true);
     let mut pieces = Vec::new();
     loop {
-        let before = node.pages.api.pieces;
+        let before = node.pages.secure.pieces;
         let now = node.now();
         let again = node.server.drive(node.poll.registry(), now, &mut node.pages);
-        pieces.push(node.pages.api.pieces - before);
+        pieces.push(node.pages.secure.pieces - before);
         if !again {
             break;
         }
     }
-    assert_eq!(pieces, [API_BUDGET, API_BUDGET, API_BUDGET, 5]);
+    assert_eq!(pieces, [SECURE_BUDGET, SECURE_BUDGET, SECURE_BUDGET, 5]);
     for client in &mut clients {
         let (all, _) = node.read(client, |all| count(all, "state 7;") == 1);
         assert_eq!(count(&all, "state 7;"), 1);
     }
-    const { assert!(API_BUDGET < MAX_API_CONNECTIONS) };
+    const { assert!(SECURE_BUDGET < MAX_SECURE_CONNECTIONS) };
 }
 
 #[test]
@@ -442,15 +364,16 @@ fn a_revoked_client_is_refused_on_an_open_connection_which_ends() {
     client.write_all(b"GET /small HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let (all, end) = node.read(&mut client, |all| all.ends_with(b"{}"));
     assert!(!end && !all.is_empty());
-    node.pages.api.revoked = true;
+    node.pages.secure.revoked = true;
     let answer = node.ask(&mut client, "GET /small HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert_eq!(status_of(answer.as_bytes()), 401);
-    node.pages.api.revoked = false;
+    node.pages.secure.revoked = false;
     let mut watch = connect(&mut node);
     watch.write_all(b"GET /watch HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     node.settle();
     let Node { server, poll, pages, .. } = &mut node;
-    assert_eq!(server.close_clients(poll.registry(), |client| client.serial == "2", pages), 0);
-    assert_eq!(server.close_clients(poll.registry(), |client| client.serial == "1", pages), 1);
+    assert_eq!(server.close_clients(KUBECTL, poll.registry(), |certificate| certificate.is_empty(), pages), 0);
+    assert_eq!(server.close_clients(super::NODE, poll.registry(), |_| true, pages), 0);
+    assert_eq!(server.close_clients(KUBECTL, poll.registry(), |certificate| !certificate.is_empty(), pages), 1);
     assert_eq!(node.connections(), 0);
 }

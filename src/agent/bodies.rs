@@ -1,0 +1,216 @@
+//! The bodies that are produced piece by piece: pods and events for the control socket, the read-only port and the
+//! node's server. `kube` has those of the Kubernetes API, and logs.
+
+use super::content::{Drive, View};
+use super::event_cache::{EventCache, EventPosition};
+use super::pod_changes::{PodChange, PodPosition};
+use super::views;
+use crate::api::kube::resources::Kind;
+use crate::api::names::{FullName, Uid};
+use crate::api::time::Boot;
+use crate::engine::node::PodView;
+use crate::net::server::exchange::{Part, StreamedBody};
+use std::fmt;
+use std::os::fd::BorrowedFd;
+
+/// Approximate size of one piece of a streamed body, in bytes.
+const PIECE: usize = 8 * 1024;
+
+/// A body with its position in what the agent shows.
+pub(super) trait AgentBody {
+    /// Appends the next piece.
+    fn next(&mut self, drive: &mut Drive<'_>, out: &mut Vec<u8>) -> Part;
+
+    /// The kind of objects whose changes continue the body. None: it waits for no change.
+    fn waits_for(&self) -> Option<Kind> {
+        None
+    }
+
+    /// `StreamedBody::next_deadline`
+    fn next_deadline(&self) -> Option<Boot> {
+        None
+    }
+
+    /// `StreamedBody::source`
+    fn source(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+/// Any body of the agent.
+pub(super) type Streamed = Box<dyn AgentBody>;
+
+impl StreamedBody for Streamed {
+    fn is_watch(&self) -> bool {
+        self.waits_for().is_some()
+    }
+
+    fn next_deadline(&self) -> Option<Boot> {
+        (**self).next_deadline()
+    }
+
+    fn source(&self) -> Option<BorrowedFd<'_>> {
+        (**self).source()
+    }
+}
+
+impl fmt::Debug for dyn AgentBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a body that waits for {:?}", self.waits_for())
+    }
+}
+
+/// A `PodList`.
+pub(super) struct PodList {
+    /// With the additions for the commands.
+    is_verbose: bool,
+    /// The last pod that was written.
+    after: Option<(FullName, Uid)>,
+}
+
+impl PodList {
+    pub(super) fn new(is_verbose: bool) -> PodList {
+        PodList { is_verbose, after: None }
+    }
+
+    fn write_pod(&self, view: &View<'_>, pod: &PodView<'_>, out: &mut Vec<u8>) {
+        let status = if self.is_verbose { view.engine.worker_status(&pod.pod.uid, view.now.boot) } else { None };
+        let own = |status| {
+            let logs = view.layout.pod_logs(&pod.pod.name, &pod.pod.uid);
+            views::Own::new(pod, status, logs, view.engine.outlook(pod.pod))
+        };
+        views::write_pod(pod, status.map(own), out);
+    }
+}
+
+impl AgentBody for PodList {
+    fn next(&mut self, drive: &mut Drive<'_>, out: &mut Vec<u8>) -> Part {
+        let view = &drive.view;
+        // `out` may already contain earlier output.
+        let enough = out.len() + PIECE;
+        let pods = view.engine.pods();
+        let from = match &self.after {
+            None => 0,
+            Some((name, uid)) => pods.partition_point(|p| (&p.pod.name, &p.pod.uid) <= (name, uid)),
+        };
+        if self.after.is_none() {
+            out.extend_from_slice(br#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":["#);
+        }
+        for pod in &pods[from..] {
+            if out.len() >= enough {
+                return Part::More;
+            }
+            if self.after.is_some() {
+                out.push(b',');
+            }
+            self.write_pod(view, pod, out);
+            self.after = Some((pod.pod.name.clone(), pod.pod.uid.clone()));
+        }
+        out.extend_from_slice(b"]}\n");
+        Part::End
+    }
+}
+
+/// A watch of pods: the present ones, a bookmark, and then each change.
+pub(super) struct PodWatch {
+    position: PodPosition,
+    /// The bookmark is not written yet.
+    is_listing: bool,
+}
+
+impl PodWatch {
+    pub(super) fn new() -> PodWatch {
+        PodWatch { position: PodPosition::default(), is_listing: true }
+    }
+}
+
+impl AgentBody for PodWatch {
+    fn next(&mut self, drive: &mut Drive<'_>, out: &mut Vec<u8>) -> Part {
+        let enough = out.len() + PIECE;
+        let engine = drive.view.engine;
+        // The changes are numbered as long as this watch exists.
+        let Some(Ok(changes)) = drive.served.pod_changes.as_ref().map(|changes| changes.after(self.position)) else {
+            return Part::End;
+        };
+        for (number, change) in changes {
+            if out.len() >= enough {
+                return Part::More;
+            }
+            self.position.advance(number);
+            let (kind, uid) = match change {
+                PodChange::Added(uid) => ("ADDED", uid),
+                PodChange::Modified(uid) => ("MODIFIED", uid),
+                PodChange::Deleted(uid, name) => {
+                    views::write_gone(uid, name, out);
+                    continue;
+                }
+            };
+            // Otherwise its removal follows.
+            if let Some(pod) = engine.pod(uid) {
+                views::write_change(kind, &pod, out);
+            }
+        }
+        self.position.is_complete();
+        if std::mem::replace(&mut self.is_listing, false) {
+            out.extend_from_slice(views::BOOKMARK);
+        }
+        Part::Wait
+    }
+
+    fn waits_for(&self) -> Option<Kind> {
+        Some(Kind::Pod)
+    }
+}
+
+/// An `EventList`.
+#[derive(Default)]
+pub(super) struct EventList {
+    /// The order of the last event that was written.
+    after: Option<u64>,
+}
+
+impl AgentBody for EventList {
+    fn next(&mut self, drive: &mut Drive<'_>, out: &mut Vec<u8>) -> Part {
+        if self.after.is_none() {
+            out.extend_from_slice(br#"{"kind":"EventList","apiVersion":"v1","metadata":{},"items":["#);
+        }
+        let enough = out.len() + PIECE;
+        if drive.view.event_cache.write_items(&mut self.after, drive.view.now.boot, enough, out) {
+            return Part::More;
+        }
+        out.extend_from_slice(b"]}\n");
+        Part::End
+    }
+}
+
+/// A watch of events: the present ones, a bookmark, and then each new one. Events that were dropped before they could
+/// be sent are counted.
+pub(super) struct EventWatch {
+    position: EventPosition,
+    /// The bookmark is not written yet.
+    is_listing: bool,
+}
+
+impl EventWatch {
+    pub(super) fn new(event_cache: &EventCache) -> EventWatch {
+        EventWatch { position: event_cache.begin(), is_listing: true }
+    }
+}
+
+impl AgentBody for EventWatch {
+    fn next(&mut self, drive: &mut Drive<'_>, out: &mut Vec<u8>) -> Part {
+        let enough = out.len() + PIECE;
+        let View { event_cache, now, .. } = &drive.view;
+        if event_cache.write_changes(&mut self.position, now.boot, enough, out) {
+            return Part::More;
+        }
+        if std::mem::replace(&mut self.is_listing, false) {
+            out.extend_from_slice(views::BOOKMARK);
+        }
+        Part::Wait
+    }
+
+    fn waits_for(&self) -> Option<Kind> {
+        Some(Kind::Event)
+    }
+}

@@ -1,0 +1,366 @@
+//! The state machine of one connection: read a head, answer it, and repeat; or stream a body that waits for changes; or
+//! pass the connection to another server (`pipe`); or drain and close. `reading` reads requests, `writing` writes the
+//! responses.
+//!
+//! No client can block the server: every state has a deadline, except an idle watch and a request with a deferred
+//! response. The connection reads no request while it writes a response. A body is produced only as fast as the client
+//! reads it, and the work of one `drive` is limited.
+
+mod pipe;
+mod reading;
+mod writing;
+
+use crate::api::time::Boot;
+use crate::net::buffered::{Buffered, Written};
+use crate::net::http1::Head;
+use crate::net::server::connection_limit::{Activity, Held};
+use crate::net::server::exchange::{Content, Response, StreamedBody, Ticket};
+use crate::net::server::listeners::{ListenerId, ListenerRules};
+use crate::net::stream::{Peer, Stream};
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use pipe::{Pipe, Piped};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+use writing::Next;
+
+/// The maximum time from the first byte of a request (for a new connection: from accept) to its end.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// The maximum time between two requests.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// The maximum time from the start of a response to its end, unless its body is streamed. Also the maximum time without
+/// a successful write for root, because a pager may need that long.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// The maximum number of bytes written in one `drive`.
+const WRITE_BUDGET: usize = 256 * 1024;
+/// The maximum time without a byte in a session. Longer than the runtime's own limit (containerd: 4 h), which tells the
+/// client.
+const SESSION_TIMEOUT: Duration = Duration::from_secs(5 * 3600);
+/// The maximum number of requests answered in one `drive`.
+const REQUEST_BUDGET: usize = 16;
+
+/// The result of `drive`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The connection waits for its client.
+    Wait,
+    /// The budget is used up. Call `drive` again without waiting.
+    Again,
+    Close,
+}
+
+enum State<S> {
+    /// Waiting for a request, or for the rest of one.
+    Reading,
+    /// The content has deferred the response. Further input belongs to the next request.
+    Pending { ticket: Ticket, head: Head },
+    /// Writing a response, with the deadline `by`. With `rest`, the body is not complete yet.
+    Answering { keep: bool, rest: Option<Streaming<S>>, by: Boot },
+    /// The present data of a body is written. More follows.
+    Following { rest: Streaming<S>, keep: bool },
+    /// The connection is passed to another server.
+    Piping(Box<Pipe>),
+    /// The other server cannot be reached. The content has to formulate the response.
+    NotUpgraded { why: String },
+    /// The last response is written. Further input is discarded.
+    Draining { bytes: usize },
+}
+
+/// The rest of a streamed body.
+struct Streaming<S> {
+    body: S,
+    chunked: bool,
+}
+
+pub struct Connection<S> {
+    stream: Buffered,
+    peer: Peer,
+    pub listener: ListenerId,
+    rules: &'static ListenerRules,
+    state: State<S>,
+    input: Vec<u8>,
+    end_of_input: bool,
+    deadline: Option<Boot>,
+    /// The last time at which the client sent or accepted data.
+    progress: Boot,
+    answered: bool,
+    /// There may be something to do before the deadline.
+    due: bool,
+    /// `Response::until` of the last request.
+    until: Option<Boot>,
+    /// The body's source is registered.
+    source: bool,
+    /// The request has a large body, and more time for it.
+    large: bool,
+    /// The content has accepted the head of the request, so its body is read.
+    accepts_body: bool,
+}
+
+/// What the connections of a server share in one `drive`.
+pub struct Turn<'a, S> {
+    pub now: Boot,
+    pub content: &'a mut dyn Content<Stream = S>,
+    /// The number of watches that this connection may begin.
+    pub watches_left: usize,
+    pub last_ticket: &'a mut Ticket,
+}
+
+impl<S: StreamedBody> Connection<S> {
+    pub fn new(
+        stream: Stream,
+        peer: Peer,
+        listener: ListenerId,
+        rules: &'static ListenerRules,
+        now: Boot,
+    ) -> Connection<S> {
+        Connection {
+            stream: Buffered::new(stream),
+            peer,
+            listener,
+            rules,
+            state: State::Reading,
+            input: Vec::new(),
+            end_of_input: false,
+            deadline: Some(now + HEAD_TIMEOUT),
+            progress: now,
+            answered: false,
+            due: true,
+            until: None,
+            source: false,
+            large: false,
+            accepts_body: false,
+        }
+    }
+
+    pub fn stream(&mut self) -> &mut Stream {
+        self.stream.stream()
+    }
+
+    pub fn ready(&mut self) {
+        self.stream.ready();
+        self.due = true;
+    }
+
+    /// Notes that the poll reported the connection's second source: that of its body, or the server that it is passed
+    /// to.
+    pub fn source_ready(&mut self) {
+        if let State::Piping(pipe) = &mut self.state {
+            pipe.ready();
+        }
+        self.due = true;
+    }
+
+    /// Continues a body that waits for changes, if they concern it.
+    pub fn wake(&mut self, concerns: &dyn Fn(&S) -> bool) {
+        self.due |= matches!(&self.state, State::Following { rest, .. } if concerns(&rest.body));
+    }
+
+    /// The last `drive` has stopped at its budget.
+    pub fn again(&mut self) {
+        self.due = true;
+    }
+
+    /// Whether `drive` has something to do.
+    pub fn is_due(&self, now: Boot) -> bool {
+        self.due || self.deadline().is_some_and(|at| at <= now)
+    }
+
+    /// Registers the second source if there is one. Call it after `drive` and `respond`.
+    ///
+    /// # Errors
+    /// The poll refuses the source.
+    pub fn register_source(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        match &mut self.state {
+            State::Piping(pipe) => pipe.register(registry, token),
+            State::Following { rest, .. } if !self.source => {
+                self.source = true;
+                match rest.body.source() {
+                    Some(fd) => registry.register(&mut SourceFd(&fd.as_raw_fd()), token, Interest::READABLE),
+                    None => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The client's certificate in DER, after the handshake.
+    pub fn certificate(&self) -> Option<&[u8]> {
+        self.stream.peer_certificate()
+    }
+
+    pub fn deadline(&self) -> Option<Boot> {
+        self.deadline.into_iter().chain(self.expiry()).min()
+    }
+
+    /// The streamed body.
+    pub fn body(&self) -> Option<&S> {
+        match &self.state {
+            State::Following { rest, .. } | State::Answering { rest: Some(rest), .. } => Some(&rest.body),
+            _ => None,
+        }
+    }
+
+    /// Whether the body waits for changes, now or when its present data is written.
+    pub fn is_watch(&self) -> bool {
+        self.body().is_some_and(StreamedBody::is_watch)
+    }
+
+    /// For the dump: the listener, the state, and the number of bytes that are queued.
+    pub fn summary(&self) -> (ListenerId, &'static str, usize) {
+        let state = match &self.state {
+            State::Reading => "reading",
+            State::Pending { .. } => "pending",
+            State::Answering { .. } => "answering",
+            State::Following { .. } => "watching",
+            State::Piping(_) | State::NotUpgraded { .. } => "session",
+            State::Draining { .. } => "draining",
+        };
+        (self.listener, state, self.stream.queued())
+    }
+
+    /// The ticket of the request with a deferred response, if there is one.
+    pub fn waits_for_answer(&self) -> Option<Ticket> {
+        match &self.state {
+            State::Pending { ticket, .. } => Some(*ticket),
+            _ => None,
+        }
+    }
+
+    /// Starts to write a deferred response. Does nothing if none is expected.
+    pub fn respond(&mut self, response: Response<S>, now: Boot) {
+        match std::mem::replace(&mut self.state, State::Reading) {
+            State::Pending { head, .. } => self.begin_answer(response, &head, now),
+            other => self.state = other,
+        }
+        self.due = true;
+    }
+
+    /// The state and the peer, to decide which connection is closed for a new one.
+    pub fn held(&self, slot: usize) -> Held {
+        let activity = match self.state {
+            State::Reading if self.answered && self.input.is_empty() => Activity::Idle,
+            State::Reading => Activity::Reading,
+            State::Draining { .. } => Activity::Draining,
+            State::Answering { .. } => Activity::Answering,
+            State::Following { .. } => Activity::Watching,
+            State::Piping(_) | State::NotUpgraded { .. } => Activity::Session,
+            State::Pending { .. } => Activity::Pending,
+        };
+        Held { slot, peer: self.peer, activity, progress: self.progress }
+    }
+
+    pub fn peer(&self) -> Peer {
+        self.peer
+    }
+
+    /// Does all work that is possible without waiting, within a budget.
+    pub fn drive(&mut self, turn: &mut Turn<'_, S>) -> Outcome {
+        self.stream.begin();
+        match self.drive_state(turn) {
+            Outcome::Wait if self.stream.stopped() => Outcome::Again,
+            outcome => outcome,
+        }
+    }
+
+    fn drive_state(&mut self, turn: &mut Turn<'_, S>) -> Outcome {
+        self.due = false;
+        let now = turn.now;
+        if self.is_over(now) {
+            return Outcome::Close;
+        }
+        let (mut written, mut answered) = (0, 0);
+        loop {
+            match &mut self.state {
+                State::Reading => {
+                    if answered >= REQUEST_BUDGET {
+                        return Outcome::Again;
+                    }
+                    if let Some(outcome) = self.read_request(turn) {
+                        return outcome;
+                    }
+                    answered += 1;
+                }
+                State::Pending { .. } => return self.wait_for_answer(),
+                State::Answering { by, .. } => {
+                    let by = *by;
+                    match self.write_answer(by, &mut written, now) {
+                        Written::Blocked => return Outcome::Wait,
+                        Written::Budget => return Outcome::Again,
+                        Written::Broken => return Outcome::Close,
+                        Written::All => match self.written(turn) {
+                            Next::GoOn => {}
+                            Next::Yield => return Outcome::Again,
+                            Next::Close => return Outcome::Close,
+                        },
+                    }
+                }
+                State::Following { .. } => return self.follow(&mut written, turn),
+                State::Piping(pipe) => match pipe.drive(&mut self.stream) {
+                    Piped::Goes(outcome, moved) => {
+                        if moved {
+                            self.has_moved(now);
+                        }
+                        return outcome;
+                    }
+                    Piped::Unanswered => {
+                        let why = "the container runtime's streaming server does not answer";
+                        let response = turn.content.failure(self.listener, 502, why);
+                        self.refuse(response, now);
+                    }
+                },
+                State::NotUpgraded { why } => {
+                    let why = format!("cannot connect to the container runtime's streaming server: {why}");
+                    let response = turn.content.failure(self.listener, 502, &why);
+                    self.refuse(response, now);
+                }
+                State::Draining { bytes } => {
+                    let before = *bytes;
+                    return self.drain(before);
+                }
+            }
+        }
+    }
+
+    /// The connection has to be closed, because the client is too slow or `Response::until` has passed.
+    fn is_over(&self, now: Boot) -> bool {
+        if self.deadline.is_some_and(|at| at <= now) && !self.continues_by_itself(now) {
+            return true;
+        }
+        let has_expired = self.expiry().is_some_and(|at| at <= now);
+        if has_expired {
+            log::info!("closing a connection: the certificate of its client has expired listener={}", self.rules.name);
+        }
+        has_expired
+    }
+
+    /// The response follows later. A client that has disconnected waits for none.
+    fn wait_for_answer(&mut self) -> Outcome {
+        self.read_ahead();
+        if self.end_of_input { Outcome::Close } else { Outcome::Wait }
+    }
+
+    /// Bytes of a session have moved.
+    fn has_moved(&mut self, now: Boot) {
+        self.progress = now;
+        self.deadline = Some(now + SESSION_TIMEOUT);
+    }
+
+    /// A body that follows changes can have a deadline of its own, at which it continues, or ends properly.
+    fn continues_by_itself(&self, now: Boot) -> bool {
+        matches!(&self.state, State::Following { rest, .. }
+            if self.stream.queued() == 0 && rest.body.next_deadline().is_some_and(|at| at <= now))
+    }
+
+    /// The time at which a streamed body or a session ends. Short responses are completed.
+    fn expiry(&self) -> Option<Boot> {
+        match &self.state {
+            State::Answering { rest: Some(_), .. } | State::Following { .. } | State::Piping(_) => self.until,
+            State::Answering { .. }
+            | State::Reading
+            | State::Pending { .. }
+            | State::NotUpgraded { .. }
+            | State::Draining { .. } => None,
+        }
+    }
+}
