@@ -17,7 +17,7 @@ use std::os::fd::BorrowedFd;
 const PIECE: usize = 8 * 1024;
 
 /// A body with its position in what the agent shows.
-pub(super) trait AgentBody {
+pub(super) trait PieceWriter {
     /// Appends the next piece.
     fn next(&mut self, drive: &mut Drive<'_>, out: &mut Vec<u8>) -> Part;
 
@@ -38,7 +38,7 @@ pub(super) trait AgentBody {
 }
 
 /// Any body of the agent.
-pub(super) type Streamed = Box<dyn AgentBody>;
+pub(super) type Streamed = Box<dyn PieceWriter>;
 
 impl StreamedBody for Streamed {
     fn is_watch(&self) -> bool {
@@ -54,7 +54,7 @@ impl StreamedBody for Streamed {
     }
 }
 
-impl fmt::Debug for dyn AgentBody {
+impl fmt::Debug for dyn PieceWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "a body that waits for {:?}", self.waits_for())
     }
@@ -83,7 +83,7 @@ impl PodList {
     }
 }
 
-impl AgentBody for PodList {
+impl PieceWriter for PodList {
     fn next(&mut self, drive: &mut Drive<'_>, out: &mut Vec<u8>) -> Part {
         let view = &drive.view;
         // `out` may already contain earlier output.
@@ -124,7 +124,7 @@ impl PodWatch {
     }
 }
 
-impl AgentBody for PodWatch {
+impl PieceWriter for PodWatch {
     fn next(&mut self, drive: &mut Drive<'_>, out: &mut Vec<u8>) -> Part {
         let enough = out.len() + PIECE;
         let engine = drive.view.engine;
@@ -169,7 +169,7 @@ pub(super) struct EventList {
     after: Option<u64>,
 }
 
-impl AgentBody for EventList {
+impl PieceWriter for EventList {
     fn next(&mut self, drive: &mut Drive<'_>, out: &mut Vec<u8>) -> Part {
         if self.after.is_none() {
             out.extend_from_slice(br#"{"kind":"EventList","apiVersion":"v1","metadata":{},"items":["#);
@@ -197,7 +197,7 @@ impl EventWatch {
     }
 }
 
-impl AgentBody for EventWatch {
+impl PieceWriter for EventWatch {
     fn next(&mut self, drive: &mut Drive<'_>, out: &mut Vec<u8>) -> Part {
         let enough = out.len() + PIECE;
         let View { event_cache, now, .. } = &drive.view;

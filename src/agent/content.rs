@@ -1,17 +1,17 @@
 //! The data that the server shows: pods, events, metrics, health, status. Borrowed from the agent for one drive of the
-//! server, which collects the requests for the engine meanwhile.
+//! server, which collects the further steps of the requests meanwhile.
 
+use super::act::{Act, Origin, Then};
 use super::bodies::{EventList, EventWatch, PodList, PodWatch, Streamed};
 use super::cluster::ClusterConnection;
-use super::control::ControlEvent;
 use super::descriptors;
 use super::dump::{self, AgentParts};
 use super::event_cache::EventCache;
 use super::event_recorder::EventRecorder;
-use super::kube::{Answered, Kube, NodeServer};
+use super::kube::{Kube, NodeServer, Sample};
 use super::pod_changes::PodChanges;
 use super::reports::ConditionTimes;
-use super::{Agent, views};
+use super::views;
 use crate::adapters::cgroups::CgroupUsage;
 use crate::adapters::manifests::Manifests;
 use crate::adapters::server::api;
@@ -21,22 +21,19 @@ use crate::adapters::server::routes::{ListenerKind, Route};
 use crate::adapters::server::status::{
     ClusterStatus, ManifestStatus, NodeRoom, NodeStatus, PlegStatus, PodCounts, RuntimeStatus,
 };
-use crate::api::kube::resources::Kind;
 use crate::api::kube::status::Failure;
 use crate::api::layout::Layout;
 use crate::api::names::Uid;
 use crate::api::pod::Pod;
 use crate::api::problem::Problem;
 use crate::api::qos::Qos;
-use crate::api::time::{Now, Wall};
+use crate::api::time::{Boot, Now, Wall};
 use crate::config::Config;
 use crate::engine::cluster::certificate::Certificate;
 use crate::engine::cluster::connection::ConnectionState;
-use crate::engine::control::{Reply, RequestError};
 use crate::engine::node::{Engine, PodView, Summary};
 use crate::metrics::Metrics;
 use crate::net::http1::{self, Accepts};
-use crate::net::server::Server;
 use crate::net::server::exchange::{self, Body, Content, JSON, Part, Request, Ticket};
 use crate::net::server::listeners::ListenerId;
 use crate::net::tls::server::Acceptor;
@@ -49,25 +46,32 @@ pub(super) struct View<'a> {
     pub(super) engine: &'a Engine,
     pub(super) metrics: &'a Metrics,
     pub(super) manifests: &'a Manifests,
-    recorder: &'a EventRecorder,
+    pub(super) recorder: &'a EventRecorder,
     pub(super) event_cache: &'a EventCache,
     pub(super) conditions: &'a ConditionTimes,
     /// When the root directory was created: the begin of the node.
     pub(super) created: Wall,
     pub(super) config: &'a Config,
     pub(super) layout: &'a Layout,
-    parts: AgentParts<'a>,
-    cluster: Option<&'a ClusterConnection>,
+    pub(super) parts: AgentParts<'a>,
+    pub(super) cluster: Option<&'a ClusterConnection>,
     pub(super) started: Now,
     pub(super) now: Now,
 }
 
-/// The state of one call of `Server::drive`: the sources of its answers, and the received requests.
+/// The state of one call of `Server::drive`: the sources of its answers, and the further steps of the requests.
 pub(super) struct Drive<'a> {
     pub(super) view: View<'a>,
-    requests: Vec<ControlEvent>,
     pub(super) served: Served<'a>,
-    answered: Vec<Answered>,
+    pub(super) acts: Vec<(Ticket, Origin, Act)>,
+    /// The clients of these requests have disconnected.
+    pub(super) gone: Vec<Ticket>,
+}
+
+impl<'a> Drive<'a> {
+    pub(super) fn new(view: View<'a>, served: Served<'a>) -> Drive<'a> {
+        Drive { view, served, acts: Vec::new(), gone: Vec::new() }
+    }
 }
 
 /// The parts of the agent that change while the server is driven.
@@ -76,114 +80,10 @@ pub(super) struct Served<'a> {
     pub(super) kube: Option<&'a mut Kube>,
     /// None while the node's server does not exist.
     pub(super) node_server: Option<&'a mut NodeServer>,
+    /// The last measurement of the CPU usage.
+    pub(super) sample: &'a mut Option<Sample>,
     /// None while no client of the control socket watches pods.
     pub(super) pod_changes: &'a mut Option<PodChanges>,
-}
-
-impl Agent {
-    pub(super) fn drive_server(&mut self, now: Now) {
-        let (view, server, served) = self.view(now);
-        let mut drive = Drive { view, requests: Vec::new(), served, answered: Vec::new() };
-        if let Some(kube) = &mut drive.served.kube
-            && let Some(has_changed) = kube.follow(&drive.view, server.has_connections(ListenerKind::Kubectl.id()))
-        {
-            server.wake(|body| body.waits_for().is_some_and(&has_changed));
-        }
-        let registry = drive.view.parts.event_loop.registry();
-        let unfinished = server.drive(registry, now.boot, &mut drive);
-        let Drive { requests, answered, served, .. } = drive;
-        if !server.has_body(ListenerKind::Control.id(), |body| body.waits_for() == Some(Kind::Pod)) {
-            *served.pod_changes = None;
-        }
-        if unfinished {
-            self.event_loop.again(mio::Token(super::SERVER));
-        }
-        self.carry_out_answers(answered, now);
-        self.take_requests(requests, now);
-        self.answer_changes(now);
-        self.report_node_server();
-    }
-
-    /// The response of the Kubernetes API to a request that the engine has answered; None if the request goes on. The
-    /// answer comes back if the request is not one of that API.
-    pub(super) fn kube_answered(
-        &mut self,
-        ticket: Ticket,
-        answer: Result<Reply, RequestError>,
-        now: Now,
-    ) -> Result<Option<Response>, Result<Reply, RequestError>> {
-        match self.view(now) {
-            (view, _, Served { kube: Some(kube), .. }) => kube.answered(&view, ticket, answer),
-            _ => Err(answer),
-        }
-    }
-
-    /// The same for the node's server.
-    pub(super) fn node_server_answered(
-        &mut self,
-        ticket: Ticket,
-        answer: Result<Reply, RequestError>,
-        now: Now,
-    ) -> Result<Option<Response>, Result<Reply, RequestError>> {
-        let (view, _, Served { node_server: Some(node_server), .. }) = self.view(now) else { return Err(answer) };
-        let mut orders = Vec::new();
-        let response = node_server.answered(&view, ticket, answer, &mut orders)?;
-        self.carry_out_answers(orders, now);
-        Ok(response)
-    }
-
-    /// Closes the connections of clients whose certificates are not valid any more.
-    pub(super) fn close_revoked(&mut self, now: Now) -> usize {
-        let (view, server, served) = self.view(now);
-        let mut drive = Drive { view, requests: Vec::new(), served, answered: Vec::new() };
-        let Some(kube) = &mut drive.served.kube else { return 0 };
-        let is_revoked = kube.revoked();
-        let registry = drive.view.parts.event_loop.registry();
-        let closed = server.close_clients(ListenerKind::Kubectl.id(), registry, is_revoked, &mut drive);
-        let requests = drive.requests;
-        self.take_requests(requests, now);
-        closed
-    }
-
-    /// The data that the server shows, the server, and what changes while it is driven.
-    pub(super) fn view(&mut self, now: Now) -> (View<'_>, &mut Server<Streamed>, Served<'_>) {
-        let parts = AgentParts {
-            jobs: &self.jobs,
-            records: &self.records,
-            cgroups: &self.cgroups,
-            pidfds: &self.pidfds,
-            memory_pressure: self.memory_pressure.as_ref(),
-            log_writes: &self.log_writes,
-            devices: self.devices.as_ref(),
-            client: &self.runtime.client,
-            connections: self.server.connections(),
-            event_loop: &self.event_loop,
-            signals: &self.signals,
-            lock: &self.lock,
-            root: &self.process.root,
-            inherited: &self.process.inherited,
-            events_waiting: self.events.len(),
-            event_stream: !self.runtime.container_events.is_closed(),
-        };
-        let view = View {
-            engine: &self.engine,
-            metrics: &self.metrics,
-            manifests: &self.manifests,
-            recorder: &self.reporting.recorder,
-            event_cache: &self.reporting.event_cache,
-            conditions: &self.reporting.conditions,
-            created: self.process.root.created.unwrap_or(self.process.started.wall),
-            config: &self.config,
-            layout: &self.files.layout,
-            parts,
-            cluster: self.cluster.as_ref(),
-            started: self.process.started,
-            now,
-        };
-        let (kube, node_server) = (self.kube.get(), self.node_server.get());
-        let pod_changes = &mut self.reporting.pod_changes;
-        (view, &mut self.server, Served { kube, node_server, pod_changes })
-    }
 }
 
 impl Content for Drive<'_> {
@@ -194,33 +94,15 @@ impl Content for Drive<'_> {
     }
 
     fn answer(&mut self, request: &Request<'_>) -> Response {
-        let Some(route) = Route::find(kind_of(request.listener), &request.head.path) else {
-            return Response::text(404, "not found\n");
-        };
-        match (route, &mut self.served) {
-            (Route::Api, Served { kube: Some(kube), .. }) => {
-                // Necessary for a client that has connected in this turn. It was the first one, so there are no watches
-                // to wake.
-                let _ = kube.follow(&self.view, true);
-                return kube.answer(&self.view, request, &mut self.answered);
-            }
-            (Route::Node, Served { node_server: Some(node_server), .. }) => {
-                return node_server.answer(&self.view, request, &mut self.answered);
-            }
-            (Route::KubectlReload, _) => {
-                self.answered.push(Answered::Reload(request.ticket));
-                return Response::later();
-            }
-            _ => {}
-        }
-        match control::parse(route, &request.head.query, request.body) {
-            None => self.show(route, request),
-            Some(Err(error)) => control::response(Err(error)),
-            Some(Ok(parsed)) => {
-                self.requests.push(ControlEvent::Request(request.ticket, parsed));
+        let (origin, act, until) = self.first_step(request);
+        let response = match act {
+            Act::Respond(response) => response,
+            act => {
+                self.acts.push((request.ticket, origin, act));
                 Response::later()
             }
-        }
+        };
+        Response { until, ..response }
     }
 
     fn next(&mut self, body: &mut Streamed, out: &mut Vec<u8>) -> Part {
@@ -245,7 +127,7 @@ impl Content for Drive<'_> {
     }
 
     fn gone(&mut self, ticket: Ticket) {
-        self.requests.push(ControlEvent::Gone(ticket));
+        self.gone.push(ticket);
     }
 
     fn acceptor(&self, listener: ListenerId) -> Option<Acceptor> {
@@ -262,6 +144,33 @@ fn kind_of(listener: ListenerId) -> ListenerKind {
 }
 
 impl Drive<'_> {
+    /// The first step of a request, and the time at which a streamed body or a session of it ends.
+    fn first_step(&mut self, request: &Request<'_>) -> (Origin, Act, Option<Boot>) {
+        let local = |act| (Origin::Local, act, None);
+        let Some(route) = Route::find(kind_of(request.listener), &request.head.path) else {
+            return local(Act::Respond(Response::text(404, "not found\n")));
+        };
+        match (route, &mut self.served) {
+            (Route::Api, Served { kube: Some(kube), .. }) => {
+                // Necessary for a client that has connected in this turn. It was the first one, so there are no watches
+                // to wake.
+                let _ = kube.follow(&self.view, true);
+                let (act, until) = kube.answer(&self.view, request);
+                return (Origin::Kubectl, act, until);
+            }
+            (Route::Node, Served { node_server: Some(_), .. }) => {
+                return (Origin::Node, super::kube::ask_permission(&self.view, request), None);
+            }
+            (Route::KubectlReload, _) => return local(Act::CloseRevoked),
+            _ => {}
+        }
+        local(match control::parse(route, &request.head.query, request.body) {
+            None => Act::Respond(self.show(route, request)),
+            Some(Err(error)) => Act::Respond(control::response(Err(error))),
+            Some(Ok(parsed)) => Act::Ask(parsed, Then::Show),
+        })
+    }
+
     /// The response of a route that only shows something.
     fn show(&mut self, route: Route, request: &Request<'_>) -> Response {
         let query = &request.head.query;
@@ -283,7 +192,7 @@ impl Drive<'_> {
     }
 }
 
-pub(super) fn streamed(body: impl super::bodies::AgentBody + 'static) -> Response {
+pub(super) fn streamed(body: impl super::bodies::PieceWriter + 'static) -> Response {
     Response::new(200, JSON, Body::Stream(Box::new(body)))
 }
 

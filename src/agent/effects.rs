@@ -115,7 +115,7 @@ impl Agent {
             Effect::Watch { uid, id, pid } => self.watch_process(uid, id, pid),
             Effect::Unwatch { id } => self.pidfds.unwatch(self.event_loop.registry(), &id),
             Effect::Killed { id } => log_killed(&id),
-            Effect::Answer { id, answer } => self.answer(id, answer, now),
+            Effect::Answer { id, answer } => self.answered(id, answer, now),
             Effect::Publish { uid, name } => self.publish_change(&uid, &name, now),
             Effect::Notice(notice) => self.record_notice(&notice, now),
             Effect::ContainerEnded(end) => self.report_end(&end, now),
@@ -148,19 +148,14 @@ impl Agent {
     /// Shows a changed pod to the clients that follow it.
     fn publish_change(&mut self, uid: &Uid, name: &FullName, now: Now) {
         self.service.changed();
-        if let Some(kube) = self.kube.get() {
+        if let Some(kube) = self.serving.kube.get() {
             kube.pod_changed(name, self.engine.pod(uid).as_ref());
         }
-        if self.report_change(uid, name, now)
-            && let Some(changes) = &mut self.reporting.pod_changes
-        {
-            match self.engine.pod(uid) {
-                Some(_) => changes.changed(uid),
-                None => changes.removed(uid, name),
-            }
+        if self.report_change(uid, name, now) {
+            self.serving.pod_changed(uid, name, self.engine.pod(uid).is_some());
         }
         // A log ends with its container.
-        self.server.wake(|body| body.waits_for() == Some(Kind::Pod));
+        self.serving.wake(Kind::Pod);
     }
 
     /// Takes the results of probes and hooks.

@@ -151,11 +151,11 @@ impl Agent {
     fn keep_event(&mut self, event: &event_cache::Occurrence<'_>, now: Now) {
         self.service.changed();
         self.reporting.file.changed(now.boot);
-        if let Some(kube) = self.kube.get() {
+        if let Some(kube) = self.serving.kube.get() {
             kube.events_changed();
         }
         self.reporting.event_cache.record(event, now);
-        self.server.wake(|body| body.waits_for() == Some(Kind::Event));
+        self.serving.wake(Kind::Event);
     }
 }
 

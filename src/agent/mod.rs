@@ -3,17 +3,18 @@
 //! `Agent::run` is the loop, and `sources` lists what wakes it. `start` builds the agent, `stopping` ends it. `effects`
 //! carries effects out, `jobs` has helper threads do work that can block, and `events` brings events in; `logind` does
 //! both for graceful shutdown. `paths` starts and cancels the runtime calls, and lets helpers read files that Wherry
-//! does not own, `credentials` those for image pulls, `devices` calls device plugins. `control` passes users' requests
-//! to the engine, and its answers to the server. `content` has the data that the server shows, `kube` the API for
+//! does not own, `credentials` those for image pulls, `devices` calls device plugins. `serving` drives the
+//! server: `act` is what a request needs next, `requests` has those that wait for the engine, `content` the data that
+//! the server shows, `bodies` the lists and watches, `pod_changes` the positions of watches, `kube` the API for
 //! kubectl, `cluster` connects the node to its API server, `views` the form in which it shows pods, `descriptors` and
 //! `dump` the internal state. `event_recorder` writes the log lines and events of pods, `event_cache` keeps the events,
 //! `logging` formats the log, and `service` notifies systemd. `system_check` checks the machine, and `purge` is the
 //! command of that name; it does not use the engine.
 
+mod act;
 mod bodies;
 mod cluster;
 mod content;
-mod control;
 mod credentials;
 mod descriptors;
 mod devices;
@@ -33,8 +34,10 @@ mod paths;
 mod pod_changes;
 pub mod purge;
 mod reports;
+mod requests;
 pub mod seal_key;
 pub mod service;
+mod serving;
 mod sources;
 mod start;
 mod stopping;
@@ -64,7 +67,6 @@ use crate::engine::event::Event;
 use crate::engine::node::Engine;
 use crate::event_loop::{EventLoop, Signal, Signals, clock};
 use crate::metrics::Metrics;
-use crate::net::server::Server;
 use effects::RecordQueue;
 use mio::Token;
 use std::collections::{BTreeSet, VecDeque};
@@ -110,13 +112,9 @@ pub struct Agent {
     devices: Option<Devices>,
     files: PodFiles,
     records: RecordQueue,
-    server: Server<bodies::Streamed>,
+    serving: serving::Serving,
     /// None: the node has only the pods of its manifests.
     cluster: Option<cluster::ClusterConnection>,
-    /// The Kubernetes API for kubectl.
-    kube: kube::KubeState,
-    /// The server of a cluster's node.
-    node_server: kube::NodeServerState,
     metrics: Metrics,
     service: service::Service,
     standing: logging::LogDeduplicator,
@@ -150,8 +148,6 @@ struct Runtime {
 struct Reporting {
     recorder: event_recorder::EventRecorder,
     event_cache: event_cache::EventCache,
-    /// None while no client of the control socket watches pods.
-    pod_changes: Option<pod_changes::PodChanges>,
     conditions: reports::ConditionTimes,
     file: reports::ReportFile,
     /// The errors of manifests that are events already.
@@ -223,7 +219,7 @@ impl Agent {
                 called |= self.carry_out(effect, now);
             }
             if let Some(event) = self.events.pop_front() {
-                if let (Event::Manifests(_), Some(kube)) = (&event, self.kube.get()) {
+                if let (Event::Manifests(_), Some(kube)) = (&event, self.serving.kube.get()) {
                     kube.manifests_changed();
                 }
                 effects = self.engine.step(event, now);

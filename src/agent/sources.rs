@@ -77,10 +77,10 @@ const SOURCES: [Source; 21] = [
     Source { next_deadline: |agent| agent.reporting.file.next_deadline(), due: Agent::write_reports, ..Source::NONE },
     // The last part of each turn drives the server.
     Source {
-        owns: |agent, token| agent.server.owns(token),
-        ready: |agent, token, _| agent.server.ready(token),
-        next_deadline: |agent| agent.server.next_deadline(),
-        ..Source::NONE
+        owns: |agent, token| agent.serving.server.owns(token),
+        ready: |agent, token, _| agent.serving.server.ready(token),
+        next_deadline: |agent| agent.serving.next_deadline(),
+        due: Agent::ask_what_is_due,
     },
     Source {
         owns: |agent, token| agent.pidfds.owns(token),
@@ -103,8 +103,8 @@ const SOURCES: [Source; 21] = [
         next_deadline: |agent| agent.handlers.next_deadline(),
         due: Agent::expire_handlers,
     },
-    Source { next_deadline: |agent| agent.kube.next_deadline(), ..Source::NONE },
-    Source { next_deadline: |agent| agent.node_server.next_deadline(), ..Source::NONE },
+    Source { next_deadline: |agent| agent.serving.kube.next_deadline(), ..Source::NONE },
+    Source { next_deadline: |agent| agent.serving.node_server.next_deadline(), ..Source::NONE },
     Source { next_deadline: |agent| agent.service.next_deadline(), ..Source::NONE },
     Source { next_deadline: |agent| agent.stops_at(), ..Source::NONE },
     Source {

@@ -1,19 +1,19 @@
 //! Builds an agent from the configuration. Opens its parts in the order that gives the most useful error.
 
-use super::bodies::Streamed;
 use super::cluster::ClusterConnection;
 use super::effects::RecordQueue;
 use super::event_cache::EventCache;
 use super::event_recorder::EventRecorder;
 use super::jobs::Jobs;
-use super::kube::{KubeState, Machine, NodeServerState};
+use super::kube::Machine;
 use super::logind::{self, HeldLock};
 use super::reports::{ConditionTimes, ReportFile};
 use super::service::Service;
+use super::serving::Serving;
 use super::stopping::Course;
 use super::{
-    API_SERVER, Agent, DEVICES, HELPERS, MANIFESTS, MOUNTS, RUNTIME, SERVER, SIGNALS, SLICES, descriptors, logging,
-    seal_key, system_check,
+    API_SERVER, Agent, DEVICES, HELPERS, MANIFESTS, MOUNTS, RUNTIME, SIGNALS, SLICES, descriptors, logging, seal_key,
+    system_check,
 };
 use super::{Process, Reporting, Runtime};
 use crate::adapters::cgroups::{self, Cgroups, PodCgroups};
@@ -31,7 +31,6 @@ use crate::adapters::pod_files::PodFiles;
 use crate::adapters::records::Records;
 use crate::adapters::records::Root;
 use crate::adapters::records::seal::Key;
-use crate::adapters::server::routes::{LISTENERS, ListenerKind};
 use crate::adapters::systemd::{self, Notification};
 use crate::api::cgroups::CgroupNames;
 use crate::api::layout::Layout;
@@ -57,8 +56,6 @@ use crate::engine::shutdown;
 use crate::event_loop::{EventLoop, Helpers, Signals, clock};
 use crate::metrics::Metrics;
 use crate::net::grpc::Transport;
-use crate::net::listener::Place;
-use crate::net::server::Server;
 use mio::{Registry, Token};
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit};
@@ -119,10 +116,8 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         devices: config.device_plugin_socket.as_deref().map(|socket| Devices::new(socket, DEVICES)),
         files,
         records: RecordQueue::new(records),
-        server: server(&config),
+        serving: Serving::new(&config),
         cluster: ClusterConnection::new(&config, API_SERVER),
-        kube: KubeState::new(&config),
-        node_server: NodeServerState::new(&config),
         service: Service::new(started.boot),
         standing: logging::LogDeduplicator::new(),
         config,
@@ -145,18 +140,6 @@ fn in_words(problems: &[Problem]) -> String {
 }
 
 /// The listener for kubectl is added when its certificate is there.
-/// The server with the listeners that exist from the start.
-fn server(config: &Config) -> Server<Streamed> {
-    let mut server = Server::new(&LISTENERS, SERVER);
-    server.listen(ListenerKind::Control.id(), Place::Unix(config.socket.clone()));
-    for (kind, address) in [(ListenerKind::Health, config.healthz()), (ListenerKind::ReadOnly, config.read_only())] {
-        if let Some(address) = address {
-            server.listen(kind.id(), Place::Tcp(address));
-        }
-    }
-    server
-}
-
 /// The events and conditions of earlier runs in this boot.
 fn reporting(config: &Config, now: Boot) -> Reporting {
     let (file, reports) = ReportFile::open(&config.socket, machine::boot_id());
@@ -165,7 +148,6 @@ fn reporting(config: &Config, now: Boot) -> Reporting {
     Reporting {
         recorder: EventRecorder::default(),
         event_cache,
-        pod_changes: None,
         conditions: ConditionTimes::restore(reports.conditions),
         file,
         manifest_errors: BTreeSet::new(),

@@ -3,16 +3,15 @@
 use super::Kube;
 use super::body::{List, Watch, key_of, now, single};
 use super::head::{Admitted, AdmittedTarget};
-use super::logs::{self, LogRequest};
+use super::logs;
 use super::metrics::{Measurement, Wanted};
-use super::pending::Pending;
-use super::sessions;
-use super::waiting::Waiting;
 use super::writes::{Change, in_force};
+use super::{kubelet, sessions};
 use crate::adapters::manifests::edit::Edit;
 use crate::adapters::server::api::{self, ApiRequest, Client};
 use crate::adapters::server::health;
 use crate::adapters::server::routes::Route;
+use crate::agent::act::{Act, Then};
 use crate::agent::content::{Response, View, streamed};
 use crate::api::kube::accept::{self, Discovery};
 use crate::api::kube::bookmarks::Bookmarks;
@@ -28,7 +27,8 @@ use crate::api::kube::versions::{Key, Position};
 use crate::api::kube::{discovery, openapi, reviews, write};
 use crate::api::names::FullName;
 use crate::api::pod::Pod;
-use crate::engine::control::StreamRequest;
+use crate::api::time::Boot;
+use crate::engine::control::{Reply, RequestError, StreamRequest};
 use crate::engine::event::control::Request as EngineRequest;
 use crate::net::server::exchange::{Request, Ticket};
 use serde_json::Value;
@@ -36,97 +36,73 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Work that an answer needs.
-pub(in crate::agent) enum Answered {
-    /// With the form of a failure.
-    OpenLog(Ticket, LogRequest, fn(&Failure) -> Response),
-    /// Closes the connections of revoked certificates.
-    Reload(Ticket),
-    Engine(Ticket, EngineRequest),
-    Change(Ticket, Box<Change>),
-}
-
 /// An answer, or the failure to send.
 pub(super) type Result<T> = std::result::Result<T, Failure>;
 
 impl Kube {
-    pub(in crate::agent) fn answer(
-        &mut self,
-        view: &View<'_>,
-        request: &Request<'_>,
-        orders: &mut Vec<Answered>,
-    ) -> Response {
+    /// The first step of a request, and the end of the client's certificate, with which its watch, log or session ends.
+    pub(in crate::agent) fn answer(&mut self, view: &View<'_>, request: &Request<'_>) -> (Act, Option<Boot>) {
         let api = self.identify(view, request);
-        let result = self.find_answer(view, request, &api, orders);
-        self.answered_with(view, &api, result)
+        let result = self.find_answer(view, request, &api);
+        self.report(view, &api, result.as_ref().err());
+        let act = result.unwrap_or_else(|failure| Act::Respond(api::failure(&failure)));
+        (act, api.client.ok().map(|client| client.expires))
     }
 
-    fn find_answer(
-        &mut self,
-        view: &View<'_>,
-        request: &Request<'_>,
-        api: &ApiRequest<'_>,
-        orders: &mut Vec<Answered>,
-    ) -> Result<Response> {
+    fn find_answer(&mut self, view: &View<'_>, request: &Request<'_>, api: &ApiRequest<'_>) -> Result<Act> {
         let Admitted { client, target, query } = self.admit(view, api)?;
         let head = api.head;
         let accept = head.values("accept").collect::<Vec<_>>().join(",");
         match target {
             AdmittedTarget::Document(target) => {
                 view.metrics.kubectl_request("discover");
-                document(view, &target, &accept, query.flag("verbose"))
+                document(view, &target, &accept, query.flag("verbose")).map(Act::Respond)
             }
             AdmittedTarget::Kubelet(path) => {
                 view.metrics.kubectl_request("proxy");
-                Ok(self.waiting.kubelet(view, request.ticket, path, &query, orders))
+                Ok(kubelet::answer(view, path, &query))
             }
             AdmittedTarget::Object(verb, path) => {
                 view.metrics.kubectl_request(verb);
                 let (client, ticket) = (&*client, request.ticket);
                 let asked = Asked { view, api, client, path: &path, query: &query, accept: &accept, ticket };
-                self.object_answer(&asked, verb, request.body, orders)
+                self.object_answer(&asked, verb, request.body)
             }
         }
     }
 
-    fn object_answer(
-        &mut self,
-        asked: &Asked<'_>,
-        verb: &'static str,
-        body: &[u8],
-        orders: &mut Vec<Answered>,
-    ) -> Result<Response> {
+    fn object_answer(&mut self, asked: &Asked<'_>, verb: &'static str, body: &[u8]) -> Result<Act> {
         match (verb, asked.path.subresource) {
-            ("get", None | Some("status" | "ephemeralcontainers")) => self.get(asked, orders),
-            ("get" | "create", Some(sub @ ("exec" | "attach" | "portforward"))) => self.session(asked, sub, orders),
-            ("create", Some("eviction")) => self.evict(asked, body, orders),
-            ("get", Some("log")) => self.log(asked, orders),
-            ("update" | "patch", Some("ephemeralcontainers")) => self.add_ephemeral(asked, verb, body, orders),
-            ("list", None) => self.list(asked, orders),
-            ("watch", None) => self.watch(asked),
-            ("create", None) if asked.path.resource.verbs == ["create"] => review(asked, body),
-            ("create" | "update" | "patch" | "delete", None) => self.change(asked, verb, body, orders),
+            ("get", None | Some("status" | "ephemeralcontainers")) => self.get(asked),
+            ("get" | "create", Some(sub @ ("exec" | "attach" | "portforward"))) => session(asked, sub),
+            ("create", Some("eviction")) => self.evict(asked, body),
+            ("get", Some("log")) => log(asked),
+            ("update" | "patch", Some("ephemeralcontainers")) => self.add_ephemeral(asked, verb, body),
+            ("list", None) => self.list(asked),
+            ("watch", None) => self.watch(asked).map(Act::Respond),
+            ("create", None) if asked.path.resource.verbs == ["create"] => review(asked, body).map(Act::Respond),
+            ("create" | "update" | "patch" | "delete", None) => self.change(asked, verb, body),
             _ => Err(Failure::method_not_allowed()),
         }
     }
 
-    fn get(&mut self, asked: &Asked<'_>, orders: &mut Vec<Answered>) -> Result<Response> {
+    fn get(&self, asked: &Asked<'_>) -> Result<Act> {
         let (format, include) = (accept::format(asked.accept)?, include(asked.query)?);
         let resource = asked.path.resource;
         if matches!(resource.kind, Kind::PodMetrics | Kind::NodeMetrics) {
-            return self.measure(asked, orders);
+            return measure(asked);
         }
         let name = asked.path.name.as_deref().unwrap_or_default();
         let object = key_of(asked.path).and_then(|key| self.object(asked.view, &key));
         let object = object.ok_or_else(|| Failure::not_found(resource, name))?;
-        Ok(json(&single(object, resource, format, include, now(asked.view))))
+        Ok(Act::Respond(json(&single(object, resource, format, include, now(asked.view)))))
     }
 
-    fn list(&mut self, asked: &Asked<'_>, orders: &mut Vec<Answered>) -> Result<Response> {
+    fn list(&self, asked: &Asked<'_>) -> Result<Act> {
         let (format, include) = (accept::format(asked.accept)?, include(asked.query)?);
         let selection = Selection::new(asked.path, asked.query)?;
         if matches!(selection.resource.kind, Kind::PodMetrics | Kind::NodeMetrics) {
-            return self.measure(asked, orders);
+            return measure(asked);
         }
         let version = self.objects.versions.current();
         let number = |field| asked.query.number(field).map_err(Failure::bad_request);
@@ -140,7 +116,7 @@ impl Kube {
         if asked.query.get("resourceVersionMatch") == Some("Exact") && requested != version {
             return Err(Failure::expired(requested));
         }
-        Ok(streamed(List::new(selection, format, include, version)))
+        Ok(Act::Respond(streamed(List::new(selection, format, include, version))))
     }
 
     fn watch(&self, asked: &Asked<'_>) -> Result<Response> {
@@ -181,40 +157,25 @@ impl Kube {
         Ok(streamed(watch))
     }
 
-    fn log(&self, asked: &Asked<'_>, orders: &mut Vec<Answered>) -> Result<Response> {
-        let (pod, query) = (pod_of(asked)?, asked.query);
-        let container = logs::container_of(pod, query.get("container"))?;
-        let request = logs::request(asked.view, pod, container, query)?;
-        orders.push(Answered::OpenLog(asked.ticket, request, api::failure));
-        Ok(Response::later())
-    }
-
-    fn measure(&mut self, asked: &Asked<'_>, orders: &mut Vec<Answered>) -> Result<Response> {
-        let selection = Selection::new(asked.path, asked.query)?;
-        let (format, include) = (accept::format(asked.accept)?, include(asked.query)?);
-        let measurement = Measurement { selection, single: asked.path.name.is_some(), format, include };
-        self.waiting.add(asked.ticket, Waiting::Measure(Wanted::Objects(measurement)));
-        orders.push(Answered::Engine(asked.ticket, EngineRequest::Usage));
-        Ok(Response::later())
-    }
-
-    fn session(&mut self, asked: &Asked<'_>, subresource: &str, orders: &mut Vec<Answered>) -> Result<Response> {
-        let uid = pod_of(asked)?.uid.clone();
-        let (session, kind) = (sessions::session(asked.api.head)?, sessions::kind(subresource, asked.query));
-        let request = StreamRequest { uid, kind };
-        self.waiting.add(asked.ticket, Waiting::Session(session));
-        orders.push(Answered::Engine(asked.ticket, EngineRequest::Stream(request)));
-        log::info!(
-            "kubectl client={:?} session={subresource} pod={}/{}",
-            asked.client.name,
-            asked.path.namespace.as_deref().unwrap_or_default(),
-            asked.path.name.as_deref().unwrap_or_default()
-        );
-        Ok(Response::later())
+    /// The engine has shortened the grace period of a pod.
+    ///
+    /// # Errors
+    /// The engine has refused the request.
+    pub(in crate::agent) fn deleted_again(
+        &self,
+        view: &View<'_>,
+        key: &Key,
+        live: Value,
+        answer: std::result::Result<Reply, RequestError>,
+    ) -> Result<Response> {
+        answer.map_err(Failure::internal)?;
+        // It has the new grace period. A pod that ended meanwhile is shown as it was.
+        let now = self.object(view, key).filter(|now| now["metadata"]["uid"] == live["metadata"]["uid"]);
+        Ok(json(&now.unwrap_or(live)))
     }
 
     /// A request that changes an object. The answer follows when the change is in force.
-    fn change(&mut self, asked: &Asked<'_>, verb: &str, body: &[u8], orders: &mut Vec<Answered>) -> Result<Response> {
+    fn change(&self, asked: &Asked<'_>, verb: &str, body: &[u8]) -> Result<Act> {
         let resource = asked.path.resource;
         if !resource.verbs.contains(&verb) {
             return Err(Failure::method_not_allowed());
@@ -222,7 +183,7 @@ impl Kube {
         let mut path = asked.path.clone();
         let (mut change, options) = requested(asked, verb, body, &mut path.name)?;
         if let (Kind::Node, Some(change)) = (resource.kind, &change) {
-            return self.change_node(asked, change, orders);
+            return self.change_node(asked, change);
         }
         if resource.namespaced && path.namespace.is_none() {
             return Err(Failure::bad_request("an object of this resource needs a namespace in the path"));
@@ -242,7 +203,7 @@ impl Kube {
             || options.get("dryRun").and_then(Value::as_array).is_some_and(|all| all.iter().any(|v| v == "All"));
         if is_deleted_again {
             let grace = seconds.filter(|_| !dry_run).map(Duration::from_secs);
-            return Ok(self.delete_again(asked, key, live.unwrap_or_default(), grace, orders));
+            return Ok(delete_again(asked, key, live.unwrap_or_default(), grace));
         }
         if !asked.view.engine.manifests_are_writable() {
             let why = "the manifest directory is not readable, or not the one of the running pods; see wherry status";
@@ -260,26 +221,41 @@ impl Kube {
             key.name
         );
         let change = Change { key, edit, grace: seconds.map(Duration::from_secs) };
-        orders.push(Answered::Change(asked.ticket, Box::new(change)));
-        Ok(Response::later())
+        Ok(Act::Change(Box::new(change)))
     }
+}
 
-    /// W4: the pod terminates already. A grace period can only shorten the one that has started.
-    fn delete_again(
-        &mut self,
-        asked: &Asked<'_>,
-        key: Key,
-        live: Value,
-        grace: Option<Duration>,
-        orders: &mut Vec<Answered>,
-    ) -> Response {
-        let Some(grace) = grace else { return json(&live) };
-        let pod = FullName::new(&key.namespace, &key.name);
-        log::info!("kubectl client={:?} verb=delete pod={pod} again=true grace={grace:?}", asked.client.name);
-        self.pending.insert(asked.ticket, Pending::DeleteAgain { key, live });
-        orders.push(Answered::Engine(asked.ticket, EngineRequest::Shorten { pod, grace }));
-        Response::later()
-    }
+fn log(asked: &Asked<'_>) -> Result<Act> {
+    let (pod, query) = (pod_of(asked)?, asked.query);
+    let container = logs::container_of(pod, query.get("container"))?;
+    Ok(Act::OpenLog(logs::request(asked.view, pod, container, query)?))
+}
+
+fn measure(asked: &Asked<'_>) -> Result<Act> {
+    let selection = Selection::new(asked.path, asked.query)?;
+    let (format, include) = (accept::format(asked.accept)?, include(asked.query)?);
+    let measurement = Measurement { selection, single: asked.path.name.is_some(), format, include };
+    Ok(Act::Ask(EngineRequest::Usage, Then::Measured(Wanted::Objects(measurement))))
+}
+
+fn session(asked: &Asked<'_>, subresource: &str) -> Result<Act> {
+    let uid = pod_of(asked)?.uid.clone();
+    let (session, kind) = (sessions::session(asked.api.head)?, sessions::kind(subresource, asked.query));
+    log::info!(
+        "kubectl client={:?} session={subresource} pod={}/{}",
+        asked.client.name,
+        asked.path.namespace.as_deref().unwrap_or_default(),
+        asked.path.name.as_deref().unwrap_or_default()
+    );
+    Ok(Act::Ask(EngineRequest::Stream(StreamRequest { uid, kind }), Then::Session(session)))
+}
+
+/// W4: the pod terminates already. A grace period can only shorten the one that has started.
+fn delete_again(asked: &Asked<'_>, key: Key, live: Value, grace: Option<Duration>) -> Act {
+    let Some(grace) = grace else { return Act::Respond(json(&live)) };
+    let pod = FullName::new(&key.namespace, &key.name);
+    log::info!("kubectl client={:?} verb=delete pod={pod} again=true grace={grace:?}", asked.client.name);
+    Act::Ask(EngineRequest::Shorten { pod, grace }, Then::DeletedAgain { key, live })
 }
 
 /// A request for objects.

@@ -3,7 +3,7 @@
 use super::Kube;
 use super::encoded::Form;
 use super::versions::key;
-use crate::agent::bodies::AgentBody;
+use crate::agent::bodies::PieceWriter;
 use crate::agent::content::{Drive, View};
 use crate::api::kube::accept::Format;
 use crate::api::kube::bookmarks::Bookmarks;
@@ -44,7 +44,7 @@ impl List {
     }
 }
 
-impl AgentBody for List {
+impl PieceWriter for List {
     fn next(&mut self, drive: &mut Drive<'_>, out: &mut Vec<u8>) -> Part {
         drive.served.kube.as_ref().map_or(Part::End, |kube| kube.part_of_list(&drive.view, self, out))
     }
@@ -68,7 +68,7 @@ pub(super) struct Watch {
     pub until: Option<Boot>,
 }
 
-impl AgentBody for Watch {
+impl PieceWriter for Watch {
     fn next(&mut self, drive: &mut Drive<'_>, out: &mut Vec<u8>) -> Part {
         drive.served.kube.as_mut().map_or(Part::End, |kube| kube.part_of_watch(&drive.view, self, out))
     }

@@ -2,9 +2,9 @@
 //! record is durable.
 
 use super::Kube;
-use super::answer::{Answered, Asked, pod_of};
+use super::answer::{Asked, pod_of};
 use super::body::key_of;
-use super::pending::Pending;
+use crate::agent::act::{Act, Then};
 use crate::agent::content::{Response, View};
 use crate::api::ephemeral::{Invalid, Wanted};
 use crate::api::kube::pod_row::text;
@@ -20,20 +20,14 @@ use serde_json::Value;
 
 /// A request whose answer depends on the engine.
 #[derive(Debug)]
-pub(super) struct Debugging {
+pub(in crate::agent) struct Debugging {
     key: Key,
     wanted: Wanted,
     dry_run: bool,
 }
 
 impl Kube {
-    pub(super) fn add_ephemeral(
-        &mut self,
-        asked: &Asked<'_>,
-        verb: &str,
-        body: &[u8],
-        orders: &mut Vec<Answered>,
-    ) -> Result<Response, Failure> {
+    pub(super) fn add_ephemeral(&self, asked: &Asked<'_>, verb: &str, body: &[u8]) -> Result<Act, Failure> {
         let name = asked.path.name.as_deref().unwrap_or_default();
         let uid = pod_of(asked)?.uid.clone();
         let key = key_of(asked.path).ok_or_else(Failure::method_not_allowed)?;
@@ -50,12 +44,10 @@ impl Kube {
             key.namespace
         );
         let request = EphemeralRequest { uid, origin: Origin::Api, wanted: wanted.clone(), dry_run };
-        self.pending.insert(asked.ticket, Pending::Ephemeral(Debugging { key, wanted, dry_run }));
-        orders.push(Answered::Engine(asked.ticket, Request::Ephemeral(request)));
-        Ok(Response::later())
+        Ok(Act::Ask(Request::Ephemeral(request), Then::Debugged(Debugging { key, wanted, dry_run })))
     }
 
-    pub(super) fn ephemeral_added(
+    pub(in crate::agent) fn ephemeral_added(
         &self,
         view: &View<'_>,
         of: Debugging,

@@ -1,10 +1,10 @@
 //! Cordons of the node and evictions of pods: the requests for the engine, and the answers from its replies.
 
 use super::Kube;
-use super::answer::{Answered, Asked, pod_of};
+use super::answer::{Asked, pod_of};
 use super::body::key_of;
-use super::pending::Pending;
 use super::versions::key;
+use crate::agent::act::{Act, Then};
 use crate::agent::content::{Response, View};
 use crate::api::kube::pod_row::text;
 use crate::api::kube::request_body::object;
@@ -16,12 +16,7 @@ use std::time::Duration;
 
 impl Kube {
     /// A11: `pods/eviction`.
-    pub(super) fn evict(
-        &mut self,
-        asked: &Asked<'_>,
-        body: &[u8],
-        orders: &mut Vec<Answered>,
-    ) -> Result<Response, Failure> {
+    pub(super) fn evict(&self, asked: &Asked<'_>, body: &[u8]) -> Result<Act, Failure> {
         let uid = pod_of(asked)?.uid.clone();
         let (namespace, name) = (asked.path.namespace.as_deref(), asked.path.name.as_deref());
         let (namespace, name) = (namespace.unwrap_or_default(), name.unwrap_or_default());
@@ -32,38 +27,29 @@ impl Kube {
         let preconditions = (Some(&*wanted.uid), Some(&*wanted.resource_version));
         write::check_preconditions(asked.path.resource, name, preconditions, current)?;
         if wanted.dry_run || asked.is_dry_run() {
-            return Ok(success());
+            return Ok(Act::Respond(success()));
         }
         log::info!("kubectl client={:?} verb=evict pod={namespace}/{name}", asked.client.name);
         let grace = wanted.grace_seconds.map(Duration::from_secs);
-        self.pending.insert(asked.ticket, Pending::Evict { name: name.to_owned() });
-        orders.push(Answered::Engine(asked.ticket, Request::Evict { uid, grace }));
-        Ok(Response::later())
+        Ok(Act::Ask(Request::Evict { uid, grace }, Then::Evicted { name: name.to_owned() }))
     }
 
     /// A10: a change of the node.
-    pub(super) fn change_node(
-        &mut self,
-        asked: &Asked<'_>,
-        change: &write::Change,
-        orders: &mut Vec<Answered>,
-    ) -> Result<Response, Failure> {
+    pub(super) fn change_node(&self, asked: &Asked<'_>, change: &write::Change) -> Result<Act, Failure> {
         let name = asked.path.name.as_deref().unwrap_or_default();
         let node = key_of(asked.path).and_then(|key| self.object(asked.view, &key));
         let mut node = node.ok_or_else(|| Failure::not_found(asked.path.resource, name))?;
         let on = node_change::cordons(asked.path, &node, change)?;
         if asked.is_dry_run() {
             node_change::show(&mut node, on);
-            return Ok(Response::json(serde_json::to_vec(&node).unwrap_or_default()));
+            return Ok(Act::Respond(Response::json(serde_json::to_vec(&node).unwrap_or_default())));
         }
         log::info!("kubectl client={:?} verb=cordon node={name} unschedulable={on}", asked.client.name);
-        self.pending.insert(asked.ticket, Pending::Cordon);
-        orders.push(Answered::Engine(asked.ticket, Request::Cordon { on }));
-        Ok(Response::later())
+        Ok(Act::Ask(Request::Cordon { on }, Then::Cordoned))
     }
 
     /// The engine has answered an eviction or a cordon.
-    pub(super) fn node_answered(
+    pub(in crate::agent) fn node_answered(
         &mut self,
         view: &View<'_>,
         evicted: Option<String>,

@@ -35,7 +35,8 @@ impl Kube {
     pub(in crate::agent) fn refusal(&mut self, view: &View<'_>, request: &Request<'_>) -> Option<Response> {
         let api = self.identify(view, request);
         let refused = self.admit(view, &api).err()?;
-        Some(self.answered_with(view, &api, Err(refused)))
+        self.report(view, &api, Some(&refused));
+        Some(api::failure(&refused))
     }
 
     /// Finds the client of a request.
@@ -47,23 +48,21 @@ impl Kube {
         ApiRequest { head: request.head, client }
     }
 
-    /// Logs and counts the answer to a request. A watch, log or session ends with the certificate of its client.
-    pub(super) fn answered_with(&self, view: &View<'_>, api: &ApiRequest<'_>, result: Result<Response>) -> Response {
+    /// Logs a request and its failure, and counts the refusals.
+    pub(super) fn report(&self, view: &View<'_>, api: &ApiRequest<'_>, failure: Option<&Failure>) {
         let client = api.client.as_ref().map_or("-", |client| client.name.as_str());
         let (method, path) = (api.head.method, &api.head.path);
-        match &result {
+        match failure {
             // The client's certificate does not permit the request.
-            Err(Failure { code: code @ (401 | 403), message, .. }) => {
+            Some(Failure { code: code @ (401 | 403), message, .. }) => {
                 view.metrics.agent.kubectl_refusals.inc();
                 log::warn!("kubectl client={client:?} method={method} path={path} status={code} error={message:?}");
             }
-            Err(Failure { code, message, .. }) => {
+            Some(Failure { code, message, .. }) => {
                 log::debug!("kubectl client={client:?} method={method} path={path} status={code} error={message:?}");
             }
-            Ok(_) => log::debug!("kubectl client={client:?} method={method} path={path}"),
+            None => log::debug!("kubectl client={client:?} method={method} path={path}"),
         }
-        let response = result.unwrap_or_else(|failure| api::failure(&failure));
-        Response { until: api.client.as_ref().ok().map(|client| client.expires), ..response }
     }
 
     /// # Errors

@@ -5,7 +5,7 @@ use super::body::now;
 use crate::adapters::logs::print::{Printer, Stop};
 use crate::adapters::logs::reader::{Progress, Reader};
 use crate::adapters::logs::watch::Watch;
-use crate::agent::bodies::AgentBody;
+use crate::agent::bodies::PieceWriter;
 use crate::agent::content::{Drive, Response, View};
 use crate::api::facts::ContainerState;
 use crate::api::kube::log_choice;
@@ -47,7 +47,7 @@ pub(in crate::agent) struct Opened {
 
 /// # Errors
 /// There is no such log, or it cannot be read.
-pub(super) fn open(request: LogRequest) -> Result<Opened, String> {
+pub(in crate::agent) fn open(request: LogRequest) -> Result<Opened, String> {
     // The watch begins before the log is read, so that it misses nothing.
     let mut watch = match request.follow {
         true => Some(Watch::new().map_err(|e| format!("failed to watch the log: {e}"))?),
@@ -67,7 +67,7 @@ pub(super) fn open(request: LogRequest) -> Result<Opened, String> {
     Ok(Opened { request, reader, watch })
 }
 
-pub(super) fn response(opened: Result<Opened, String>) -> Result<Response, Failure> {
+pub(in crate::agent) fn response(opened: Result<Opened, String>) -> Result<Response, Failure> {
     let Opened { request, reader, watch } = opened.map_err(Failure::bad_request)?;
     let left = request.limit;
     let uid = Uid::from(request.uid.as_str());
@@ -189,7 +189,7 @@ impl Following {
     }
 }
 
-impl AgentBody for Following {
+impl PieceWriter for Following {
     fn next(&mut self, drive: &mut Drive<'_>, out: &mut Vec<u8>) -> Part {
         let LogRequest { container, instance, .. } = &self.request;
         let mut facts = drive.view.engine.containers(&self.uid).iter();

@@ -1,34 +1,90 @@
 //! The resource usage for `kubectl top`, in the form of metrics.k8s.io. The CPU usage needs two measurements: the last
 //! one, if it is recent, or a second one after a second.
 
-use super::summary::Scope;
-use crate::agent::content::View;
+use super::body::{now, single, whole_list};
+use super::reading::Reading;
+use super::summary::{self, Scope};
+use crate::agent::act::{Act, Then};
+use crate::agent::content::{Response, View};
 use crate::api::control::{PodUsage, Usage};
 use crate::api::kube::accept::Format;
+use crate::api::kube::resources::Kind;
 use crate::api::kube::selection::Selection;
+use crate::api::kube::status::Failure;
 use crate::api::kube::table::Include;
 use crate::api::ordered::CollectOrdered;
 use crate::api::time::Boot;
+use crate::engine::control::Request;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
 /// The time between two measurements, if there is no recent one.
-pub(super) const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_secs(1);
 /// The maximum age of a measurement for a comparison.
 const RECENT: Duration = Duration::from_secs(60);
 
 /// The result of two measurements.
 #[derive(Debug)]
-pub(super) enum Wanted {
+pub(in crate::agent) enum Wanted {
     Objects(Measurement),
     Summary(Scope),
 }
 
+impl Wanted {
+    /// The first measurement. `before`: the last one, perhaps of another request.
+    ///
+    /// # Errors
+    /// There is no such object.
+    pub(in crate::agent) fn measured(
+        self,
+        view: &View<'_>,
+        usage: &Usage,
+        before: Option<&Sample>,
+    ) -> Result<Act, Failure> {
+        let sample = Sample::new(usage, view.now.boot);
+        match before.filter(|before| before.is_useful(&sample)) {
+            Some(before) => self.response(view, usage, before, &sample).map(Act::Respond),
+            None => Ok(Act::AskAt(view.now.boot + PAUSE, Request::Usage, Then::MeasuredAgain(self, sample))),
+        }
+    }
+
+    /// The result of two measurements.
+    ///
+    /// # Errors
+    /// There is no such object.
+    pub(in crate::agent) fn response(
+        &self,
+        view: &View<'_>,
+        usage: &Usage,
+        before: &Sample,
+        sample: &Sample,
+    ) -> Result<Response, Failure> {
+        let Measurement { selection, single: is_single, format, include } = match self {
+            Wanted::Objects(measurement) => measurement,
+            Wanted::Summary(scope) => {
+                let summary = summary::summary(&Reading::new(view, usage), *scope, before, sample);
+                return Ok(Response::json(serde_json::to_vec(&summary).unwrap_or_default()));
+            }
+        };
+        let resource = selection.resource;
+        let mut objects = objects(view, resource.kind == Kind::NodeMetrics, usage, before, sample);
+        objects.retain(|object| selection.contains(object));
+        if *is_single {
+            let object = objects.pop();
+            let name = selection.name.as_deref().unwrap_or_default();
+            let object = object.ok_or_else(|| Failure::not_found(resource, name))?;
+            let body = single(object, resource, *format, *include, now(view));
+            return Ok(Response::json(serde_json::to_vec(&body).unwrap_or_default()));
+        }
+        Ok(Response::json(whole_list(objects, resource, *format, *include, now(view))))
+    }
+}
+
 /// A request for metrics.
 #[derive(Debug)]
-pub(super) struct Measurement {
+pub(in crate::agent) struct Measurement {
     pub selection: Selection,
     /// The request names one object.
     pub single: bool,
@@ -38,7 +94,7 @@ pub(super) struct Measurement {
 
 /// The counters at one time.
 #[derive(Debug)]
-pub(super) struct Sample {
+pub(in crate::agent) struct Sample {
     at: Boot,
     /// By container id: the time of the value and the CPU time, both in nanoseconds.
     containers: BTreeMap<String, (i64, u64)>,
@@ -80,7 +136,7 @@ impl Sample {
 }
 
 /// The metrics of pods, or of the node.
-pub(super) fn objects(view: &View<'_>, of_node: bool, usage: &Usage, before: &Sample, now: &Sample) -> Vec<Value> {
+fn objects(view: &View<'_>, of_node: bool, usage: &Usage, before: &Sample, now: &Sample) -> Vec<Value> {
     let at = view.now.wall.timestamp().map(|t| t.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()).unwrap_or_default();
     let window = format!("{:.3}s", now.at.since(before.at).as_secs_f64());
     if of_node {

@@ -3,11 +3,11 @@
 //! `access` has the certificates and `prepare` reads them on a helper. `versions` follows the objects and gives each
 //! change a resource version; `objects` shows them in the form of the API, `node` this machine; `body` writes lists and
 //! watches, `encoded` has the last changes that it wrote; `logs` sends container logs; `head` checks the head of a
-//! request, `answer` finds its answer; `waiting` and `pending` have the requests that the engine answers, for
-//! `sessions` (exec, attach, port-forward), `metrics` (top), `evictions` (also cordons) and `ephemeral` (debug).
-//! `kubelet` answers the paths of a kubelet: `reading` has the usage of the node and its pods, which
-//! `resource_metrics`, `cadvisor` and `summary` write. Nothing of it exists while the listener is off. `node_server` is
-//! another server, which uses `waiting`, `logs`, `sessions` and `kubelet` too.
+//! request, `answer` finds its first step; those that need the engine are for `sessions` (exec, attach, port-forward),
+//! `metrics` (top), `evictions` (also cordons) and `ephemeral` (debug). `kubelet` answers the paths of a kubelet:
+//! `reading` has the usage of the node and its pods, which `resource_metrics`, `cadvisor` and `summary` write. Nothing
+//! of it exists while the listener is off. `node_server` is another server, which uses `logs`, `sessions` and `kubelet`
+//! too.
 
 mod access;
 mod answer;
@@ -23,31 +23,31 @@ mod metrics;
 mod node;
 mod node_server;
 mod objects;
-mod pending;
 mod prepare;
 mod reading;
 mod resource_metrics;
 mod sessions;
 mod summary;
 mod versions;
-mod waiting;
 mod writes;
 
-pub(super) use answer::Answered;
+pub(super) use ephemeral::Debugging;
+pub(super) use kubelet::{UsagePage, usage_page};
+pub(super) use logs::{LogRequest, open as open_log, response as log_response};
+pub(super) use metrics::{Sample, Wanted};
+pub(super) use node_server::{ask_permission, failure as node_server_failure, permitted};
 pub(super) use prepare::{Prepared, prepare};
+pub(super) use sessions::Session;
+pub(super) use writes::Change;
 
 use super::Agent;
-use super::content::Response;
 use super::jobs::JobSpec;
 use crate::adapters::pki::{Names, Revoked};
 use crate::adapters::server::routes::ListenerKind;
-use crate::api::kube::status::Failure;
 use crate::api::reason::Reason;
 use crate::api::time::{Boot, Now};
 use crate::config::Config;
-use crate::engine::control::{Request, RequestId};
 use crate::engine::effect::Severity;
-use crate::engine::event::Event;
 use crate::event_loop::Class;
 use crate::net::addresses::addresses;
 use crate::net::listener::Place;
@@ -56,23 +56,17 @@ use crate::net::tls::server::Acceptor;
 use crate::net::x509;
 use access::Access;
 use encoded::EncodedChanges;
-use logs::LogRequest;
 pub(in crate::agent) use node::Machine;
 pub(in crate::agent) use node_server::{NodeServer, NodeServerState};
-use pending::Pending;
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 use versions::Objects;
-use waiting::WaitingRequests;
 use writes::Writes;
 
 /// Time limit for the preparation: reads and writes of small files, and the lock, which commands hold shortly.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The pause after a preparation that failed.
 const RETRY: Duration = Duration::from_secs(30);
-/// Time limit for the search of the begin of a log. (`--tail` can count the lines of compressed files.)
-const LOG_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The state of the API.
 pub(super) struct Kube {
@@ -81,8 +75,6 @@ pub(super) struct Kube {
     machine: Machine,
     /// The names under which clients may address the server.
     names: Names,
-    waiting: WaitingRequests,
-    pending: BTreeMap<Ticket, Pending>,
     writes: Writes,
     encoded: EncodedChanges,
 }
@@ -90,9 +82,11 @@ pub(super) struct Kube {
 impl Kube {
     /// The client of a request has disconnected.
     pub(super) fn gone(&mut self, ticket: Ticket) {
-        self.pending.remove(&ticket);
-        self.waiting.gone(ticket);
         self.writes.gone(ticket);
+    }
+
+    pub(super) fn machine(&self) -> &Machine {
+        &self.machine
     }
 
     pub(super) fn acceptor(&self) -> Acceptor {
@@ -135,7 +129,7 @@ impl KubeState {
     pub(super) fn next_deadline(&self) -> Option<Boot> {
         match self {
             KubeState::Waiting(at) => Some(*at),
-            KubeState::On(kube) => kube.waiting.next_deadline().into_iter().chain(kube.writes.next_deadline()).min(),
+            KubeState::On(kube) => kube.writes.next_deadline(),
             KubeState::Off | KubeState::Preparing => None,
         }
     }
@@ -144,12 +138,7 @@ impl KubeState {
 impl Agent {
     /// Prepares the API when that is due, and renews the server's certificate in time.
     pub(super) fn drive_kube(&mut self, now: Now) {
-        if let Some(kube) = self.kube.get() {
-            for ticket in kube.waiting.due(now.boot) {
-                self.events.push_back(Event::Request { id: RequestId(ticket.0), request: Request::Usage });
-            }
-        }
-        let due = match &mut self.kube {
+        let due = match &mut self.serving.kube {
             KubeState::Waiting(at) => *at <= now.boot,
             KubeState::On(kube) => kube.access.is_renewal_due(now),
             KubeState::Off | KubeState::Preparing => false,
@@ -157,8 +146,8 @@ impl Agent {
         if !due {
             return;
         }
-        if let KubeState::Waiting(_) = self.kube {
-            self.kube = KubeState::Preparing;
+        if let KubeState::Waiting(_) = self.serving.kube {
+            self.serving.kube = KubeState::Preparing;
         }
         let names = names(&self.config.node_name, self.config.kubectl_address, &addresses());
         let (root, node) = (self.config.root_dir.clone(), self.config.node_name.clone());
@@ -175,7 +164,7 @@ impl Agent {
 
     fn kube_prepared(&mut self, prepared: Prepared, now: Now) {
         let Prepared { run, machine, certificate } = prepared;
-        if let KubeState::On(kube) = &mut self.kube {
+        if let KubeState::On(kube) = &mut self.serving.kube {
             kube.access.renewed(certificate);
             return;
         }
@@ -185,18 +174,16 @@ impl Agent {
             access: Access::new(crate::adapters::pki::directory(&self.config.root_dir), certificate),
             machine,
             names: names(&self.config.node_name, self.config.kubectl_address, &addresses()),
-            waiting: WaitingRequests::default(),
-            pending: BTreeMap::new(),
             writes: Writes::default(),
             encoded: EncodedChanges::default(),
         };
-        self.kube = KubeState::On(Box::new(kube));
-        self.server.listen(ListenerKind::Kubectl.id(), Place::Tcp(address));
+        self.serving.kube = KubeState::On(Box::new(kube));
+        self.serving.server.listen(ListenerKind::Kubectl.id(), Place::Tcp(address));
         self.drive_server(now);
     }
 
     fn kube_not_prepared(&mut self, why: &str, now: Now) {
-        let doing = match &mut self.kube {
+        let doing = match &mut self.serving.kube {
             KubeState::On(kube) => {
                 kube.access.not_renewed(now.boot + RETRY);
                 "failed to renew the certificate of the API for kubectl"
@@ -215,9 +202,9 @@ impl Agent {
             return;
         }
         let new = self.config.kubectl();
-        if let KubeState::On(kube) = &mut self.kube {
+        if let KubeState::On(kube) = &mut self.serving.kube {
             let registry = self.event_loop.registry();
-            if let Err(e) = self.server.relocate(ListenerKind::Kubectl.id(), new, registry) {
+            if let Err(e) = self.serving.server.relocate(ListenerKind::Kubectl.id(), new, registry) {
                 let wanted = new.map(|a| a.to_string()).unwrap_or_default();
                 (self.config.kubectl_address, self.config.kubectl_port) = (address, port);
                 let why = format!(
@@ -233,46 +220,9 @@ impl Agent {
                 kube.access.not_renewed(now.boot);
             }
         } else {
-            self.kube = KubeState::new(&self.config);
+            self.serving.kube = KubeState::new(&self.config);
         }
-        self.event_loop.again(mio::Token(super::SERVER));
-    }
-
-    /// Opens a log on a helper: it may count the lines of compressed files.
-    fn open_log(&mut self, ticket: Ticket, request: LogRequest, failure: fn(&Failure) -> Response, now: Now) {
-        let spec = JobSpec::new(Class::Logs, "open a log", now.boot + LOG_TIMEOUT);
-        self.jobs.run(
-            spec,
-            move || logs::open(request),
-            move |agent, opened, now| {
-                let response = match opened {
-                    Ok(opened) => logs::response(opened),
-                    Err(e) => Err(Failure::internal(format!("failed to open the log: {}", agent.job_failed(&e, now)))),
-                };
-                agent.server.answer(ticket, response.unwrap_or_else(|e| failure(&e)), now.boot);
-                agent.event_loop.again(mio::Token(super::SERVER));
-            },
-        );
-    }
-
-    /// Carries out the orders of the answers of one drive of the server.
-    pub(super) fn carry_out_answers(&mut self, answered: Vec<Answered>, now: Now) {
-        for order in answered {
-            match order {
-                Answered::Reload(ticket) => {
-                    let closed = self.close_revoked(now);
-                    log::info!("kubectl certificates=reloaded closed_connections={closed}");
-                    let text = format!("closed {closed} connections of revoked certificates\n");
-                    self.server.answer(ticket, Response::text(200, text), now.boot);
-                    self.event_loop.again(mio::Token(super::SERVER));
-                }
-                Answered::Change(ticket, change) => self.change_object(ticket, *change, now),
-                Answered::OpenLog(ticket, request, failure) => self.open_log(ticket, request, failure, now),
-                Answered::Engine(ticket, request) => {
-                    self.events.push_back(Event::Request { id: RequestId(ticket.0), request });
-                }
-            }
-        }
+        self.drive_server_again();
     }
 }
 

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 
 /// The protocol that a client requests. The runtime's streaming server speaks it; only its head is made here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Session {
+pub(in crate::agent) enum Session {
     Spdy {
         method: &'static str,
         /// The values of X-Stream-Protocol-Version.
@@ -128,7 +128,7 @@ impl Session {
     ///
     /// # Errors
     /// The URL is not one that this server can use.
-    pub(super) fn upstream(&self, url: &str) -> Result<Upstream, Failure> {
+    pub(in crate::agent) fn upstream(&self, url: &str) -> Result<Upstream, Failure> {
         let unusable = || {
             let hint = "its streaming server must listen on an IP address without TLS";
             Failure::internal(format!("unusable streaming URL of the container runtime; {hint}"))

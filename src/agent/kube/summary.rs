@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 /// The requested part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scope {
+pub(in crate::agent) enum Scope {
     All,
     /// `?only_cpu_and_memory=true`
     CpuAndMemory,

@@ -86,19 +86,18 @@ impl Writes {
 
 impl Agent {
     /// Accepts a change.
-    pub(super) fn change_object(&mut self, ticket: Ticket, change: Change, now: Now) {
-        let Some(kube) = self.kube.get() else { return };
+    pub(in crate::agent) fn change_object(&mut self, ticket: Ticket, change: Change, now: Now) {
+        let Some(kube) = self.serving.kube.get() else { return };
         if kube.writes.waiting.len() >= MAX_WAITING {
             let refused = failure(&Failure::too_many_requests("too many changes at the same time"));
-            self.server.answer(ticket, refused, now.boot);
-            return self.event_loop.again(mio::Token(crate::agent::SERVER));
+            return self.respond(ticket, refused, now);
         }
         kube.writes.waiting.push_back((ticket, change));
         self.begin_change(now);
     }
 
     fn begin_change(&mut self, now: Now) {
-        let Some(kube) = self.kube.get() else { return };
+        let Some(kube) = self.serving.kube.get() else { return };
         if kube.writes.running.is_some() {
             return;
         }
@@ -108,7 +107,7 @@ impl Agent {
         let pod = (change.key.kind == Kind::Pod).then(|| self.engine.manifest_of(&name)).flatten();
         let before = pod.map(|pod| pod.uid.clone());
         let abandoned = Abandoned::default();
-        if let Some(kube) = self.kube.get() {
+        if let Some(kube) = self.serving.kube.get() {
             kube.writes.running = Some(Running { ticket, change, before, abandoned: abandoned.clone() });
         }
         let spec = JobSpec::new(Class::Records, "write a manifest", now.boot + WRITE_TIMEOUT);
@@ -126,10 +125,10 @@ impl Agent {
     }
 
     fn change_done(&mut self, result: Result<Edited, Failure>, now: Now) {
-        let Some(running) = self.kube.get().and_then(|kube| kube.writes.running.take()) else { return };
+        let Some(running) = self.serving.kube.get().and_then(|kube| kube.writes.running.take()) else { return };
         let Running { ticket, change, before, .. } = running;
         match result {
-            Err(refused) => self.server.answer(ticket, failure(&refused), now.boot),
+            Err(refused) => self.respond(ticket, failure(&refused), now),
             Ok(edited) => {
                 log::info!(
                     "kubectl {} {} {}/{} file={:?} dry_run={}",
@@ -146,13 +145,13 @@ impl Agent {
                     change.edit.dry_run
                 );
                 let until = now.boot + ACCEPT_TIMEOUT;
-                if let Some(kube) = self.kube.get() {
+                if let Some(kube) = self.serving.kube.get() {
                     kube.writes.written.push(Written { ticket, change, edited, before, until });
                 }
             }
         }
         self.begin_change(now);
-        self.event_loop.again(mio::Token(crate::agent::SERVER));
+        self.drive_server_again();
     }
 
     /// Answers the clients whose changes the engine has accepted or refused.
@@ -163,9 +162,9 @@ impl Agent {
         };
         for (written, response) in accepted {
             match response {
-                Ok(response) => self.server.answer(written.ticket, response, now.boot),
+                Ok(response) => self.respond(written.ticket, response, now),
                 Err(refused) => {
-                    self.server.answer(written.ticket, failure(&refused), now.boot);
+                    self.respond(written.ticket, failure(&refused), now);
                     self.take_back(written, now);
                     continue;
                 }
@@ -179,7 +178,6 @@ impl Agent {
                 self.events.push_back(Event::Request { id: RequestId(written.ticket.0), request });
             }
         }
-        self.event_loop.again(mio::Token(crate::agent::SERVER));
         self.settle(now);
     }
 

@@ -1,8 +1,8 @@
 //! Answers the requests of the node's server, after the engine has decided that the client may make them.
 
-use super::super::answer::{Answered, Result};
-use super::super::{logs, sessions, waiting::Waiting};
-use super::NodeServer;
+use super::super::answer::Result;
+use super::super::{kubelet, logs, sessions};
+use crate::agent::act::{Act, Then};
 use crate::agent::content::{Response, View};
 use crate::api::cluster::reviews::Credential;
 use crate::api::facts::ContainerState;
@@ -15,7 +15,7 @@ use crate::api::time::Now;
 use crate::engine::cluster::access::AccessRequest;
 use crate::engine::control::{Command, ExecRequest, Reply, Request as EngineRequest, RequestError, StreamRequest};
 use crate::net::http1::Head;
-use crate::net::server::exchange::{Body, Request, Ticket};
+use crate::net::server::exchange::Request;
 use crate::net::x509;
 use serde_json::{Value, json};
 use std::rc::Rc;
@@ -25,7 +25,7 @@ use std::time::Duration;
 const RUN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Errors are plain text, as in a kubelet.
-pub(super) fn failure(failure: &Failure) -> Response {
+pub(in crate::agent) fn failure(failure: &Failure) -> Response {
     let mut response = Response::text(failure.code, failure.message.clone());
     if failure.code == 429 {
         response.headers.push(("Retry-After", "1".to_owned()));
@@ -33,98 +33,69 @@ pub(super) fn failure(failure: &Failure) -> Response {
     response
 }
 
-impl NodeServer {
-    /// Lets the engine decide whether the client may make this request.
-    pub(in crate::agent) fn answer(
-        &mut self,
-        view: &View<'_>,
-        request: &Request<'_>,
-        orders: &mut Vec<Answered>,
-    ) -> Response {
-        let credential = credential(request, view.now);
-        let attributes = attributes(request.head.method, &request.head.path);
-        self.undecided.insert(request.ticket, request.head.clone());
-        orders.push(Answered::Engine(request.ticket, EngineRequest::Access(AccessRequest { credential, attributes })));
-        Response::later()
-    }
+/// Lets the engine decide whether the client may make this request.
+pub(in crate::agent) fn ask_permission(view: &View<'_>, request: &Request<'_>) -> Act {
+    let credential = credential(request, view.now);
+    let attributes = attributes(request.head.method, &request.head.path);
+    let access = AccessRequest { credential, attributes };
+    Act::Ask(EngineRequest::Access(access), Then::Permitted(request.head.clone()))
+}
 
-    /// The engine has answered. Returns the response, unless the request goes on. The answer comes back if the request
-    /// is not one of this server.
-    pub(in crate::agent) fn answered(
-        &mut self,
-        view: &View<'_>,
-        ticket: Ticket,
-        answer: std::result::Result<Reply, RequestError>,
-        orders: &mut Vec<Answered>,
-    ) -> std::result::Result<Option<Response>, std::result::Result<Reply, RequestError>> {
-        let result = match self.undecided.remove(&ticket) {
-            Some(head) => match answer {
-                Ok(Reply::Permitted { user }) => self.carry_out(view, ticket, &head, &user, orders),
-                Ok(_) => Err(Failure::internal("unexpected answer")),
-                Err(error) => {
-                    log::debug!("node-server method={} path={} error={:?}", head.method, head.path, error.to_string());
-                    Err(Failure::http(error.status(), &error.to_string()))
-                }
-            },
-            None => match self.waiting.answered(view, &self.machine, ticket, answer)? {
-                Some(result) => result,
-                None => return Ok(None),
-            },
-        };
-        let response = result.unwrap_or_else(|e| failure(&e));
-        Ok((!matches!(response.body, Body::Later)).then_some(response))
-    }
-
-    fn carry_out(
-        &mut self,
-        view: &View<'_>,
-        ticket: Ticket,
-        head: &Head,
-        user: &str,
-        orders: &mut Vec<Answered>,
-    ) -> Result<Response> {
-        let (target, query) = (Target::find(&head.path), Query::parse(&head.query));
-        if target.is_for_debugging() && !view.config.node_server.debugging_handlers {
-            return Err(Failure::http(405, "Debug endpoints are disabled."));
+/// The engine has decided.
+///
+/// # Errors
+/// The failure for the client.
+pub(in crate::agent) fn permitted(
+    view: &View<'_>,
+    head: &Head,
+    answer: std::result::Result<Reply, RequestError>,
+) -> Result<Act> {
+    match answer {
+        Ok(Reply::Permitted { user }) => carry_out(view, head, &user),
+        Ok(_) => Err(Failure::internal("unexpected answer")),
+        Err(error) => {
+            log::debug!("node-server method={} path={} error={:?}", head.method, head.path, error.to_string());
+            Err(Failure::http(error.status(), &error.to_string()))
         }
-        let is_post = head.method == "POST";
-        match target {
-            Target::Unknown => Err(Failure::http(404, "404 page not found")),
-            Target::Page(_) | Target::RunningPods | Target::Log(_) if is_post => {
-                Err(Failure::http(405, "405: Method Not Allowed"))
-            }
-            Target::Run(_) if !is_post => Err(Failure::http(405, "405: Method Not Allowed")),
-            Target::Page(page) => Ok(self.waiting.kubelet(view, ticket, page, &query, orders)),
-            Target::RunningPods => Ok(Response::json(running_pods(view).to_string().into_bytes())),
-            Target::Log(path) => {
-                let (pod, container) = container(view, &path)?;
-                let request = logs::request(view, pod, container, &logs::kubelet_query(query))?;
-                orders.push(Answered::OpenLog(ticket, request, failure));
-                Ok(Response::later())
-            }
-            Target::Session(kind, path) => {
-                let pod = match kind {
-                    SessionKind::PortForward => pod(view, &path)?,
-                    SessionKind::Exec | SessionKind::Attach => container(view, &path)?.0,
-                };
-                let session = sessions::session_of_kubelet(head)?;
-                log::info!("node-server user={user:?} session={kind:?} pod={}", pod.name);
-                let kind = sessions::kind_of_kubelet(kind, path.container, &query, &session)?;
-                self.waiting.add(ticket, Waiting::Session(session));
-                let request = StreamRequest { uid: pod.uid.clone(), kind };
-                orders.push(Answered::Engine(ticket, EngineRequest::Stream(request)));
-                Ok(Response::later())
-            }
-            Target::Run(path) => {
-                let (pod, container) = container(view, &path)?;
-                log::info!("node-server user={user:?} run pod={}", pod.name);
-                let words = query.get("cmd").unwrap_or_default().split(' ').map(str::to_owned);
-                let (uid, container, command) = (pod.uid.clone(), Some(container.to_owned()), Command(words.collect()));
-                self.waiting.add(ticket, Waiting::Run);
-                let request = ExecRequest { uid, container, command, timeout: RUN_TIMEOUT };
-                orders.push(Answered::Engine(ticket, EngineRequest::Exec(request)));
-                Ok(Response::later())
-            }
+    }
+}
+
+fn carry_out(view: &View<'_>, head: &Head, user: &str) -> Result<Act> {
+    let (target, query) = (Target::find(&head.path), Query::parse(&head.query));
+    if target.is_for_debugging() && !view.config.node_server.debugging_handlers {
+        return Err(Failure::http(405, "Debug endpoints are disabled."));
+    }
+    let is_post = head.method == "POST";
+    match target {
+        Target::Unknown => Err(Failure::http(404, "404 page not found")),
+        Target::Page(_) | Target::RunningPods | Target::Log(_) if is_post => {
+            Err(Failure::http(405, "405: Method Not Allowed"))
+        }
+        Target::Run(_) if !is_post => Err(Failure::http(405, "405: Method Not Allowed")),
+        Target::Page(page) => Ok(kubelet::answer(view, page, &query)),
+        Target::RunningPods => Ok(Act::Respond(Response::json(running_pods(view).to_string().into_bytes()))),
+        Target::Log(path) => {
+            let (pod, container) = container(view, &path)?;
+            Ok(Act::OpenLog(logs::request(view, pod, container, &logs::kubelet_query(query))?))
+        }
+        Target::Session(kind, path) => {
+            let pod = match kind {
+                SessionKind::PortForward => pod(view, &path)?,
+                SessionKind::Exec | SessionKind::Attach => container(view, &path)?.0,
+            };
+            let session = sessions::session_of_kubelet(head)?;
+            log::info!("node-server user={user:?} session={kind:?} pod={}", pod.name);
+            let kind = sessions::kind_of_kubelet(kind, path.container, &query, &session)?;
+            let request = StreamRequest { uid: pod.uid.clone(), kind };
+            Ok(Act::Ask(EngineRequest::Stream(request), Then::Session(session)))
+        }
+        Target::Run(path) => {
+            let (pod, container) = container(view, &path)?;
+            log::info!("node-server user={user:?} run pod={}", pod.name);
+            let words = query.get("cmd").unwrap_or_default().split(' ').map(str::to_owned);
+            let (uid, container, command) = (pod.uid.clone(), Some(container.to_owned()), Command(words.collect()));
+            let request = ExecRequest { uid, container, command, timeout: RUN_TIMEOUT };
+            Ok(Act::Ask(EngineRequest::Exec(request), Then::Ran))
         }
     }
 }

@@ -7,25 +7,21 @@
 mod answer;
 mod prepare;
 
+pub(in crate::agent) use answer::{ask_permission, failure, permitted};
 pub(super) use prepare::Prepared;
 
 use super::Machine;
-use super::waiting::WaitingRequests;
 use crate::adapters::server::routes::ListenerKind;
 use crate::agent::Agent;
 use crate::agent::jobs::JobSpec;
 use crate::api::cluster::requests::Signer;
 use crate::api::time::{Boot, Now};
 use crate::config::Config;
-use crate::engine::control::{Request, RequestId};
 use crate::engine::event::{ApiEvent, Event};
 use crate::event_loop::Class;
-use crate::net::http1::Head;
 use crate::net::listener::Place;
-use crate::net::server::exchange::Ticket;
 use crate::net::tls::server::Acceptor;
 use prepare::{Inputs, Material, OfCluster, Own, prepare};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,9 +42,6 @@ pub(in crate::agent) struct NodeServer {
     /// The serving certificate that the engine knows.
     of_cluster: OfCluster,
     machine: Machine,
-    /// Requests for which the engine decides whether the client may make them.
-    undecided: BTreeMap<Ticket, Head>,
-    waiting: WaitingRequests,
     /// The port that the engine knows.
     reported: u16,
 }
@@ -76,10 +69,8 @@ impl NodeServer {
         self.acceptor.clone()
     }
 
-    /// The client of a request has disconnected.
-    pub(in crate::agent) fn gone(&mut self, ticket: Ticket) {
-        self.undecided.remove(&ticket);
-        self.waiting.gone(ticket);
+    pub(in crate::agent) fn machine(&self) -> &Machine {
+        &self.machine
     }
 }
 
@@ -98,13 +89,10 @@ impl NodeServerState {
     pub(in crate::agent) fn next_deadline(&self) -> Option<Boot> {
         match self {
             NodeServerState::Waiting(at) => Some(*at),
-            NodeServerState::On(server) => {
-                let check = match server.check {
-                    Check::Due(at) => Some(at),
-                    Check::Running | Check::Outdated => None,
-                };
-                check.into_iter().chain(server.waiting.next_deadline()).min()
-            }
+            NodeServerState::On(server) => match server.check {
+                Check::Due(at) => Some(at),
+                Check::Running | Check::Outdated => None,
+            },
             NodeServerState::Off | NodeServerState::Preparing => None,
         }
     }
@@ -113,15 +101,12 @@ impl NodeServerState {
 impl Agent {
     /// Prepares the server when that is due, and looks for changed certificates.
     pub(in crate::agent) fn drive_node_server(&mut self, now: Now) {
-        match &mut self.node_server {
+        match &mut self.serving.node_server {
             NodeServerState::Waiting(at) if *at <= now.boot => {
-                self.node_server = NodeServerState::Preparing;
+                self.serving.node_server = NodeServerState::Preparing;
                 self.prepare_node_server(now);
             }
             NodeServerState::On(server) => {
-                for ticket in server.waiting.due(now.boot) {
-                    self.events.push_back(Event::Request { id: RequestId(ticket.0), request: Request::Usage });
-                }
                 if matches!(server.check, Check::Due(at) if at <= now.boot) {
                     server.check = Check::Running;
                     self.prepare_node_server(now);
@@ -132,7 +117,7 @@ impl Agent {
     }
 
     fn prepare_node_server(&mut self, now: Now) {
-        let own = self.node_server.get().and_then(|server| server.own.clone());
+        let own = self.serving.node_server.get().and_then(|server| server.own.clone());
         let Some(inputs) = Inputs::new(&self.config, self.engine.addresses(), own) else { return };
         let (deadline, path) = (now.boot + PREPARE_TIMEOUT, inputs.kubeconfig.clone());
         let spec = JobSpec::new(Class::Credentials, "prepare the node's server", deadline).on(&path);
@@ -149,7 +134,7 @@ impl Agent {
     fn node_server_prepared(&mut self, prepared: Result<Prepared, String>, now: Now) {
         let Some(address) = self.config.node_server() else { return };
         let of_cluster = prepared.as_ref().ok().map(|prepared| prepared.of_cluster.clone());
-        match (&mut self.node_server, prepared) {
+        match (&mut self.serving.node_server, prepared) {
             (NodeServerState::On(server), _) if matches!(server.check, Check::Outdated) => {
                 server.check = Check::Due(now.boot);
                 return;
@@ -184,12 +169,10 @@ impl Agent {
                     failure: None,
                     of_cluster: OfCluster::Unwanted,
                     machine,
-                    undecided: BTreeMap::new(),
-                    waiting: WaitingRequests::default(),
                     reported: 0,
                 };
                 *state = NodeServerState::On(Box::new(server));
-                self.server.listen(ListenerKind::Node.id(), Place::Tcp(address));
+                self.serving.server.listen(ListenerKind::Node.id(), Place::Tcp(address));
                 self.drive_server(now);
             }
             (state, Err(why)) => {
@@ -204,7 +187,7 @@ impl Agent {
 
     /// Tells the engine which serving certificate was found.
     fn report_serving_certificate(&mut self, found: OfCluster) {
-        let Some(server) = self.node_server.get().filter(|server| server.of_cluster != found) else { return };
+        let Some(server) = self.serving.node_server.get().filter(|server| server.of_cluster != found) else { return };
         server.of_cluster = found.clone();
         let in_use = match found {
             OfCluster::Unwanted => return,
@@ -220,7 +203,7 @@ impl Agent {
     /// The serving certificate was replaced, or the node has other addresses. New connections get the new certificate
     /// as soon as a helper has read or issued it.
     pub(in crate::agent) fn check_node_server(&mut self, now: Now) {
-        let Some(server) = self.node_server.get() else { return };
+        let Some(server) = self.serving.node_server.get() else { return };
         server.check = match server.check {
             Check::Due(_) => Check::Due(now.boot),
             Check::Running | Check::Outdated => Check::Outdated,
@@ -229,11 +212,11 @@ impl Agent {
 
     /// Tells the engine when the port begins or ceases to listen.
     pub(in crate::agent) fn report_node_server(&mut self) {
-        let port = self.server.local_address(ListenerKind::Node.id()).map_or(0, |address| address.port());
-        if let Some(server) = self.node_server.get().filter(|server| server.reported != port) {
+        let port = self.serving.server.local_address(ListenerKind::Node.id()).map_or(0, |address| address.port());
+        if let Some(server) = self.serving.node_server.get().filter(|server| server.reported != port) {
             server.reported = port;
             self.events.push_back(Event::NodeServer { port });
-            self.event_loop.again(mio::Token(super::super::SERVER));
+            self.drive_server_again();
         }
     }
 }

@@ -14,8 +14,8 @@ use std::time::Duration;
 const PERIOD: Duration = Duration::from_secs(60);
 
 /// `/small` is `{}`, `/long` is 300 kB in pieces, `/once` a body that ends after a wait, `/watch` is the newest state
-/// after each change, `/pods` a watch with a bookmark in each period, `/exec` goes to `upstream`. Other paths return the
-/// length of the request's body, and `/refused` is refused at its head.
+/// after each change, `/pods` a watch with a bookmark in each period, `/exec` goes to `upstream`. Other paths return
+/// the length of the request's body, and `/refused` is refused at its head.
 #[derive(Default)]
 pub(super) struct Secure {
     pub(super) acceptor: Option<Acceptor>,

@@ -1,0 +1,247 @@
+//! Drives the server: hands requests to the engine and to helpers, and the responses back.
+
+use super::act::{Act, Origin};
+use super::bodies::Streamed;
+use super::content::{Drive, Response, Served, View};
+use super::dump::AgentParts;
+use super::jobs::JobSpec;
+use super::kube::{self, KubeState, LogRequest, NodeServerState, Sample};
+use super::pod_changes::PodChanges;
+use super::requests::PendingRequests;
+use super::{Agent, SERVER};
+use crate::adapters::server::routes::{LISTENERS, ListenerKind};
+use crate::api::kube::resources::Kind;
+use crate::api::kube::status::Failure;
+use crate::api::names::{FullName, Uid};
+use crate::api::time::{Boot, Now};
+use crate::config::Config;
+use crate::engine::control::{Reply, Request, RequestError, RequestId};
+use crate::engine::event::Event;
+use crate::event_loop::Class;
+use crate::net::listener::Place;
+use crate::net::server::Server;
+use crate::net::server::exchange::Ticket;
+use mio::Token;
+use std::time::Duration;
+
+/// Time limit for the search of the begin of a log. (`--tail` can count the lines of compressed files.)
+const LOG_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What the agent serves over HTTP.
+pub(super) struct Serving {
+    pub(super) server: Server<Streamed>,
+    /// The Kubernetes API for kubectl.
+    pub(super) kube: KubeState,
+    /// The server of a cluster's node.
+    pub(super) node_server: NodeServerState,
+    requests: PendingRequests,
+    /// The last measurement of the CPU usage.
+    sample: Option<Sample>,
+    /// None while no client of the control socket watches pods.
+    pod_changes: Option<PodChanges>,
+}
+
+impl Serving {
+    /// With the listeners that exist from the start.
+    pub(super) fn new(config: &Config) -> Serving {
+        let mut server = Server::new(&LISTENERS, SERVER);
+        server.listen(ListenerKind::Control.id(), Place::Unix(config.socket.clone()));
+        for (kind, address) in [(ListenerKind::Health, config.healthz()), (ListenerKind::ReadOnly, config.read_only())]
+        {
+            if let Some(address) = address {
+                server.listen(kind.id(), Place::Tcp(address));
+            }
+        }
+        Serving {
+            server,
+            kube: KubeState::new(config),
+            node_server: NodeServerState::new(config),
+            requests: PendingRequests::default(),
+            sample: None,
+            pod_changes: None,
+        }
+    }
+
+    /// `Server::next_deadline`, and that of the requests that wait.
+    pub(super) fn next_deadline(&self) -> Option<Boot> {
+        self.server.next_deadline().into_iter().chain(self.requests.next_deadline()).min()
+    }
+
+    /// A pod has changed, or it is gone.
+    pub(super) fn pod_changed(&mut self, uid: &Uid, name: &FullName, exists: bool) {
+        match &mut self.pod_changes {
+            Some(changes) if exists => changes.changed(uid),
+            Some(changes) => changes.removed(uid, name),
+            None => {}
+        }
+    }
+
+    /// Continues the bodies that wait for changes of such objects.
+    pub(super) fn wake(&mut self, kind: Kind) {
+        self.server.wake(|body| body.waits_for() == Some(kind));
+    }
+}
+
+impl Agent {
+    pub(super) fn drive_server(&mut self, now: Now) {
+        let (view, server, served) = self.view(now);
+        let mut drive = Drive::new(view, served);
+        if let Some(kube) = &mut drive.served.kube
+            && let Some(has_changed) = kube.follow(&drive.view, server.has_connections(ListenerKind::Kubectl.id()))
+        {
+            server.wake(|body| body.waits_for().is_some_and(&has_changed));
+        }
+        let registry = drive.view.parts.event_loop.registry();
+        let unfinished = server.drive(registry, now.boot, &mut drive);
+        let Drive { acts, gone, served, .. } = drive;
+        if !server.has_body(ListenerKind::Control.id(), |body| body.waits_for() == Some(Kind::Pod)) {
+            *served.pod_changes = None;
+        }
+        if unfinished {
+            self.drive_server_again();
+        }
+        let is_idle = acts.is_empty() && gone.is_empty();
+        for (ticket, origin, act) in acts {
+            self.act(ticket, origin, act, now);
+        }
+        gone.into_iter().for_each(|ticket| self.client_gone(ticket));
+        if !is_idle {
+            self.settle(now);
+            // Clients receive the answers, and watches the changes, in the next turn.
+            self.drive_server_again();
+        }
+        self.answer_changes(now);
+        self.report_node_server();
+    }
+
+    pub(super) fn drive_server_again(&mut self) {
+        self.event_loop.again(Token(SERVER));
+    }
+
+    /// Sends a deferred response. Does nothing if the client has disconnected.
+    pub(super) fn respond(&mut self, ticket: Ticket, response: Response, now: Now) {
+        self.serving.server.answer(ticket, response, now.boot);
+        self.drive_server_again();
+    }
+
+    /// Carries out the next step of a request.
+    fn act(&mut self, ticket: Ticket, origin: Origin, act: Act, now: Now) {
+        match act {
+            Act::Respond(response) => self.respond(ticket, response, now),
+            Act::Ask(request, then) => {
+                self.serving.requests.asked(ticket, origin, then);
+                self.ask(ticket, request);
+            }
+            Act::AskAt(at, request, then) => self.serving.requests.ask_at(at, ticket, origin, request, then),
+            Act::OpenLog(request) => self.open_log(ticket, origin, request, now),
+            Act::Change(change) => self.change_object(ticket, *change, now),
+            Act::CloseRevoked => {
+                let closed = self.close_revoked(now);
+                log::info!("kubectl certificates=reloaded closed_connections={closed}");
+                let text = format!("closed {closed} connections of revoked certificates\n");
+                self.respond(ticket, Response::text(200, text), now);
+            }
+        }
+    }
+
+    fn ask(&mut self, ticket: Ticket, request: Request) {
+        self.events.push_back(Event::Request { id: RequestId(ticket.0), request });
+    }
+
+    /// Passes the requests to the engine that have waited for their time.
+    pub(super) fn ask_what_is_due(&mut self, now: Now) {
+        for (ticket, request) in self.serving.requests.due(now.boot) {
+            self.ask(ticket, request);
+        }
+    }
+
+    /// The engine has answered.
+    pub(super) fn answered(&mut self, RequestId(id): RequestId, answer: Result<Reply, RequestError>, now: Now) {
+        if let Ok(Reply::Retried { pod, outcome }) = &answer {
+            log::info!("pod={pod} reason=Retried outcome={:?}", outcome.to_string());
+        }
+        let ticket = Ticket(id);
+        // Otherwise the client has its response already, or has disconnected.
+        let Some((origin, then)) = self.serving.requests.take(ticket) else { return };
+        let (view, _, served) = self.view(now);
+        let act = then.go_on(&view, served, origin, answer);
+        let act = act.unwrap_or_else(|failure| Act::Respond(origin.failure(&failure)));
+        self.act(ticket, origin, act, now);
+    }
+
+    /// The client of a request has disconnected.
+    fn client_gone(&mut self, ticket: Ticket) {
+        self.serving.requests.take(ticket);
+        if let Some(kube) = self.serving.kube.get() {
+            kube.gone(ticket);
+        }
+        self.events.push_back(Event::RequestGone { id: RequestId(ticket.0) });
+    }
+
+    fn open_log(&mut self, ticket: Ticket, origin: Origin, request: LogRequest, now: Now) {
+        let spec = JobSpec::new(Class::Logs, "open a log", now.boot + LOG_TIMEOUT);
+        self.jobs.run(
+            spec,
+            move || kube::open_log(request),
+            move |agent, opened, now| {
+                let response = match opened {
+                    Ok(opened) => kube::log_response(opened),
+                    Err(e) => Err(Failure::internal(format!("failed to open the log: {}", agent.job_failed(&e, now)))),
+                };
+                agent.respond(ticket, response.unwrap_or_else(|failure| origin.failure(&failure)), now);
+            },
+        );
+    }
+
+    /// Closes the connections of clients whose certificates are not valid any more.
+    fn close_revoked(&mut self, now: Now) -> usize {
+        let (view, server, served) = self.view(now);
+        let mut drive = Drive::new(view, served);
+        let Some(kube) = &mut drive.served.kube else { return 0 };
+        let is_revoked = kube.revoked();
+        let registry = drive.view.parts.event_loop.registry();
+        let closed = server.close_clients(ListenerKind::Kubectl.id(), registry, is_revoked, &mut drive);
+        let gone = drive.gone;
+        gone.into_iter().for_each(|ticket| self.client_gone(ticket));
+        closed
+    }
+
+    /// The data that the server shows, the server, and what changes while it is driven.
+    pub(super) fn view(&mut self, now: Now) -> (View<'_>, &mut Server<Streamed>, Served<'_>) {
+        let parts = AgentParts {
+            jobs: &self.jobs,
+            records: &self.records,
+            cgroups: &self.cgroups,
+            pidfds: &self.pidfds,
+            memory_pressure: self.memory_pressure.as_ref(),
+            log_writes: &self.log_writes,
+            devices: self.devices.as_ref(),
+            client: &self.runtime.client,
+            connections: self.serving.server.connections(),
+            event_loop: &self.event_loop,
+            signals: &self.signals,
+            lock: &self.lock,
+            root: &self.process.root,
+            inherited: &self.process.inherited,
+            events_waiting: self.events.len(),
+            event_stream: !self.runtime.container_events.is_closed(),
+        };
+        let view = View {
+            engine: &self.engine,
+            metrics: &self.metrics,
+            manifests: &self.manifests,
+            recorder: &self.reporting.recorder,
+            event_cache: &self.reporting.event_cache,
+            conditions: &self.reporting.conditions,
+            created: self.process.root.created.unwrap_or(self.process.started.wall),
+            config: &self.config,
+            layout: &self.files.layout,
+            parts,
+            cluster: self.cluster.as_ref(),
+            started: self.process.started,
+            now,
+        };
+        let Serving { server, kube, node_server, sample, pod_changes, requests: _ } = &mut self.serving;
+        (view, server, Served { kube: kube.get(), node_server: node_server.get(), sample, pod_changes })
+    }
+}
