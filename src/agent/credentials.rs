@@ -30,7 +30,7 @@ impl Agent {
             move |agent, found, now| {
                 let result = agent.job_result(found, now).map(|found| {
                     for warning in &found.warnings {
-                        if let Some(repeated) = agent.standing.repetitions(warning, now.boot) {
+                        if let Some(repeated) = agent.reporting.standing.repetitions(warning, now.boot) {
                             log::warn!("{warning} repeated={repeated}");
                         }
                     }
@@ -69,7 +69,7 @@ impl Agent {
 
     fn provider_failed(&mut self, name: &str, why: &str, now: Now) {
         let line = format!("the credential provider {name} failed; pulls continue without it error={why:?}");
-        if let Some(repeated) = self.standing.repetitions(&line, now.boot) {
+        if let Some(repeated) = self.reporting.standing.repetitions(&line, now.boot) {
             log::warn!("{line} repeated={repeated}");
         }
     }

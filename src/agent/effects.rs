@@ -96,7 +96,7 @@ impl Agent {
             Effect::WatchMemoryPressure(wanted) => self.watch_memory_pressure(wanted),
             Effect::Log { op, call } => self.use_log(op, call, now),
             Effect::WatchLog { id, path } => self.watch_log(id, &path),
-            Effect::UnwatchLog { id } => self.log_writes.unwatch(&id),
+            Effect::UnwatchLog { id } => self.kernel.log_writes.unwatch(&id),
             Effect::Hook { op, call, timeout } => self.start_handler(op, Handler::Hook(call), timeout, now),
             Effect::Probe { op, call, timeout } => self.start_handler(op, Handler::Probe(call), timeout, now),
             Effect::ReadAddresses => self.events.push_back(Event::Addresses(addresses())),
@@ -111,9 +111,9 @@ impl Agent {
             Effect::ReleaseLock => self.release_lock(),
             Effect::StoreLock { op } => self.store_lock(op),
             Effect::UseLogind(wanted) => self.use_logind(wanted, now),
-            Effect::Record { op, change } => self.records.push(op, change),
+            Effect::Record { op, change } => self.disk.records.push(op, change),
             Effect::Watch { uid, id, pid } => self.watch_process(uid, id, pid),
-            Effect::Unwatch { id } => self.pidfds.unwatch(self.event_loop.registry(), &id),
+            Effect::Unwatch { id } => self.kernel.pidfds.unwatch(self.event_loop.registry(), &id),
             Effect::Killed { id } => log_killed(&id),
             Effect::Answer { id, answer } => self.answered(id, answer, now),
             Effect::Publish { uid, name } => self.publish_change(&uid, &name, now),
@@ -138,7 +138,7 @@ impl Agent {
 
     fn watch_process(&mut self, uid: Uid, id: String, pid: u32) {
         let token = self.event_loop.token();
-        let watched = self.pidfds.watch(self.event_loop.registry(), token, uid.clone(), &id, pid);
+        let watched = self.kernel.pidfds.watch(self.event_loop.registry(), token, uid.clone(), &id, pid);
         if let Err(why) = &watched {
             log::debug!("failed to watch the process; the next relist covers it id={id} pid={pid} error={why:?}");
         }
@@ -147,7 +147,7 @@ impl Agent {
 
     /// Shows a changed pod to the clients that follow it.
     fn publish_change(&mut self, uid: &Uid, name: &FullName, now: Now) {
-        self.service.changed();
+        self.reporting.service.changed();
         if let Some(kube) = self.serving.kube.get() {
             kube.pod_changed(name, self.engine.pod(uid).as_ref());
         }
@@ -166,7 +166,7 @@ impl Agent {
 
     /// A helper sets up and removes volumes: file systems of others may hang.
     fn use_volumes(&mut self, op: OpId, call: VolumesCall, timeout: Duration, now: Now) {
-        let (layout, deadline) = (self.files.layout.clone(), now.boot + timeout);
+        let (layout, deadline) = (self.disk.files.layout.clone(), now.boot + timeout);
         let host_path = |volumes: &[Volume]| volumes.iter().find_map(Volume::host_path).map(PathBuf::from);
         match call {
             VolumesCall::Mount { uid, volumes } => {
@@ -196,7 +196,7 @@ impl Agent {
     /// Small files are created here. Removals may be large and files of others may hang: helpers do that.
     fn use_files(&mut self, op: OpId, call: FilesCall, now: Now) {
         let Some(call) = self.use_foreign_files(op, call, now) else { return };
-        let files = self.files.clone();
+        let files = self.disk.files.clone();
         let deadline = now.boot + REMOVE_TIMEOUT;
         match call {
             FilesCall::RemovePod { uid, namespace, name, kill, keep_directory } => {
@@ -223,7 +223,7 @@ impl Agent {
                 CgroupResult::RemoveByForce { op, uid } => self.remove_by_force(op, &uid, now),
                 CgroupResult::Counted { operation, took } => self.metrics.cgroup_operation(operation, took),
                 CgroupResult::LevelFailed { why } => {
-                    if let Some(repeated) = self.standing.repetitions(&format!("slice: {why}"), now.boot) {
+                    if let Some(repeated) = self.reporting.standing.repetitions(&format!("slice: {why}"), now.boot) {
                         log::warn!("failed to set the cgroups of the QoS levels error={why:?} repeated={repeated}");
                     }
                 }
@@ -233,7 +233,7 @@ impl Agent {
 
     /// Removes a pod's cgroup together with processes that the runtime has lost. Killing them takes a moment.
     fn remove_by_force(&mut self, op: OpId, uid: &Uid, now: Now) {
-        let (remove, uid) = (self.files.remove_cgroup.clone(), uid.to_string());
+        let (remove, uid) = (self.disk.files.remove_cgroup.clone(), uid.to_string());
         let spec = JobSpec::new(Class::Removals, "remove a pod's cgroup", now.boot + REMOVE_TIMEOUT);
         self.run_op(op, spec, move || remove(&uid, true).map_err(OpError::Unknown), |()| Answer::Ok);
     }
@@ -241,7 +241,7 @@ impl Agent {
     /// Passes pending records to a helper: fsync blocks, on a worn SD card for long.
     pub(super) fn write_records(&mut self, now: Now) {
         let deadline = now.boot + RECORD_TIMEOUT;
-        let queue = &mut self.records;
+        let queue = &mut self.disk.records;
         if !queue.waiting.is_empty() && !queue.writing {
             let (ops, changes) = queue.waiting.take();
             queue.writing = true;
@@ -265,7 +265,7 @@ impl Agent {
 
     /// `ops`: the operations of each change of the batch. `made`: the results of the changes, in their order.
     fn records_written(&mut self, ops: Vec<Vec<OpId>>, made: Result<Vec<Result<(), String>>, JobError>, now: Now) {
-        self.records.writing = false;
+        self.disk.records.writing = false;
         let made = match made {
             Ok(made) => made,
             Err(e) => vec![Err(self.job_failed(&e, now)); ops.len()],

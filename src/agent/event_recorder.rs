@@ -59,7 +59,7 @@ impl Agent {
             // Of little use: it always follows Pulled and precedes Started.
             Severity::Normal if notice.reason == Reason::Created => log::debug!("{line}"),
             Severity::Normal => log::info!("{line}"),
-            Severity::Warning => log_once(&mut self.standing, Level::Warn, &line, now),
+            Severity::Warning => log_once(&mut self.reporting.standing, Level::Warn, &line, now),
         }
     }
 
@@ -81,7 +81,7 @@ impl Agent {
             }
         }
         self.runtime.reported = Some(fact.clone());
-        self.service.runtime_told = true;
+        self.reporting.service.runtime_told = true;
     }
 
     /// The pod's status changed, or the pod was forgotten. Returns false if its removal was logged before.
@@ -149,7 +149,7 @@ impl Agent {
 
     /// Stores an event for later clients and sends it to watches.
     fn keep_event(&mut self, event: &event_cache::Occurrence<'_>, now: Now) {
-        self.service.changed();
+        self.reporting.service.changed();
         self.reporting.file.changed(now.boot);
         if let Some(kube) = self.serving.kube.get() {
             kube.events_changed();

@@ -47,7 +47,7 @@ impl Agent {
                 ClientEvent::Down { why } => {
                     self.preflight_runtime(Err(&why), now);
                     log::warn!("runtime=disconnected error={why:?}");
-                    self.service.runtime_told = true;
+                    self.reporting.service.runtime_told = true;
                     self.runtime.container_events.close();
                     self.keep_node_event(Severity::Warning, Reason::RuntimeDisconnected, &why, now);
                     self.events.push_back(Event::RuntimeDown { why });
@@ -62,11 +62,11 @@ impl Agent {
                 }
                 ClientEvent::Driver(driver) => {
                     self.cgroups.take_driver(driver, now.boot);
-                    self.files.remove_cgroup = self.cgroups.remover();
+                    self.disk.files.remove_cgroup = self.cgroups.remover();
                     self.drive_cgroups(now);
                 }
                 ClientEvent::Nonsense { why } => {
-                    if let Some(repeated) = self.standing.repetitions(&format!("nonsense: {why}"), now.boot) {
+                    if let Some(repeated) = self.reporting.standing.repetitions(&format!("nonsense: {why}"), now.boot) {
                         log::warn!("unexpected answer from the runtime error={why:?} repeated={repeated}");
                     }
                 }
@@ -138,14 +138,14 @@ impl Agent {
     }
 
     fn report_stream(&mut self, why: &str, now: Now) {
-        if let Some(repeated) = self.standing.repetitions(&format!("container events: {why}"), now.boot) {
+        if let Some(repeated) = self.reporting.standing.repetitions(&format!("container events: {why}"), now.boot) {
             log::info!("the runtime's container event stream failed error={why:?} repeated={repeated}");
         }
     }
 
     /// P8.
     pub(super) fn process_ended(&mut self, token: Token) {
-        if let Some((uid, id)) = self.pidfds.ended(self.event_loop.registry(), token) {
+        if let Some((uid, id)) = self.kernel.pidfds.ended(self.event_loop.registry(), token) {
             self.events.push_back(Event::Ended { uid, id });
         }
     }
@@ -184,11 +184,11 @@ impl Agent {
                      resolved"
                 );
                 log::error!("reload: {why}");
-                self.service.reload_error = Some(why);
+                self.reporting.service.reload_error = Some(why);
             }
         }
         self.manifests.reload(now);
-        self.service.end_reload();
+        self.reporting.service.end_reload();
         log::info!("reloaded manifests={}", self.config.manifests.display());
     }
 
@@ -205,7 +205,8 @@ impl Agent {
             log::warn!("reload: {problem}");
         }
         let of_node = node.as_ref().err().into_iter().flatten();
-        self.service.reload_error = loaded.problems.errors.iter().chain(of_node).next().map(ToString::to_string);
+        self.reporting.service.reload_error =
+            loaded.problems.errors.iter().chain(of_node).next().map(ToString::to_string);
         match node {
             Ok(node) if loaded.problems.errors.is_empty() => self.apply(new, node, now),
             _ => log::error!("reload: invalid configuration; keeping the previous one"),

@@ -149,7 +149,7 @@ impl Agent {
     /// Logs that a job has no result. Returns the message.
     pub(super) fn job_failed(&mut self, e: &JobError, now: Now) -> String {
         let why = e.to_string();
-        if let Some(repeated) = self.standing.repetitions(&why, now.boot) {
+        if let Some(repeated) = self.reporting.standing.repetitions(&why, now.boot) {
             log::warn!("a helper job failed error={why:?} repeated={repeated}");
         }
         why

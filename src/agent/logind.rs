@@ -25,6 +25,12 @@ const NAME: &str = "wherry-lock-";
 /// gRPC's code INTERNAL, for Wherry's own errors.
 const INTERNAL: u32 = 13;
 
+/// The connection to logind, and the lock that delays a shutdown.
+pub(super) struct Connection {
+    pub(super) bus: Logind,
+    pub(super) lock: HeldLock,
+}
+
 /// The lock, if one is held, and the content of systemd's descriptor store.
 #[derive(Default)]
 pub(super) struct HeldLock {
@@ -141,7 +147,7 @@ pub(super) fn bus(config: &Config) -> Logind {
 impl Agent {
     pub(super) fn drive_logind(&mut self, now: Now) {
         let mut out = Vec::new();
-        self.logind.drive(self.event_loop.registry(), now.boot, &mut out);
+        self.logind.bus.drive(self.event_loop.registry(), now.boot, &mut out);
         for event in out {
             match event {
                 BusEvent::Logind(event) => {
@@ -154,11 +160,11 @@ impl Agent {
                 }
                 BusEvent::Locked { op, lock } => {
                     log::debug!("logind=locked");
-                    self.lock.take(lock);
+                    self.logind.lock.take(lock);
                     self.events.push_back(Event::Done { op, result: Ok(Answer::Locked) });
                 }
                 BusEvent::Listed { op, takers } => {
-                    let ours = self.lock.is_in_force(&takers);
+                    let ours = self.logind.lock.is_in_force(&takers);
                     log::debug!("logind=locks takers={takers:?} ours={ours}");
                     self.events.push_back(Event::Done { op, result: Ok(Answer::Inhibited(ours)) });
                 }
@@ -187,27 +193,27 @@ impl Agent {
                 self.run_op(op, spec, work, Answer::Written);
             }
             call => {
-                self.logind.start(op, call, timeout, now.boot);
+                self.logind.bus.start(op, call, timeout, now.boot);
                 self.drive_logind(now);
             }
         }
     }
 
     pub(super) fn release_lock(&mut self) {
-        if self.lock.is_held() {
+        if self.logind.lock.is_held() {
             log::debug!("logind=released");
         }
-        self.lock.release();
+        self.logind.lock.release();
     }
 
     pub(super) fn store_lock(&mut self, op: OpId) {
-        let stored = self.lock.store(systemd::store, systemd::remove);
+        let stored = self.logind.lock.store(systemd::store, systemd::remove);
         let failed = |message| OpError::Answered { code: Code::Other(INTERNAL), message };
         self.events.push_back(Event::Done { op, result: stored.map(|()| Answer::Ok).map_err(failed) });
     }
 
     pub(super) fn use_logind(&mut self, wanted: bool, now: Now) {
-        self.logind.set_enabled(wanted);
+        self.logind.bus.set_enabled(wanted);
         self.drive_logind(now);
     }
 
@@ -218,7 +224,7 @@ impl Agent {
                 log::info!("logind=connected");
                 self.keep_node_event(Severity::Normal, Reason::LogindConnected, "connected to logind", now);
             }
-            LogindEvent::Down { why } if !self.logind.is_enabled() => log::info!("logind=disconnected why={why:?}"),
+            LogindEvent::Down { why } if !self.logind.bus.is_enabled() => log::info!("logind=disconnected why={why:?}"),
             LogindEvent::Down { why } => {
                 log::warn!("logind=disconnected error={why:?}");
                 self.keep_node_event(Severity::Warning, Reason::LogindDisconnected, why, now);

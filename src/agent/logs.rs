@@ -48,7 +48,7 @@ impl Agent {
 
     pub(super) fn watch_log(&mut self, id: ContainerId, path: &str) {
         let token = self.event_loop.token();
-        let watched = self.log_writes.watch(self.event_loop.registry(), || token, id.clone(), path);
+        let watched = self.kernel.log_writes.watch(self.event_loop.registry(), || token, id.clone(), path);
         if let Err(e) = watched {
             log::debug!("failed to watch the log; it is checked in each interval path={path} error={e:?}");
             self.events.push_back(Event::LogNotWatched { id });
@@ -56,7 +56,7 @@ impl Agent {
     }
 
     pub(super) fn logs_written(&mut self) {
-        let written = self.log_writes.take();
+        let written = self.kernel.log_writes.take();
         self.events.extend(written.into_iter().map(|id| Event::LogWritten { id }));
     }
 }

@@ -44,7 +44,6 @@ mod stopping;
 pub mod system_check;
 mod views;
 
-use crate::adapters::bus::logind::Logind;
 use crate::adapters::cgroups::PodCgroups;
 use crate::adapters::cri::client::Client;
 use crate::adapters::cri::client::ClientEvent;
@@ -100,24 +99,18 @@ pub struct Agent {
     events: VecDeque<Event>,
     runtime: Runtime,
     manifests: Manifests,
-    logind: Logind,
-    lock: logind::HeldLock,
+    logind: logind::Connection,
     cgroups: PodCgroups,
-    pidfds: Pidfds,
-    memory_pressure: Option<MemoryPressure>,
-    log_writes: LogWrites,
+    kernel: KernelReports,
     /// Probes and hooks that do not need the runtime.
     handlers: Handlers,
     /// None: device plugins are turned off.
     devices: Option<Devices>,
-    files: PodFiles,
-    records: RecordQueue,
+    disk: Disk,
     serving: serving::Serving,
     /// None: the node has only the pods of its manifests.
     cluster: Option<cluster::ClusterConnection>,
     metrics: Metrics,
-    service: service::Service,
-    standing: logging::LogDeduplicator,
     reporting: Reporting,
 }
 
@@ -144,8 +137,24 @@ struct Runtime {
     checked: bool,
 }
 
-/// The log lines and events of pods and of the node.
+/// What the kernel reports about containers and the node.
+struct KernelReports {
+    pidfds: Pidfds,
+    memory_pressure: Option<MemoryPressure>,
+    log_writes: LogWrites,
+}
+
+/// The files of pods, and the records.
+struct Disk {
+    files: PodFiles,
+    records: RecordQueue,
+}
+
+/// The log lines and events of pods and of the node, and the status of the service.
 struct Reporting {
+    service: service::Service,
+    /// The lines that were logged last, so that a repetition is not.
+    standing: logging::LogDeduplicator,
     recorder: event_recorder::EventRecorder,
     event_cache: event_cache::EventCache,
     conditions: reports::ConditionTimes,

@@ -123,7 +123,7 @@ impl Agent {
                 None
             }
             FilesCall::PrepareContainer { pod, container, ips, attempt: _, host_ips } if pod.host_network() => {
-                let files = self.files.clone();
+                let files = self.disk.files.clone();
                 let path = PathBuf::from(&files.host_hosts);
                 let spec = JobSpec::new(Class::Paths, "read the host's hosts file", deadline).on(&path);
                 self.jobs.run(
@@ -131,7 +131,7 @@ impl Agent {
                     move || files.host_hosts(),
                     move |agent, hosts, now| {
                         let result = agent.job_result(hosts, now).and_then(pod_files::answer).and_then(|hosts| {
-                            agent.files.prepare_on_host_network(&pod, &container, &ips, &hosts, host_ips)
+                            agent.disk.files.prepare_on_host_network(&pod, &container, &ips, &hosts, host_ips)
                         });
                         agent.events.push_back(Event::Done { op, result });
                     },
@@ -162,7 +162,8 @@ impl Agent {
 
     /// E4, E7: directories with many files take long.
     pub(super) fn measure_pods(&mut self, op: OpId, pods: Vec<MeasuredPod>, timeout: Duration, now: Now) {
-        let directories: Vec<Directories> = pods.iter().map(|pod| Directories::of(pod, &self.files.layout)).collect();
+        let directories: Vec<Directories> =
+            pods.iter().map(|pod| Directories::of(pod, &self.disk.files.layout)).collect();
         let work = move || directories.iter().map(disk_use::measure).collect::<Vec<Found>>();
         let spec = JobSpec::new(Class::Measurements, "measure the disk usage of pods", now.boot + timeout);
         self.jobs.run(spec, work, move |agent, found, now| {
@@ -175,7 +176,7 @@ impl Agent {
 
     /// E1: without the kernel's reports, the engine measures more often.
     pub(super) fn watch_memory_pressure(&mut self, wanted: bool) {
-        if let Some(watch) = self.memory_pressure.take() {
+        if let Some(watch) = self.kernel.memory_pressure.take() {
             watch.close(self.event_loop.registry());
         }
         if !wanted {
@@ -183,14 +184,14 @@ impl Agent {
         }
         let token = self.event_loop.token();
         match MemoryPressure::watch(self.event_loop.registry(), token) {
-            Ok(watch) => self.memory_pressure = Some(watch),
+            Ok(watch) => self.kernel.memory_pressure = Some(watch),
             Err(e) => log::info!(
                 "the kernel does not report a lack of memory, so it is measured every 10 s \
                  path=/proc/pressure/memory error={:?}",
                 e.to_string()
             ),
         }
-        self.events.push_back(Event::MemoryWatched { works: self.memory_pressure.is_some() });
+        self.events.push_back(Event::MemoryWatched { works: self.kernel.memory_pressure.is_some() });
     }
 
     /// Reads the configuration again. A second request replaces the first, which may have read an older file.
@@ -207,7 +208,7 @@ impl Agent {
                 agent.reloaded(loaded, now);
             },
         );
-        if let Some(earlier) = self.service.reload.replace(id) {
+        if let Some(earlier) = self.reporting.service.reload.replace(id) {
             self.jobs.drop_result(earlier);
         }
     }

@@ -187,7 +187,7 @@ impl Agent {
     fn reports_written(&mut self, result: Result<(), String>, now: Now) {
         self.reporting.file.ended(now.boot);
         if let Err(why) = result
-            && let Some(repeated) = self.standing.repetitions("reports", now.boot)
+            && let Some(repeated) = self.reporting.standing.repetitions("reports", now.boot)
         {
             log::warn!("failed to keep the events for the next start error={why:?} repeated={repeated}");
         }

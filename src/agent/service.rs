@@ -208,10 +208,10 @@ impl Agent {
     pub(super) fn notify_service(&mut self, now: Now) {
         let engine = &self.engine;
         let read = || engine.checks(now.boot).iter().any(|c| c.name == "manifests" && c.result.is_ok());
-        let mut due = self.service.due(read, now.boot);
+        let mut due = self.reporting.service.due(read, now.boot);
         if due.check {
             let line = self.doing(now).line();
-            let news = self.service.news(&line);
+            let news = self.reporting.service.news(&line);
             // The first `Notification::Ready` comes with the current status.
             due.status = (news || due.ready).then_some(line);
         }
@@ -219,13 +219,13 @@ impl Agent {
         if !sent.is_empty()
             && let Err(e) = systemd::notify(&sent)
         {
-            self.service.failed(&due, now.boot);
+            self.reporting.service.failed(&due, now.boot);
             self.systemd_failed(&e, now);
         }
     }
 
     pub(super) fn notify_reload(&mut self, now: Now) {
-        if let Some(notification) = self.service.begin_reload()
+        if let Some(notification) = self.reporting.service.begin_reload()
             && let Err(e) = systemd::notify(&[notification])
         {
             self.systemd_failed(&e, now);
@@ -240,7 +240,7 @@ impl Agent {
     }
 
     fn systemd_failed(&mut self, why: &str, now: Now) {
-        if let Some(repeated) = self.standing.repetitions(&format!("systemd: {why}"), now.boot) {
+        if let Some(repeated) = self.reporting.standing.repetitions(&format!("systemd: {why}"), now.boot) {
             log::warn!("failed to notify systemd error={why:?} repeated={repeated}");
         }
     }
@@ -261,7 +261,7 @@ impl Agent {
             unready: views::unready(&pods, |uid| self.reporting.recorder.warning(uid)),
             rejected: summary.rejected,
             manifest_errors: in_files + self.engine.conflicts().len(),
-            reload_error: self.service.reload_error.clone(),
+            reload_error: self.reporting.service.reload_error.clone(),
         }
     }
 }

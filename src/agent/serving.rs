@@ -42,7 +42,7 @@ pub(super) struct Serving {
 }
 
 impl Serving {
-    /// With the listeners that exist from the start.
+    /// With the listeners that exist from the start. That for kubectl is added when its certificate is there.
     pub(super) fn new(config: &Config) -> Serving {
         let mut server = Server::new(&LISTENERS, SERVER);
         server.listen(ListenerKind::Control.id(), Place::Unix(config.socket.clone()));
@@ -210,17 +210,17 @@ impl Agent {
     pub(super) fn view(&mut self, now: Now) -> (View<'_>, &mut Server<Streamed>, Served<'_>) {
         let parts = AgentParts {
             jobs: &self.jobs,
-            records: &self.records,
+            records: &self.disk.records,
             cgroups: &self.cgroups,
-            pidfds: &self.pidfds,
-            memory_pressure: self.memory_pressure.as_ref(),
-            log_writes: &self.log_writes,
+            pidfds: &self.kernel.pidfds,
+            memory_pressure: self.kernel.memory_pressure.as_ref(),
+            log_writes: &self.kernel.log_writes,
             devices: self.devices.as_ref(),
             client: &self.runtime.client,
             connections: self.serving.server.connections(),
             event_loop: &self.event_loop,
             signals: &self.signals,
-            lock: &self.lock,
+            lock: &self.logind.lock,
             root: &self.process.root,
             inherited: &self.process.inherited,
             events_waiting: self.events.len(),
@@ -235,7 +235,7 @@ impl Agent {
             conditions: &self.reporting.conditions,
             created: self.process.root.created.unwrap_or(self.process.started.wall),
             config: &self.config,
-            layout: &self.files.layout,
+            layout: &self.disk.files.layout,
             parts,
             cluster: self.cluster.as_ref(),
             started: self.process.started,

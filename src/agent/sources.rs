@@ -40,7 +40,7 @@ const SOURCES: [Source; 21] = [
     Source {
         owns: |_, token| token == LOGIND,
         ready: |agent, _, now| agent.drive_logind(now),
-        next_deadline: |agent| agent.logind.next_deadline(),
+        next_deadline: |agent| agent.logind.bus.next_deadline(),
         due: Agent::drive_logind,
     },
     Source {
@@ -83,17 +83,17 @@ const SOURCES: [Source; 21] = [
         due: Agent::ask_what_is_due,
     },
     Source {
-        owns: |agent, token| agent.pidfds.owns(token),
+        owns: |agent, token| agent.kernel.pidfds.owns(token),
         ready: |agent, token, _| agent.process_ended(token),
         ..Source::NONE
     },
     Source {
-        owns: |agent, token| agent.log_writes.owns(token),
+        owns: |agent, token| agent.kernel.log_writes.owns(token),
         ready: |agent, _, _| agent.logs_written(),
         ..Source::NONE
     },
     Source {
-        owns: |agent, token| agent.memory_pressure.as_ref().is_some_and(|watch| watch.owns(token)),
+        owns: |agent, token| agent.kernel.memory_pressure.as_ref().is_some_and(|watch| watch.owns(token)),
         ready: |agent, _, _| agent.events.push_back(Event::MemoryIsShort),
         ..Source::NONE
     },
@@ -105,7 +105,7 @@ const SOURCES: [Source; 21] = [
     },
     Source { next_deadline: |agent| agent.serving.kube.next_deadline(), ..Source::NONE },
     Source { next_deadline: |agent| agent.serving.node_server.next_deadline(), ..Source::NONE },
-    Source { next_deadline: |agent| agent.service.next_deadline(), ..Source::NONE },
+    Source { next_deadline: |agent| agent.reporting.service.next_deadline(), ..Source::NONE },
     Source { next_deadline: |agent| agent.stops_at(), ..Source::NONE },
     Source {
         next_deadline: |agent| agent.engine.next_deadline(),

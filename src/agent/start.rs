@@ -15,7 +15,7 @@ use super::{
     API_SERVER, Agent, DEVICES, HELPERS, MANIFESTS, MOUNTS, RUNTIME, SIGNALS, SLICES, descriptors, logging, seal_key,
     system_check,
 };
-use super::{Process, Reporting, Runtime};
+use super::{Disk, KernelReports, Process, Reporting, Runtime};
 use crate::adapters::cgroups::{self, Cgroups, PodCgroups};
 use crate::adapters::cri::client::Client;
 use crate::adapters::cri::events::ContainerEvents;
@@ -106,20 +106,14 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         jobs: Jobs::new(helpers),
         runtime: Runtime { client, container_events, buffer: Vec::new(), reported: None, checked: false },
         reporting,
-        logind: logind::bus(&config),
-        lock,
+        logind: logind::Connection { bus: logind::bus(&config), lock },
         cgroups,
-        pidfds: Pidfds::default(),
-        memory_pressure: None,
-        log_writes: LogWrites::default(),
+        kernel: KernelReports { pidfds: Pidfds::default(), memory_pressure: None, log_writes: LogWrites::default() },
         handlers: Handlers::default(),
         devices: config.device_plugin_socket.as_deref().map(|socket| Devices::new(socket, DEVICES)),
-        files,
-        records: RecordQueue::new(records),
+        disk: Disk { files, records: RecordQueue::new(records) },
         serving: Serving::new(&config),
         cluster: ClusterConnection::new(&config, API_SERVER),
-        service: Service::new(started.boot),
-        standing: logging::LogDeduplicator::new(),
         config,
         event_loop,
         engine,
@@ -139,13 +133,14 @@ fn in_words(problems: &[Problem]) -> String {
     problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// The listener for kubectl is added when its certificate is there.
 /// The events and conditions of earlier runs in this boot.
 fn reporting(config: &Config, now: Boot) -> Reporting {
     let (file, reports) = ReportFile::open(&config.socket, machine::boot_id());
     let mut event_cache = EventCache::new(&config.node_name);
     event_cache.restore(reports.events, now);
     Reporting {
+        service: Service::new(now),
+        standing: logging::LogDeduplicator::new(),
         recorder: EventRecorder::default(),
         event_cache,
         conditions: ConditionTimes::restore(reports.conditions),

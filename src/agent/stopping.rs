@@ -41,7 +41,7 @@ impl Agent {
 
     pub(super) fn has_stopped(&self, now: Now) -> bool {
         let Course::Stops { until } = self.course else { return false };
-        let is_writing = self.records.is_writing() || self.records.waiting() > 0;
+        let is_writing = self.disk.records.is_writing() || self.disk.records.waiting() > 0;
         if is_writing && until <= now.boot {
             log::warn!("stopping before the last records are written");
         }

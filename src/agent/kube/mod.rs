@@ -213,7 +213,7 @@ impl Agent {
                 );
                 log::error!("reload: {why}");
                 self.keep_node_event(Severity::Warning, Reason::FailedListen, &why, now);
-                self.service.reload_error.get_or_insert(why);
+                self.reporting.service.reload_error.get_or_insert(why);
             } else if address != self.config.kubectl_address {
                 // The certificate has the addresses of the server.
                 kube.names = names(&self.config.node_name, self.config.kubectl_address, &addresses());
