@@ -414,3 +414,130 @@ fn m_the_nodes_size_is_shown_by_resource_and_unit() {
     assert!(series("kube_node_status_capacity").is_empty() && series("wherry_node_requested").is_empty());
     read(&m);
 }
+
+/// The page of `busy` with further values, without those of the process. The series of a family are sorted.
+fn recorded() -> String {
+    let m = busy();
+    m.observe(&Measure::AdmissionRejected { reason: Reason::OutOf("OutOf\"c\\p\nu".into()) });
+    m.observe(&Measure::Preempted { signal: "cpu".into() });
+    m.observe(&Measure::Evicted { signal: "memory.available" });
+    for seconds in [0, 1, 1, 7, 40, 5000] {
+        m.observe(&Measure::PodStartDuration(Duration::from_millis(seconds * 1000 + 100)));
+    }
+    m.observe(&Measure::PodStatusDuration(Duration::from_nanos(100)));
+    m.runtime_operation("status", Duration::from_secs(1000), false);
+    m.runtime_operation("nonsense", Duration::from_micros(12_500), false);
+    m.kubectl_request("list");
+    m.set_api_server_traffic((1 << 60, 0));
+    m.set_connection(Some(&Connection {
+        state: ConnectionState::Registered,
+        waiting_events: 3,
+        lost_events: 4,
+        is_shared: false,
+    }));
+    let resources = Resources::from([("cpu", 3501), ("memory", 16 << 30), ("pods", 110), ("x.io/gpu", 2)]);
+    let node = NodeFacts { capacity: resources.clone(), allocatable: resources, ..NodeFacts::default() };
+    m.set_node_size(&node);
+    m.set_node_requested(&node, &Resources::from([("cpu", 1), ("ephemeral-storage", u64::MAX)]));
+    let text = String::from_utf8(m.render()).unwrap();
+    let mut families: Vec<Vec<(String, String)>> = Vec::new();
+    for line in text.lines() {
+        if line.starts_with("# HELP") {
+            families.push(Vec::new());
+        }
+        let labels = line.find('{').map_or("", |at| &line[at + 1..line.rfind('}').unwrap()]);
+        let series = match labels.strip_prefix("le=\"").and_then(|rest| rest.split_once('"')) {
+            Some((_, rest)) => rest.trim_start_matches(','),
+            None => labels,
+        };
+        let line = match line.split_once(' ') {
+            Some((name, _)) if name.starts_with("process_") => format!("{name} ?"),
+            _ => line.to_owned(),
+        };
+        let series = if line.starts_with('#') { "" } else { series };
+        families.last_mut().unwrap().push((series.to_owned(), line));
+    }
+    for family in &mut families {
+        family.sort_by(|a, b| a.0.cmp(&b.0));
+    }
+    families.into_iter().flatten().map(|(_, line)| line + "\n").collect()
+}
+
+#[test]
+fn the_page_is_the_recorded_one() {
+    assert_eq!(recorded(), include_str!("../../tests/fixtures/metrics-page.txt"));
+}
+
+#[test]
+fn numbers_are_written_as_the_library_writes_them() {
+    let mut r = Families(Registry::default());
+    let numbers = r.put("a", "A", Family::<Labels, Gauge<f64, std::sync::atomic::AtomicU64>>::default());
+    let mut page = Vec::new();
+    for value in NUMBERS {
+        numbers.clear();
+        numbers.get_or_create(&label("b", "")).set(value);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode_registry(&mut text, &r.0).unwrap();
+        let text = String::from_utf8(classic::as_go(&text)).unwrap();
+        page.push(text.lines().last().unwrap().strip_prefix("a{b=\"\"} ").unwrap().to_owned());
+    }
+    assert_eq!(page, WRITTEN);
+}
+
+const NUMBERS: [f64; 26] = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.1,
+    -0.25,
+    0.1 + 0.2,
+    1.0 / 3.0,
+    1e-5,
+    1e-6,
+    1.5e-6,
+    9.99e-7,
+    1e-7,
+    -1.25e-7,
+    5e-324,
+    1e15,
+    1e16,
+    123456789012345680.0,
+    u64::MAX as f64,
+    1e20,
+    1e21,
+    -1.5e21,
+    f64::MAX,
+    f64::INFINITY,
+    f64::NEG_INFINITY,
+    f64::NAN,
+];
+
+const WRITTEN: [&str; 26] = [
+    "0.0",
+    "-0.0",
+    "1.0",
+    "-1.0",
+    "0.1",
+    "-0.25",
+    "0.30000000000000007",
+    "0.3333333333333333",
+    "0.00001",
+    "0.000001",
+    "0.0000015",
+    "9.99e-7",
+    "1e-7",
+    "-1.25e-7",
+    "5e-324",
+    "1000000000000000.0",
+    "10000000000000000.0",
+    "123456789012345680.0",
+    "18446744073709553000.0",
+    "100000000000000000000.0",
+    "1e21",
+    "-1.5e21",
+    "1.7976931348623157e308",
+    "+Inf",
+    "-inf",
+    "NaN",
+];
