@@ -30,6 +30,7 @@ use crate::api::names::FullName;
 use crate::api::pod::Pod;
 use crate::engine::control::StreamRequest;
 use crate::engine::event::control::Request as EngineRequest;
+use crate::metrics::families;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -72,15 +73,15 @@ impl Kube {
         let accept = head.values("accept").collect::<Vec<_>>().join(",");
         match target {
             AdmittedTarget::Document(target) => {
-                view.metrics.kubectl_request("discover");
+                view.metrics.inc(families::KUBECTL_REQUESTS, ["discover"]);
                 document(view, &target, &accept, query.flag("verbose"))
             }
             AdmittedTarget::Kubelet(path) => {
-                view.metrics.kubectl_request("proxy");
+                view.metrics.inc(families::KUBECTL_REQUESTS, ["proxy"]);
                 Ok(self.waiting.kubelet(view, request.ticket, path, &query, orders))
             }
             AdmittedTarget::Object(verb, path) => {
-                view.metrics.kubectl_request(verb);
+                view.metrics.inc(families::KUBECTL_REQUESTS, [verb]);
                 let (client, ticket) = (&*client, request.ticket);
                 let asked = Asked { view, api, client, path: &path, query: &query, accept: &accept, ticket };
                 self.object_answer(&asked, verb, &request.body, orders)
