@@ -136,4 +136,31 @@ mod tests {
                         b_bytes{pod=\"a\\\\b\\\"c\\nd\",x=\"\"} 1000000000000000000 1700000000123\nb_bytes 0.25\n";
         assert_eq!(String::from_utf8(page.into_bytes()).unwrap(), expected);
     }
+
+    #[test]
+    fn numbers_have_a_point_or_an_exponent_and_the_shortest_digits() {
+        for (number, text) in [
+            (0.0, "0.0"),
+            (-0.0, "-0.0"),
+            (-1.0, "-1.0"),
+            (0.1, "0.1"),
+            (-0.25, "-0.25"),
+            (0.1 + 0.2, "0.30000000000000004"),
+            (1e-6, "0.000001"),
+            (9.99e-7, "9.99e-7"),
+            (-1.25e-7, "-1.25e-7"),
+            (5e-324, "5e-324"),
+            (1e16, "10000000000000000.0"),
+            (u64::MAX as f64, "18446744073709552000.0"),
+            (1e20, "100000000000000000000.0"),
+            (1e21, "1e21"),
+            (-1.5e21, "-1.5e21"),
+            (f64::MAX, "1.7976931348623157e308"),
+            (f64::INFINITY, "+Inf"),
+            (f64::NEG_INFINITY, "-inf"),
+            (f64::NAN, "NaN"),
+        ] {
+            assert_eq!(Number(number).to_string(), text);
+        }
+    }
 }

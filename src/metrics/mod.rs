@@ -45,7 +45,7 @@ enum Value {
 }
 
 impl Metrics {
-    /// The series that dashboards expect from the first scrape on.
+    /// Makes the families without labels, and the series that dashboards expect from the first scrape on.
     pub fn new(node_name: &str) -> Metrics {
         let series = TABLE.iter().map(|_| Vec::new()).collect();
         let metrics = Metrics { series: RefCell::new(series), process: Process::new() };
@@ -77,7 +77,7 @@ impl Metrics {
         self.change(at, &labels, &mut |value| *value = Value::Integer(total));
     }
 
-    /// Sets a gauge to a whole number.
+    /// Sets a gauge to a whole number. One that is too large becomes the largest.
     pub(crate) fn set<const N: usize>(&self, Gauge(at): Gauge<N>, labels: [&str; N], n: impl TryInto<i64>) {
         let n = n.try_into().unwrap_or(i64::MAX);
         self.change(at, &labels, &mut |value| *value = Value::Integer(n));
@@ -102,8 +102,10 @@ impl Metrics {
 
     /// Removes a series.
     pub(crate) fn remove<const N: usize>(&self, Counter(at): Counter<N>, labels: [&str; N]) {
-        let text = label_text(at, &labels);
-        self.series.borrow_mut()[at].retain(|series| *series.labels != *text);
+        let family = &mut self.series.borrow_mut()[at];
+        if let Ok(place) = find(family, &label_text(at, &labels)) {
+            family.remove(place);
+        }
     }
 
     /// Removes all series of a family.
@@ -115,7 +117,7 @@ impl Metrics {
     fn change(&self, at: usize, labels: &[&str], change: &mut dyn FnMut(&mut Value)) {
         let text = label_text(at, labels);
         let family = &mut self.series.borrow_mut()[at];
-        let place = family.binary_search_by(|series| (*series.labels).cmp(&text)).unwrap_or_else(|place| {
+        let place = find(family, &text).unwrap_or_else(|place| {
             family.insert(place, Series { labels: text.into(), value: Value::zero(&TABLE[at]) });
             place
         });
@@ -160,6 +162,11 @@ impl Value {
             Kind::Histogram => Value::Histogram { sum: 0.0, counts: vec![0; row.bounds.len() + 1].into() },
         }
     }
+}
+
+/// The place of a series, or where it belongs.
+fn find(family: &[Series], labels: &str) -> Result<usize, usize> {
+    family.binary_search_by(|series| (*series.labels).cmp(labels))
 }
 
 /// `at`: the row in the table.

@@ -1,12 +1,12 @@
-use super::exposition::Number;
+use super::Metrics;
+use super::exposition::Kind as Type;
+use super::families::{self, TABLE};
 use super::labels::{self, CGROUP_OPERATIONS, CONTAINER_TYPES, OPERATIONS, WORKER_OPERATIONS, closed};
-use super::{Metrics, families};
 use crate::api::document;
 use crate::api::node_facts::NodeFacts;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::resources::Resources;
-use crate::engine::cluster::connection::{Connection, ConnectionState};
 use crate::engine::effect::Measure;
 use crate::engine::probe::Kind;
 use parser::Exposition;
@@ -415,118 +415,94 @@ fn m_the_nodes_size_is_shown_by_resource_and_unit() {
     read(&m);
 }
 
-/// The page of `busy` with further values, without those of the process. The series of a family are sorted.
-fn recorded() -> String {
-    let m = busy();
-    m.record(&Measure::AdmissionRejected { reason: Reason::OutOf("OutOf\"c\\p\nu".into()) });
-    m.record(&Measure::Preempted { signal: "cpu".into() });
-    m.record(&Measure::Evicted { signal: "memory.available" });
-    for seconds in [0, 1, 1, 7, 40, 5000] {
-        m.record(&Measure::PodStartDuration(Duration::from_millis(seconds * 1000 + 100)));
+/// Labels with characters to escape, sorted series, whole and other numbers, and the order of a histogram's lines.
+#[test]
+fn m_the_text_of_each_kind_of_family_stays_as_it_is() {
+    let m = Metrics::new("a\\b\"c\nd é");
+    m.set(families::RELIST_SEEN, [], -7);
+    m.set_number(families::NODE_CAPACITY, ["pods", "integer"], 110.0);
+    m.set_number(families::NODE_CAPACITY, ["cpu", "core"], 0.1);
+    m.set_total(families::LOG_LINES_DROPPED, [], 1 << 60);
+    for (handler, seconds) in [("runsc", 0.03), ("", 0.1), ("runsc", 0.005), ("runsc", 11.5)] {
+        m.observe(families::SANDBOX_DURATION, [handler], seconds);
     }
-    m.record(&Measure::PodStatusDuration(Duration::from_nanos(100)));
-    m.runtime_operation("status", Duration::from_secs(1000), false);
-    m.runtime_operation("nonsense", Duration::from_micros(12_500), false);
-    m.inc(families::KUBECTL_REQUESTS, ["list"]);
-    m.set_api_server_traffic((1 << 60, 0));
-    m.set_connection(Some(&Connection {
-        state: ConnectionState::Registered,
-        waiting_events: 3,
-        lost_events: 4,
-        is_shared: false,
-    }));
-    let resources = Resources::from([("cpu", 3501), ("memory", 16 << 30), ("pods", 110), ("x.io/gpu", 2)]);
-    let node = NodeFacts { capacity: resources.clone(), allocatable: resources, ..NodeFacts::default() };
-    m.set_node_size(&node);
-    m.set_node_requested(&node, &Resources::from([("cpu", 1), ("ephemeral-storage", u64::MAX)]));
-    let text = String::from_utf8(m.render()).unwrap();
-    let mut families: Vec<Vec<(String, String)>> = Vec::new();
-    for line in text.lines() {
-        if line.starts_with("# HELP") {
-            families.push(Vec::new());
-        }
-        let labels = line.find('{').map_or("", |at| &line[at + 1..line.rfind('}').unwrap()]);
-        let series = match labels.strip_prefix("le=\"").and_then(|rest| rest.split_once('"')) {
-            Some((_, rest)) => rest.trim_start_matches(','),
-            None => labels,
-        };
-        let line = match line.split_once(' ') {
-            Some((name, _)) if name.starts_with("process_") => format!("{name} ?"),
-            _ => line.to_owned(),
-        };
-        let series = if line.starts_with('#') { "" } else { series };
-        families.last_mut().unwrap().push((series.to_owned(), line));
-    }
-    for family in &mut families {
-        family.sort_by(|a, b| a.0.cmp(&b.0));
-    }
-    families.into_iter().flatten().map(|(_, line)| line + "\n").collect()
+    let text = m.page(|name| TEXT.contains(&format!("# HELP {name} ")));
+    assert_eq!(String::from_utf8(text).unwrap(), TEXT);
 }
 
 #[test]
-fn the_page_is_the_recorded_one() {
-    assert_eq!(recorded(), include_str!("../../tests/fixtures/metrics-page.txt"));
+fn m_each_row_of_the_table_is_valid() {
+    let m = Metrics::new("lab");
+    for (at, row) in TABLE.iter().enumerate() {
+        m.change(at, &vec!["x"; row.labels.len()], &mut |_| ());
+        assert_eq!(row.kind == Type::Histogram, !row.bounds.is_empty(), "{}", row.name);
+    }
+    // The parser checks names, help texts and bounds, and finds a name that occurs twice.
+    assert_eq!(read(&m).0.keys().filter(|name| !name.starts_with("process_")).count(), TABLE.len());
 }
 
 #[test]
-fn numbers_are_written_as_ever() {
-    assert_eq!(NUMBERS.map(|n| Number(n).to_string()), WRITTEN);
+fn m_the_document_has_the_families_of_the_table_with_their_types_and_labels() {
+    let page = include_str!("../../docs/metrics.md").split("\n## ").next().unwrap();
+    let quoted = |cell: &'static str| cell.split('`').skip(1).step_by(2).collect::<Vec<_>>();
+    let documented: BTreeSet<_> = page
+        .lines()
+        .filter(|line| line.starts_with("| `") && !line.starts_with("| `process_*`"))
+        .flat_map(|line| {
+            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+            quoted(cells[1]).into_iter().map(move |name| (name, cells[2], quoted(cells[3])))
+        })
+        .collect();
+    let letter = |row: &families::Row| match row.kind {
+        Type::Counter => "c",
+        Type::Gauge => "g",
+        Type::Histogram => "h",
+    };
+    let table: BTreeSet<_> = TABLE.iter().map(|row| (row.name, letter(row), row.labels.to_vec())).collect();
+    assert_eq!(documented, table);
 }
 
-const NUMBERS: [f64; 26] = [
-    0.0,
-    -0.0,
-    1.0,
-    -1.0,
-    0.1,
-    -0.25,
-    0.1 + 0.2,
-    1.0 / 3.0,
-    1e-5,
-    1e-6,
-    1.5e-6,
-    9.99e-7,
-    1e-7,
-    -1.25e-7,
-    5e-324,
-    1e15,
-    1e16,
-    123456789012345680.0,
-    u64::MAX as f64,
-    1e20,
-    1e21,
-    -1.5e21,
-    f64::MAX,
-    f64::INFINITY,
-    f64::NEG_INFINITY,
-    f64::NAN,
-];
-
-const WRITTEN: [&str; 26] = [
-    "0.0",
-    "-0.0",
-    "1.0",
-    "-1.0",
-    "0.1",
-    "-0.25",
-    "0.30000000000000004",
-    "0.3333333333333333",
-    "0.00001",
-    "0.000001",
-    "0.0000015",
-    "9.99e-7",
-    "1e-7",
-    "-1.25e-7",
-    "5e-324",
-    "1000000000000000.0",
-    "10000000000000000.0",
-    "123456789012345680.0",
-    "18446744073709552000.0",
-    "100000000000000000000.0",
-    "1e21",
-    "-1.5e21",
-    "1.7976931348623157e308",
-    "+Inf",
-    "-inf",
-    "NaN",
-];
+const TEXT: &str = r#"# HELP kubelet_node_name Name of the node, as a label.
+# TYPE kubelet_node_name gauge
+kubelet_node_name{node="a\\b\"c\nd é"} 1
+# HELP kubelet_pleg_last_seen_seconds Start time of the last successful relist, in seconds since the Unix epoch.
+# TYPE kubelet_pleg_last_seen_seconds gauge
+kubelet_pleg_last_seen_seconds -7
+# HELP kubelet_run_podsandbox_duration_seconds Duration of RunPodSandbox calls, successful or failed, in seconds.
+# TYPE kubelet_run_podsandbox_duration_seconds histogram
+kubelet_run_podsandbox_duration_seconds_sum{runtime_handler=""} 0.1
+kubelet_run_podsandbox_duration_seconds_count{runtime_handler=""} 1
+kubelet_run_podsandbox_duration_seconds_bucket{le="0.005",runtime_handler=""} 0
+kubelet_run_podsandbox_duration_seconds_bucket{le="0.01",runtime_handler=""} 0
+kubelet_run_podsandbox_duration_seconds_bucket{le="0.025",runtime_handler=""} 0
+kubelet_run_podsandbox_duration_seconds_bucket{le="0.05",runtime_handler=""} 0
+kubelet_run_podsandbox_duration_seconds_bucket{le="0.1",runtime_handler=""} 1
+kubelet_run_podsandbox_duration_seconds_bucket{le="0.25",runtime_handler=""} 1
+kubelet_run_podsandbox_duration_seconds_bucket{le="0.5",runtime_handler=""} 1
+kubelet_run_podsandbox_duration_seconds_bucket{le="1",runtime_handler=""} 1
+kubelet_run_podsandbox_duration_seconds_bucket{le="2.5",runtime_handler=""} 1
+kubelet_run_podsandbox_duration_seconds_bucket{le="5",runtime_handler=""} 1
+kubelet_run_podsandbox_duration_seconds_bucket{le="10",runtime_handler=""} 1
+kubelet_run_podsandbox_duration_seconds_bucket{le="+Inf",runtime_handler=""} 1
+kubelet_run_podsandbox_duration_seconds_sum{runtime_handler="runsc"} 11.535
+kubelet_run_podsandbox_duration_seconds_count{runtime_handler="runsc"} 3
+kubelet_run_podsandbox_duration_seconds_bucket{le="0.005",runtime_handler="runsc"} 1
+kubelet_run_podsandbox_duration_seconds_bucket{le="0.01",runtime_handler="runsc"} 1
+kubelet_run_podsandbox_duration_seconds_bucket{le="0.025",runtime_handler="runsc"} 1
+kubelet_run_podsandbox_duration_seconds_bucket{le="0.05",runtime_handler="runsc"} 2
+kubelet_run_podsandbox_duration_seconds_bucket{le="0.1",runtime_handler="runsc"} 2
+kubelet_run_podsandbox_duration_seconds_bucket{le="0.25",runtime_handler="runsc"} 2
+kubelet_run_podsandbox_duration_seconds_bucket{le="0.5",runtime_handler="runsc"} 2
+kubelet_run_podsandbox_duration_seconds_bucket{le="1",runtime_handler="runsc"} 2
+kubelet_run_podsandbox_duration_seconds_bucket{le="2.5",runtime_handler="runsc"} 2
+kubelet_run_podsandbox_duration_seconds_bucket{le="5",runtime_handler="runsc"} 2
+kubelet_run_podsandbox_duration_seconds_bucket{le="10",runtime_handler="runsc"} 2
+kubelet_run_podsandbox_duration_seconds_bucket{le="+Inf",runtime_handler="runsc"} 3
+# HELP wherry_log_lines_dropped_total Log lines dropped because their reader was too slow.
+# TYPE wherry_log_lines_dropped_total counter
+wherry_log_lines_dropped_total 1152921504606846976
+# HELP kube_node_status_capacity Total resources of the node, by resource.
+# TYPE kube_node_status_capacity gauge
+kube_node_status_capacity{resource="cpu",unit="core"} 0.1
+kube_node_status_capacity{resource="pods",unit="integer"} 110.0
+"#;
