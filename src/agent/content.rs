@@ -32,7 +32,7 @@ use crate::config::Config;
 use crate::engine::cluster::certificate::Certificate;
 use crate::engine::cluster::connection::ConnectionState;
 use crate::engine::node::{Engine, PodView, Summary};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, families};
 use crate::net::http1::{self, Accepts};
 use crate::net::server::exchange::{self, Body, Content, JSON, Part, Request, Ticket};
 use crate::net::server::listeners::ListenerId;
@@ -288,32 +288,33 @@ impl View<'_> {
         m.set_desired_pods(s.desired as u64);
         m.set_active_pods(s.active as u64);
         m.set_working_pods(|lifecycle, config| s.working.get(&(lifecycle, config)).copied().unwrap_or(0) as u64);
-        m.runtime.running_pods.set(s.running_pods as i64);
+        m.set(families::RUNNING_PODS, [], s.running_pods);
         m.set_running_containers(|state| s.containers.get(state).copied().unwrap_or(0) as u64);
         if let Some(age) = s.pleg_age {
             let seen = self.now.wall.0 - i64::try_from(age.as_nanos()).unwrap_or(0);
-            m.pleg.relist_seen.set(seen / 1_000_000_000);
+            m.set(families::RELIST_SEEN, [], seen / 1_000_000_000);
         }
         let shutdown = self.engine.shutdown(self.now.boot);
         m.set_graceful_shutdown(shutdown.started_seconds, shutdown.ended_seconds);
         let in_files: usize = self.engine.manifest_problems().map(|p| p.problems.len()).sum();
         let (node, requested) = self.engine.node();
         m.set_node_requested(&node, &requested);
-        m.pods.mirror_pods.set(self.engine.mirrors() as i64);
-        m.pods.drained_pods.set(s.drained as i64);
-        m.pods.node_cordoned.set(i64::from(s.cordoned));
+        m.set(families::MIRROR_PODS, [], self.engine.mirrors());
+        m.set(families::DRAINED_PODS, [], s.drained);
+        m.set(families::NODE_CORDONED, [], s.cordoned);
         let certificates = self.engine.certificates();
         let shown = |certificate: Option<&Certificate>| {
             let not_after = certificate.and_then(Certificate::not_after);
             let left = not_after.map(|at| (at.0 - self.now.wall.0) / 1_000_000_000);
             (left, certificate.map_or(0, Certificate::failures))
         };
-        m.cluster.client_certificate.set(shown(certificates.map(|all| &all.client)));
-        m.cluster.serving_certificate.set(shown(certificates.and_then(|all| all.serving.as_ref())));
+        m.set_certificate(families::CLIENT_CERTIFICATE, shown(certificates.map(|all| &all.client)));
+        let serving = certificates.and_then(|all| all.serving.as_ref());
+        m.set_certificate(families::SERVING_CERTIFICATE, shown(serving));
         m.set_connection(self.engine.connection(self.now.boot).as_ref());
         m.set_api_server_traffic(self.cluster.map_or((0, 0), ClusterConnection::traffic));
-        m.pods.manifest_errors.set((in_files + self.engine.conflicts().len()) as i64);
-        m.agent.log_lines_dropped.set(super::logging::dropped());
+        m.set(families::MANIFEST_ERRORS, [], in_files + self.engine.conflicts().len());
+        m.set_total(families::LOG_LINES_DROPPED, [], super::logging::dropped());
     }
 
     /// The errors of the manifests: of single documents, and conflicts between them (D4).

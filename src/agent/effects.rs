@@ -119,7 +119,7 @@ impl Agent {
             Effect::Publish { uid, name } => self.publish_change(&uid, &name, now),
             Effect::Notice(notice) => self.record_notice(&notice, now),
             Effect::ContainerEnded(end) => self.report_end(&end, now),
-            Effect::Measure(measure) => self.metrics.observe(&measure),
+            Effect::Measure(measure) => self.metrics.record(&measure),
         }
         false
     }

@@ -13,6 +13,7 @@ use crate::config::{Config, Loaded};
 use crate::engine::effect::Severity;
 use crate::engine::event::{Answer, Event, Kind, PlegEvent};
 use crate::event_loop::JobError;
+use crate::metrics::families;
 use log::Level;
 use mio::Token;
 use std::collections::BTreeMap;
@@ -106,28 +107,28 @@ impl Agent {
             match event {
                 StreamEvent::Requested => {
                     log::debug!("listening to the runtime's container events");
-                    self.metrics.event_stream_asked();
+                    self.metrics.inc(families::EVENT_STREAMS, []);
                 }
                 StreamEvent::Happened { uid, event: PlegEvent { id, kind }, at } => {
                     log::trace!("event={kind:?} id={id} uid={}", uid.as_ref().map_or("unknown", Uid::as_str));
-                    self.metrics.event_received(now.wall.since(at));
+                    self.metrics.observe(families::EVENT_LATENCY, [], now.wall.since(at).as_secs_f64());
                     runtime_events.insert((uid, id), kind);
                 }
                 StreamEvent::Nonsense { why } => self.report_stream(&why, now),
                 StreamEvent::Lost { why } => {
-                    self.metrics.event_stream_failed();
+                    self.metrics.inc(families::EVENT_STREAM_ERRORS, []);
                     self.report_stream(&why, now);
                 }
                 StreamEvent::Unimplemented => {
                     log::info!("the runtime has no container event stream; Wherry relies on relists and pidfds");
-                    self.metrics.event_stream_failed();
+                    self.metrics.inc(families::EVENT_STREAM_ERRORS, []);
                 }
                 StreamEvent::Off => {
                     log::info!(
                         "the runtime ended its container event stream at once: its events are off (CRI-O: \
                          enable_pod_events); Wherry relies on relists and pidfds"
                     );
-                    self.metrics.event_stream_failed();
+                    self.metrics.inc(families::EVENT_STREAM_ERRORS, []);
                 }
             }
         }

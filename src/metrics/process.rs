@@ -1,11 +1,7 @@
-//! The metrics `process_*`, read from /proc during a scrape.
+//! The families `process_*`, read from /proc during a scrape.
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::gauge::ConstGauge;
+use super::exposition::Kind;
 use rustix::process::{Resource, getrlimit};
-use std::fmt;
 
 /// The values that do not change while the process runs.
 #[derive(Debug)]
@@ -32,31 +28,29 @@ impl Process {
         let start_time = boot.zip(read_stat()).map(|(boot, stat)| boot + stat.start_ticks / ticks);
         Process { ticks, page_size: rustix::param::page_size() as f64, start_time }
     }
-}
 
-impl Collector for Process {
-    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
-        let mut put = |name: &str, help: &str, kind: MetricType, value: Option<f64>| match value {
-            Some(v) => ConstGauge::new(v).encode(encoder.encode_descriptor(name, help, None, kind)?),
-            None => Ok(()),
-        };
+    /// The name, kind, help text and value of each family. A family whose value is not readable is absent.
+    pub fn read(&self) -> [(&'static str, Kind, &'static str, Option<f64>); 7] {
         let stat = read_stat();
         let stat = stat.as_ref();
         // Subtract one for the directory, which is open during the count.
         let fds = std::fs::read_dir("/proc/self/fd").ok().map(|dir| dir.count().saturating_sub(1) as f64);
         let limit = |resource| Some(getrlimit(resource).current.map_or(u64::MAX as f64, |n| n as f64));
-        use MetricType::{Counter, Gauge};
+        use Kind::{Counter, Gauge};
         let cpu = stat.map(|s| s.cpu_ticks / self.ticks);
-        put("process_cpu_seconds_total", "Total user and system CPU time spent in seconds.", Counter, cpu)?;
-        put("process_max_fds", "Maximum number of open file descriptors.", Gauge, limit(Resource::Nofile))?;
-        put("process_open_fds", "Number of open file descriptors.", Gauge, fds)?;
         let resident = stat.map(|s| s.resident_pages * self.page_size);
-        put("process_resident_memory_bytes", "Resident memory size in bytes.", Gauge, resident)?;
-        let help = "Start time of the process since unix epoch in seconds.";
-        put("process_start_time_seconds", help, Gauge, self.start_time)?;
-        put("process_virtual_memory_bytes", "Virtual memory size in bytes.", Gauge, stat.map(|s| s.virtual_bytes))?;
-        let help = "Maximum amount of virtual memory available in bytes.";
-        put("process_virtual_memory_max_bytes", help, Gauge, limit(Resource::As))
+        let start_help = "Start time of the process since unix epoch in seconds.";
+        let address_help = "Maximum amount of virtual memory available in bytes.";
+        let virtual_bytes = stat.map(|s| s.virtual_bytes);
+        [
+            ("process_cpu_seconds_total", Counter, "Total user and system CPU time spent in seconds.", cpu),
+            ("process_max_fds", Gauge, "Maximum number of open file descriptors.", limit(Resource::Nofile)),
+            ("process_open_fds", Gauge, "Number of open file descriptors.", fds),
+            ("process_resident_memory_bytes", Gauge, "Resident memory size in bytes.", resident),
+            ("process_start_time_seconds", Gauge, start_help, self.start_time),
+            ("process_virtual_memory_bytes", Gauge, "Virtual memory size in bytes.", virtual_bytes),
+            ("process_virtual_memory_max_bytes", Gauge, address_help, limit(Resource::As)),
+        ]
     }
 }
 

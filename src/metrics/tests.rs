@@ -1,14 +1,22 @@
-use super::*;
+use super::Metrics;
+use super::exposition::Kind as Type;
+use super::families::{self, TABLE};
+use super::labels::{self, CGROUP_OPERATIONS, CONTAINER_TYPES, OPERATIONS, WORKER_OPERATIONS, closed};
 use crate::api::document;
+use crate::api::node_facts::NodeFacts;
+use crate::api::pod::Pod;
 use crate::api::reason::Reason;
-use exposition::Exposition;
+use crate::api::resources::Resources;
+use crate::engine::effect::Measure;
+use crate::engine::probe::Kind;
+use parser::Exposition;
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 #[allow(dead_code)]
 #[path = "../../tests/support/exposition.rs"]
-mod exposition;
+mod parser;
 
 /// A metric family in the recording of a kubelet.
 struct Known {
@@ -79,7 +87,7 @@ fn busy() -> Metrics {
         Measure::ContainersPerPod(2),
         probe(&probed_pod(), Some(true)),
     ] {
-        m.observe(&measure);
+        m.record(&measure);
     }
     m.runtime_operation("create_container", d, true);
     m.runtime_operation("run_podsandbox", d, false);
@@ -88,9 +96,9 @@ fn busy() -> Metrics {
     m.sandbox_run("", d, true);
     m.sandbox_run("runsc", d, true);
     m.cgroup_operation("destroy", d);
-    m.event_stream_asked();
-    m.event_stream_failed();
-    m.event_received(d);
+    m.inc(families::EVENT_STREAMS, []);
+    m.inc(families::EVENT_STREAM_ERRORS, []);
+    m.observe(families::EVENT_LATENCY, [], d.as_secs_f64());
     m.set_desired_pods(3);
     m.set_active_pods(2);
     m.set_working_pods(|lifecycle, config| match (lifecycle, config) {
@@ -104,10 +112,10 @@ fn busy() -> Metrics {
         "exited" => 1,
         _ => 0,
     });
-    m.pleg.relist_seen.set(1_700_000_000);
+    m.set(families::RELIST_SEEN, [], 1_700_000_000);
     m.set_graceful_shutdown(1_700_000_100.9, 1_700_000_130.2);
-    m.cluster.client_certificate.set((Some(-3600), 2));
-    m.cluster.serving_certificate.set((None, 1));
+    m.set_certificate(families::CLIENT_CERTIFICATE, (Some(-3600), 2));
+    m.set_certificate(families::SERVING_CERTIFICATE, (None, 1));
     m
 }
 
@@ -232,9 +240,9 @@ fn m_no_value_from_outside_makes_a_series_of_its_own() {
     let d = Duration::from_millis(1);
     for i in 0..10_000 {
         let value: &'static str = String::leak(format!("registry.example/image-{i}: \"no\" \\ such\nthing"));
-        m.observe(&Measure::PodWorkerDuration { operation: value, duration: d });
-        m.observe(&Measure::StartedContainer { container_type: value });
-        m.observe(&Measure::StartedContainerError { container_type: value, code: Reason::Other(value.into()) });
+        m.record(&Measure::PodWorkerDuration { operation: value, duration: d });
+        m.record(&Measure::StartedContainer { container_type: value });
+        m.record(&Measure::StartedContainerError { container_type: value, code: Reason::Other(value.into()) });
         m.runtime_operation(value, d, true);
         m.cgroup_operation(value, d);
     }
@@ -245,7 +253,7 @@ fn m_no_value_from_outside_makes_a_series_of_its_own() {
     }
     assert_eq!(shown.sum("kubelet_runtime_operations_total", &[("operation_type", labels::OTHER)]), 10_000.0);
     // The number of series of all calls is known.
-    let all: usize = shown.0.values().map(exposition::Family::series).sum();
+    let all: usize = shown.0.values().map(parser::Family::series).sum();
     assert!(all < 100, "{all} series");
 }
 
@@ -279,14 +287,6 @@ fn a_page_of_all_there_can_be_is_made_in_milliseconds() {
     let each = begin.elapsed() / 20;
     assert!(bytes < 128 * 1024, "{bytes} bytes");
     assert!(each < Duration::from_millis(500), "{each:?} for {bytes} bytes");
-}
-
-#[test]
-fn only_bounds_lose_their_zero_and_infinity_has_a_sign() {
-    let text = "# HELP x {le=\"1.0\"} y.\na_bucket{le=\"1.0\",b=\"2.0\"} 3.0\na_bucket{le=\"+Inf\"} 1\n\
-                c{d=\"le=\\\"1.0\\\"\"} 1.0\n# HELP d an inf\nd inf\n";
-    let expected = text.replace("a_bucket{le=\"1.0\"", "a_bucket{le=\"1\"").replace("d inf", "d +Inf");
-    assert_eq!(String::from_utf8(classic::as_go(text)).unwrap(), expected);
 }
 
 /// The parser, on which these tests and the runtime tests rely, rejects invalid text.
@@ -342,7 +342,7 @@ fn probes_are_counted_by_their_results_until_their_pod_is_gone() {
     let pod = probed_pod();
     let metrics = Metrics::new("lab");
     for passed in [Some(true), Some(false), Some(true), None] {
-        metrics.observe(&probe(&pod, passed));
+        metrics.record(&probe(&pod, passed));
     }
     let lines = || -> Vec<String> {
         let text = String::from_utf8(metrics.render()).unwrap();
@@ -354,7 +354,7 @@ fn probes_are_counted_by_their_results_until_their_pod_is_gone() {
     let of = "container=\"main\",namespace=\"default\",pod=\"web\",pod_uid=\"u1\",probe_type=\"Liveness\"";
     let expected = [("failed", 1), ("successful", 2), ("unknown", 1)];
     assert_eq!(lines(), expected.map(|(result, n)| format!("prober_probe_total{{{of},result=\"{result}\"}} {n}")));
-    metrics.observe(&Measure::NoMoreProbes { pod });
+    metrics.record(&Measure::NoMoreProbes { pod });
     assert_eq!(lines(), Vec::<String>::new());
 }
 
@@ -414,3 +414,95 @@ fn m_the_nodes_size_is_shown_by_resource_and_unit() {
     assert!(series("kube_node_status_capacity").is_empty() && series("wherry_node_requested").is_empty());
     read(&m);
 }
+
+/// Labels with characters to escape, sorted series, whole and other numbers, and the order of a histogram's lines.
+#[test]
+fn m_the_text_of_each_kind_of_family_stays_as_it_is() {
+    let m = Metrics::new("a\\b\"c\nd é");
+    m.set(families::RELIST_SEEN, [], -7);
+    m.set_number(families::NODE_CAPACITY, ["pods", "integer"], 110.0);
+    m.set_number(families::NODE_CAPACITY, ["cpu", "core"], 0.1);
+    m.set_total(families::LOG_LINES_DROPPED, [], 1 << 60);
+    for (handler, seconds) in [("runsc", 0.03), ("", 0.1), ("runsc", 0.005), ("runsc", 11.5)] {
+        m.observe(families::SANDBOX_DURATION, [handler], seconds);
+    }
+    let text = m.page(|name| TEXT.contains(&format!("# HELP {name} ")));
+    assert_eq!(String::from_utf8(text).unwrap(), TEXT);
+}
+
+#[test]
+fn m_each_row_of_the_table_is_valid() {
+    let m = Metrics::new("lab");
+    for (at, row) in TABLE.iter().enumerate() {
+        m.change(at, &vec!["x"; row.labels.len()], &mut |_| ());
+        assert_eq!(row.kind == Type::Histogram, !row.bounds.is_empty(), "{}", row.name);
+    }
+    // The parser checks names, help texts and bounds, and finds a name that occurs twice.
+    assert_eq!(read(&m).0.keys().filter(|name| !name.starts_with("process_")).count(), TABLE.len());
+}
+
+#[test]
+fn m_the_document_has_the_families_of_the_table_with_their_types_and_labels() {
+    let page = include_str!("../../docs/metrics.md").split("\n## ").next().unwrap();
+    let quoted = |cell: &'static str| cell.split('`').skip(1).step_by(2).collect::<Vec<_>>();
+    let documented: BTreeSet<_> = page
+        .lines()
+        .filter(|line| line.starts_with("| `") && !line.starts_with("| `process_*`"))
+        .flat_map(|line| {
+            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+            quoted(cells[1]).into_iter().map(move |name| (name, cells[2], quoted(cells[3])))
+        })
+        .collect();
+    let letter = |row: &families::Row| match row.kind {
+        Type::Counter => "c",
+        Type::Gauge => "g",
+        Type::Histogram => "h",
+    };
+    let table: BTreeSet<_> = TABLE.iter().map(|row| (row.name, letter(row), row.labels.to_vec())).collect();
+    assert_eq!(documented, table);
+}
+
+const TEXT: &str = r#"# HELP kubelet_node_name Name of the node, as a label.
+# TYPE kubelet_node_name gauge
+kubelet_node_name{node="a\\b\"c\nd é"} 1
+# HELP kubelet_pleg_last_seen_seconds Start time of the last successful relist, in seconds since the Unix epoch.
+# TYPE kubelet_pleg_last_seen_seconds gauge
+kubelet_pleg_last_seen_seconds -7
+# HELP kubelet_run_podsandbox_duration_seconds Duration of RunPodSandbox calls, successful or failed, in seconds.
+# TYPE kubelet_run_podsandbox_duration_seconds histogram
+kubelet_run_podsandbox_duration_seconds_sum{runtime_handler=""} 0.1
+kubelet_run_podsandbox_duration_seconds_count{runtime_handler=""} 1
+kubelet_run_podsandbox_duration_seconds_bucket{le="0.005",runtime_handler=""} 0
+kubelet_run_podsandbox_duration_seconds_bucket{le="0.01",runtime_handler=""} 0
+kubelet_run_podsandbox_duration_seconds_bucket{le="0.025",runtime_handler=""} 0
+kubelet_run_podsandbox_duration_seconds_bucket{le="0.05",runtime_handler=""} 0
+kubelet_run_podsandbox_duration_seconds_bucket{le="0.1",runtime_handler=""} 1
+kubelet_run_podsandbox_duration_seconds_bucket{le="0.25",runtime_handler=""} 1
+kubelet_run_podsandbox_duration_seconds_bucket{le="0.5",runtime_handler=""} 1
+kubelet_run_podsandbox_duration_seconds_bucket{le="1",runtime_handler=""} 1
+kubelet_run_podsandbox_duration_seconds_bucket{le="2.5",runtime_handler=""} 1
+kubelet_run_podsandbox_duration_seconds_bucket{le="5",runtime_handler=""} 1
+kubelet_run_podsandbox_duration_seconds_bucket{le="10",runtime_handler=""} 1
+kubelet_run_podsandbox_duration_seconds_bucket{le="+Inf",runtime_handler=""} 1
+kubelet_run_podsandbox_duration_seconds_sum{runtime_handler="runsc"} 11.535
+kubelet_run_podsandbox_duration_seconds_count{runtime_handler="runsc"} 3
+kubelet_run_podsandbox_duration_seconds_bucket{le="0.005",runtime_handler="runsc"} 1
+kubelet_run_podsandbox_duration_seconds_bucket{le="0.01",runtime_handler="runsc"} 1
+kubelet_run_podsandbox_duration_seconds_bucket{le="0.025",runtime_handler="runsc"} 1
+kubelet_run_podsandbox_duration_seconds_bucket{le="0.05",runtime_handler="runsc"} 2
+kubelet_run_podsandbox_duration_seconds_bucket{le="0.1",runtime_handler="runsc"} 2
+kubelet_run_podsandbox_duration_seconds_bucket{le="0.25",runtime_handler="runsc"} 2
+kubelet_run_podsandbox_duration_seconds_bucket{le="0.5",runtime_handler="runsc"} 2
+kubelet_run_podsandbox_duration_seconds_bucket{le="1",runtime_handler="runsc"} 2
+kubelet_run_podsandbox_duration_seconds_bucket{le="2.5",runtime_handler="runsc"} 2
+kubelet_run_podsandbox_duration_seconds_bucket{le="5",runtime_handler="runsc"} 2
+kubelet_run_podsandbox_duration_seconds_bucket{le="10",runtime_handler="runsc"} 2
+kubelet_run_podsandbox_duration_seconds_bucket{le="+Inf",runtime_handler="runsc"} 3
+# HELP wherry_log_lines_dropped_total Log lines dropped because their reader was too slow.
+# TYPE wherry_log_lines_dropped_total counter
+wherry_log_lines_dropped_total 1152921504606846976
+# HELP kube_node_status_capacity Total resources of the node, by resource.
+# TYPE kube_node_status_capacity gauge
+kube_node_status_capacity{resource="cpu",unit="core"} 0.1
+kube_node_status_capacity{resource="pods",unit="integer"} 110.0
+"#;

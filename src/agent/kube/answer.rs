@@ -30,6 +30,7 @@ use crate::api::pod::Pod;
 use crate::api::time::Boot;
 use crate::engine::control::{Reply, RequestError, StreamRequest};
 use crate::engine::event::control::Request as EngineRequest;
+use crate::metrics::families;
 use crate::net::server::exchange::{Request, Ticket};
 use serde_json::Value;
 use std::path::PathBuf;
@@ -55,15 +56,15 @@ impl Kube {
         let accept = head.values("accept").collect::<Vec<_>>().join(",");
         match target {
             AdmittedTarget::Document(target) => {
-                view.metrics.kubectl_request("discover");
+                view.metrics.inc(families::KUBECTL_REQUESTS, ["discover"]);
                 document(view, &target, &accept, query.flag("verbose")).map(Act::Respond)
             }
             AdmittedTarget::Kubelet(path) => {
-                view.metrics.kubectl_request("proxy");
+                view.metrics.inc(families::KUBECTL_REQUESTS, ["proxy"]);
                 Ok(kubelet::answer(view, path, &query))
             }
             AdmittedTarget::Object(verb, path) => {
-                view.metrics.kubectl_request(verb);
+                view.metrics.inc(families::KUBECTL_REQUESTS, [verb]);
                 let (client, ticket) = (&*client, request.ticket);
                 let asked = Asked { view, api, client, path: &path, query: &query, accept: &accept, ticket };
                 self.object_answer(&asked, verb, request.body)

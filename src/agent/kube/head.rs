@@ -11,6 +11,7 @@ use crate::api::kube::path::{self, ObjectPath, Target};
 use crate::api::kube::query::Query;
 use crate::api::kube::resources::{Kind, Resource};
 use crate::api::kube::status::Failure;
+use crate::metrics::families;
 use crate::net::server::exchange::Request;
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -55,7 +56,7 @@ impl Kube {
         match failure {
             // The client's certificate does not permit the request.
             Some(Failure { code: code @ (401 | 403), message, .. }) => {
-                view.metrics.agent.kubectl_refusals.inc();
+                view.metrics.inc(families::KUBECTL_REFUSALS, []);
                 log::warn!("kubectl client={client:?} method={method} path={path} status={code} error={message:?}");
             }
             Some(Failure { code, message, .. }) => {
