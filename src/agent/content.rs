@@ -17,7 +17,7 @@ use crate::adapters::manifests::Manifests;
 use crate::adapters::server::api;
 use crate::adapters::server::control;
 use crate::adapters::server::health::{self, Check};
-use crate::adapters::server::routes::{ListenerKind, Route};
+use crate::adapters::server::routes::{ListenerKind, Page, Route};
 use crate::adapters::server::status::{
     ClusterStatus, ManifestStatus, NodeRoom, NodeStatus, PlegStatus, PodCounts, RuntimeStatus,
 };
@@ -161,33 +161,52 @@ impl Drive<'_> {
             (Route::Node, Served { node_server: Some(_), .. }) => {
                 return (Origin::Node, super::kube::ask_permission(&self.view, request), None);
             }
-            (Route::KubectlReload, _) => return local(Act::CloseRevoked),
             _ => {}
         }
-        local(match control::parse(route, &request.head.query, request.body) {
-            None => Act::Respond(self.show(route, request)),
-            Some(Err(error)) => Act::Respond(control::response(Err(error))),
-            Some(Ok(parsed)) => Act::Ask(parsed, Then::Show),
+        local(match route {
+            Route::Page(page) => Act::Respond(self.show(page, request)),
+            Route::Ask(ask) => match control::parse(ask, &request.head.query, request.body) {
+                Ok(parsed) => Act::Ask(parsed, Then::Show),
+                Err(error) => Act::Respond(control::response(Err(error))),
+            },
+            Route::KubectlReload => Act::CloseRevoked,
+            // Not served yet, or any more.
+            Route::Node => Act::Respond(Response::text(503, "the server is not ready")),
+            Route::Api => Act::Respond(api::failure(&Failure::service_unavailable("the API is not ready"))),
         })
     }
 
     /// The response of a route that only shows something.
-    fn show(&mut self, route: Route, request: &Request<'_>) -> Response {
+    fn show(&mut self, page: Page, request: &Request<'_>) -> Response {
         let query = &request.head.query;
         let is_control = kind_of(request.listener) == ListenerKind::Control;
         let is_watch = is_control && http1::query_has(query, "watch");
         let is_verbose = http1::query_has(query, "verbose");
-        match route {
-            Route::Pods if is_watch => {
+        match page {
+            Page::Pods if is_watch => {
                 let engine = self.view.engine;
                 let begin = || PodChanges::new(engine.pods().iter().map(|pod| &pod.pod.uid));
                 self.served.pod_changes.get_or_insert_with(begin);
                 streamed(PodWatch::new())
             }
-            Route::Pods => streamed(PodList::new(is_verbose && is_control)),
-            Route::Events if is_watch => streamed(EventWatch::new(self.view.event_cache)),
-            Route::Events => streamed(EventList::default()),
-            route => self.view.page(route, is_verbose),
+            Page::Pods => streamed(PodList::new(is_verbose && is_control)),
+            Page::Events if is_watch => streamed(EventWatch::new(self.view.event_cache)),
+            Page::Events => streamed(EventList::default()),
+            Page::Livez | Page::Healthz | Page::Readyz => {
+                health::response(page, &self.view.health_checks(page), is_verbose)
+            }
+            Page::Metrics => self.view.metrics_page(),
+            Page::ProbeMetrics => self.view.probe_metrics_page(),
+            Page::Dump => {
+                let View { engine, parts, event_cache, started, now, .. } = &self.view;
+                json(&dump::dump(engine, parts, event_cache, *started, *now))
+            }
+            Page::Descriptors => {
+                let View { engine, parts, config, now, .. } = &self.view;
+                json(&descriptors::list(parts, engine, config, *now))
+            }
+            Page::Status => json(&self.view.status()),
+            Page::ShutdownPlan => json(&self.view.engine.shutdown_plan()),
         }
     }
 }
@@ -196,44 +215,11 @@ pub(super) fn streamed(body: impl super::bodies::PieceWriter + 'static) -> Respo
     Response::new(200, JSON, Body::Stream(Box::new(body)))
 }
 
-impl View<'_> {
-    fn page(&self, route: Route, is_verbose: bool) -> Response {
-        match route {
-            Route::Livez | Route::Healthz | Route::Readyz => {
-                health::response(route, &self.health_checks(route), is_verbose)
-            }
-            Route::Metrics => self.metrics_page(),
-            Route::ProbeMetrics => self.probe_metrics_page(),
-            Route::Dump => {
-                let dump = dump::dump(self.engine, &self.parts, self.event_cache, self.started, self.now);
-                Response::json(serde_json::to_vec(&dump).unwrap_or_default())
-            }
-            Route::Descriptors => {
-                let list = descriptors::list(&self.parts, self.engine, self.config, self.now);
-                Response::json(serde_json::to_vec(&list).unwrap_or_default())
-            }
-            Route::Status => Response::json(serde_json::to_vec(&self.status()).unwrap_or_default()),
-            Route::ShutdownPlan => Response::json(serde_json::to_vec(&self.engine.shutdown_plan()).unwrap_or_default()),
-            // Streamed, and requests for the engine.
-            Route::Pods
-            | Route::Events
-            | Route::Retry
-            | Route::Drain
-            | Route::Undrain
-            | Route::Cordon
-            | Route::Uncordon
-            | Route::Ephemeral
-            | Route::Exec
-            | Route::Stream
-            | Route::Usage
-            | Route::Images
-            | Route::KubectlReload => Response::later(),
-            // Not served yet, or any more.
-            Route::Node => Response::text(503, "the server is not ready"),
-            Route::Api => api::failure(&Failure::service_unavailable("the API is not ready")),
-        }
-    }
+fn json(value: &impl serde::Serialize) -> Response {
+    Response::json(serde_json::to_vec(value).unwrap_or_default())
+}
 
+impl View<'_> {
     pub(super) fn metrics_page(&self) -> Response {
         self.fill_gauges();
         Response::metrics(self.metrics.render())
@@ -255,12 +241,12 @@ impl View<'_> {
     }
 
     /// The checks of a health route.
-    pub(super) fn health_checks(&self, route: Route) -> Vec<Check> {
-        match route {
+    pub(super) fn health_checks(&self, page: Page) -> Vec<Check> {
+        match page {
             // A slow runtime is no reason to restart the agent: the liveness check ignores it.
-            Route::Livez => vec![ping()],
+            Page::Livez => vec![ping()],
             // As in a kubelet, a node that shuts down is healthy but not ready.
-            Route::Readyz => {
+            Page::Readyz => {
                 let mut checks = self.checks();
                 checks.push(views::shutdown_check(self.engine.shutting_down()));
                 checks

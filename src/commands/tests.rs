@@ -1,7 +1,7 @@
 mod hostile;
 
 use super::*;
-use crate::adapters::server::routes::{LISTENERS, ListenerKind, Route};
+use crate::adapters::server::routes::{Ask, LISTENERS, ListenerKind, Page, Route};
 use crate::adapters::server::status::NodeStatus;
 use crate::api::shutdown::view::PlanView;
 use crate::api::time::Boot;
@@ -139,18 +139,18 @@ impl Content for Node {
 
     fn answer(&mut self, request: &Request<'_>) -> Response<Written> {
         match route(request).expect("a route") {
-            Route::Pods => Response::new(200, JSON, Body::Stream(Written(0))),
+            Route::Page(Page::Pods) => Response::new(200, JSON, Body::Stream(Written(0))),
             // Pod 7 was rejected, pod 8 is running.
-            Route::Retry => match http1::value_of(&request.head.query, "uid") {
+            Route::Ask(Ask::Retry) => match http1::value_of(&request.head.query, "uid") {
                 Some("u7") => Response::text(200, "pod default/p007 was retried: it is admitted\n"),
                 Some("u8") => Response::text(409, "pod default/p008 is not rejected, it is Running\n"),
                 other => Response::text(404, format!("there is no pod with the UID {other:?}\n")),
             },
-            Route::Status => {
+            Route::Page(Page::Status) => {
                 let status = NodeStatus { node_name: "lab".into(), ..NodeStatus::default() };
                 Response::json(serde_json::to_vec(&status).unwrap())
             }
-            Route::ShutdownPlan => {
+            Route::Page(Page::ShutdownPlan) => {
                 let plan = PlanView { enabled: true, needed_seconds: 30, ..PlanView::default() };
                 Response::json(serde_json::to_vec(&plan).unwrap())
             }

@@ -1,6 +1,6 @@
 //! The requests for the engine on the control socket: their bodies (`api::control`) in, their answers out. Pure.
 
-use super::routes::Route;
+use super::routes::Ask;
 use crate::api::control::{
     DrainRequest, EphemeralNames, EphemeralRequest, ExecHead, ExecRequest, OutputEnd, StreamChannels, StreamKind,
     StreamRequest, StreamUrl,
@@ -16,42 +16,28 @@ use crate::net::server::exchange::{Body, JSON, Response};
 use bytes::Bytes;
 use std::time::Duration;
 
-/// Returns None for a route that only shows something. `query`: `?uid=` is the UID of a pod.
+/// The request for the engine. `query`: `?uid=` is the UID of a pod.
 ///
 /// # Errors
 /// The body is not valid JSON for this route.
-pub fn parse(route: Route, query: &str, body: &[u8]) -> Option<Result<control::Request, RequestError>> {
-    Some(match route {
-        Route::Retry => Ok(control::Request::Retry { uid: http1::value_of(query, "uid").unwrap_or_default().into() }),
-        Route::Drain => drain(body).map(|DrainRequest { uids, grace_period_seconds }| {
+pub fn parse(ask: Ask, query: &str, body: &[u8]) -> Result<control::Request, RequestError> {
+    match ask {
+        Ask::Retry => Ok(control::Request::Retry { uid: http1::value_of(query, "uid").unwrap_or_default().into() }),
+        Ask::Drain => drain(body).map(|DrainRequest { uids, grace_period_seconds }| {
             let grace = grace_period_seconds.map(Duration::from_secs);
             control::Request::Drain { uids: uids.into_iter().map(Uid::from).collect(), grace }
         }),
-        Route::Undrain => drain(body).map(|DrainRequest { uids, .. }| control::Request::Undrain {
+        Ask::Undrain => drain(body).map(|DrainRequest { uids, .. }| control::Request::Undrain {
             uids: uids.into_iter().map(Uid::from).collect(),
         }),
-        Route::Cordon => Ok(control::Request::Cordon { on: true }),
-        Route::Uncordon => Ok(control::Request::Cordon { on: false }),
-        Route::Ephemeral => ephemeral(body).map(control::Request::Ephemeral),
-        Route::Exec => exec(body).map(control::Request::Exec),
-        Route::Stream => stream(body).map(control::Request::Stream),
-        Route::Usage => Ok(control::Request::Usage),
-        Route::Images => Ok(control::Request::Images),
-        Route::Healthz
-        | Route::Livez
-        | Route::Readyz
-        | Route::Metrics
-        | Route::ProbeMetrics
-        | Route::Pods
-        | Route::Status
-        | Route::ShutdownPlan
-        | Route::Events
-        | Route::Dump
-        | Route::Descriptors
-        | Route::KubectlReload
-        | Route::Node
-        | Route::Api => return None,
-    })
+        Ask::Cordon => Ok(control::Request::Cordon { on: true }),
+        Ask::Uncordon => Ok(control::Request::Cordon { on: false }),
+        Ask::Ephemeral => ephemeral(body).map(control::Request::Ephemeral),
+        Ask::Exec => exec(body).map(control::Request::Exec),
+        Ask::Stream => stream(body).map(control::Request::Stream),
+        Ask::Usage => Ok(control::Request::Usage),
+        Ask::Images => Ok(control::Request::Images),
+    }
 }
 
 fn drain(body: &[u8]) -> Result<DrainRequest, RequestError> {
@@ -130,8 +116,8 @@ fn executed<S>(output: ExecOutput, output_end: OutputEnd) -> Response<S> {
 mod tests {
     use super::*;
 
-    fn parsed(route: Route, body: &'static str) -> control::Request {
-        parse(route, "", body.as_bytes()).unwrap().unwrap()
+    fn parsed(ask: Ask, body: &'static str) -> control::Request {
+        parse(ask, "", body.as_bytes()).unwrap()
     }
 
     #[test]
@@ -139,11 +125,11 @@ mod tests {
         let uids = || vec![Uid::from("u")];
         let body = r#"{"uids": ["u"], "gracePeriodSeconds": 3, "later": 1}"#;
         let grace = Some(Duration::from_secs(3));
-        assert_eq!(parsed(Route::Drain, body), control::Request::Drain { uids: uids(), grace });
-        assert_eq!(parsed(Route::Undrain, body), control::Request::Undrain { uids: uids() });
-        assert_eq!(parsed(Route::Usage, ""), control::Request::Usage);
-        assert_eq!(parsed(Route::Images, ""), control::Request::Images);
-        let exec = parsed(Route::Exec, r#"{"uid": "u", "command": ["ls", "-l"], "timeoutSeconds": 5}"#);
+        assert_eq!(parsed(Ask::Drain, body), control::Request::Drain { uids: uids(), grace });
+        assert_eq!(parsed(Ask::Undrain, body), control::Request::Undrain { uids: uids() });
+        assert_eq!(parsed(Ask::Usage, ""), control::Request::Usage);
+        assert_eq!(parsed(Ask::Images, ""), control::Request::Images);
+        let exec = parsed(Ask::Exec, r#"{"uid": "u", "command": ["ls", "-l"], "timeoutSeconds": 5}"#);
         let command = Command(vec!["ls".to_owned(), "-l".to_owned()]);
         let timeout = Duration::from_secs(5);
         let expected = control::ExecRequest { uid: "u".into(), container: None, command, timeout };
@@ -152,48 +138,47 @@ mod tests {
         let expected =
             control::EphemeralRequest { uid: "u".into(), origin: Origin::ControlSocket, wanted, dry_run: false };
         let body = r#"{"uid": "u", "containers": [{"name": "d", "image": "b"}], "later": 1}"#;
-        assert_eq!(parsed(Route::Ephemeral, body), control::Request::Ephemeral(expected));
+        assert_eq!(parsed(Ask::Ephemeral, body), control::Request::Ephemeral(expected));
         let stream = |kind| control::Request::Stream(control::StreamRequest { uid: "u".into(), kind });
         let (stdin, stdout, stderr, tty) = (false, true, true, false);
         let command = Command(vec!["ls".to_owned()]);
         let exec = control::StreamKind::Exec { container: None, command, stdin, stdout, stderr, tty };
         let body =
             r#"{"uid": "u", "exec": {"command": ["ls"], "stdout": true, "stderr": true, "later": 1}, "later": 1}"#;
-        assert_eq!(parsed(Route::Stream, body), stream(exec));
+        assert_eq!(parsed(Ask::Stream, body), stream(exec));
         let (container, stderr, tty) = (Some("c".to_owned()), false, true);
         let terminal = Terminal::AsRequested;
         let attach = control::StreamKind::Attach { container, stdin, stdout, stderr, tty, terminal };
         let body = r#"{"uid": "u", "attach": {"container": "c", "stdout": true, "tty": true}}"#;
-        assert_eq!(parsed(Route::Stream, body), stream(attach));
+        assert_eq!(parsed(Ask::Stream, body), stream(attach));
         let forward = control::StreamKind::PortForward { ports: vec![80] };
-        assert_eq!(parsed(Route::Stream, r#"{"uid": "u", "portForward": {"ports": [80]}}"#), stream(forward));
+        assert_eq!(parsed(Ask::Stream, r#"{"uid": "u", "portForward": {"ports": [80]}}"#), stream(forward));
         for (query, expected) in [("", ""), ("x=1&uid=u", "u")] {
-            let retry = parse(Route::Retry, query, b"").unwrap();
-            assert_eq!(retry, Ok(control::Request::Retry { uid: Uid::from(expected) }));
+            let retry = control::Request::Retry { uid: Uid::from(expected) };
+            assert_eq!(parse(Ask::Retry, query, b""), Ok(retry));
         }
-        assert_eq!(parse(Route::Status, "", b""), None);
     }
 
     #[test]
     fn a_malformed_body_is_refused_with_the_reason() {
-        for (route, body, start, end) in [
-            (Route::Drain, "", "invalid request: EOF", "; expected {\"uids\": [...]}\n"),
-            (Route::Undrain, "{\"uids\": 1}", "invalid request: invalid type", "; expected {\"uids\": [...]}\n"),
+        for (ask, body, start, end) in [
+            (Ask::Drain, "", "invalid request: EOF", "; expected {\"uids\": [...]}\n"),
+            (Ask::Undrain, "{\"uids\": 1}", "invalid request: invalid type", "; expected {\"uids\": [...]}\n"),
             (
-                Route::Stream,
+                Ask::Stream,
                 "{\"uid\": \"u\"}",
                 "invalid request: ",
                 "; expected {\"uid\": \"UID\", \"exec\": {\"command\": [...], \"stdout\": true}}\n",
             ),
             (
-                Route::Ephemeral,
+                Ask::Ephemeral,
                 "{\"uid\": \"u\", \"containers\": 1}",
                 "invalid request: invalid type",
                 "; expected {\"uid\": \"UID\", \"containers\": [{\"name\": \"debugger\", \"image\": \"busybox\"}]}\n",
             ),
-            (Route::Exec, "{\"uid\": 1}", "invalid request: invalid type", "column 9\n"),
+            (Ask::Exec, "{\"uid\": 1}", "invalid request: invalid type", "column 9\n"),
         ] {
-            let response = response::<()>(parse(route, "", body.as_bytes()).unwrap().map(|_| panic!("{body}")));
+            let response = response::<()>(parse(ask, "", body.as_bytes()).map(|_| panic!("{body}")));
             let Body::Full(text) = response.body else { panic!() };
             let text = std::str::from_utf8(&text).unwrap();
             assert!(response.status == 400 && text.starts_with(start) && text.ends_with(end), "{body}: {text}");

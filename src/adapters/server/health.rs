@@ -1,6 +1,6 @@
 //! The bodies of `/healthz`, `/livez` and `/readyz`, in the format of the Kubernetes components.
 
-use crate::adapters::server::routes::Route;
+use crate::adapters::server::routes::Page;
 use crate::api::printable;
 use crate::net::server::exchange::Response;
 
@@ -13,10 +13,10 @@ pub struct Check {
 }
 
 /// Returns `ok`, or one line for each check if `verbose` is set or a check fails (status 500).
-pub fn response<S>(route: Route, checks: &[Check], verbose: bool) -> Response<S> {
-    let name = match route {
-        Route::Livez => "livez",
-        Route::Readyz => "readyz",
+pub fn response<S>(page: Page, checks: &[Check], verbose: bool) -> Response<S> {
+    let name = match page {
+        Page::Livez => "livez",
+        Page::Readyz => "readyz",
         _ => "healthz",
     };
     let failed = checks.iter().any(|c| c.failure.is_some());
@@ -45,14 +45,14 @@ mod tests {
     fn a_failed_check_is_500_with_the_reason() {
         let ok = Check { name: "ping", failure: None };
         let bad = Check { name: "pleg", failure: Some("not yet relisted\n\x1b[2J".into()) };
-        let shown = |route, checks: &[Check], verbose| match response::<()>(route, checks, verbose) {
+        let shown = |page, checks: &[Check], verbose| match response::<()>(page, checks, verbose) {
             Response { status, body: Body::Full(text), .. } => (status, String::from_utf8(text.to_vec()).unwrap()),
             other => panic!("{other:?}"),
         };
-        assert_eq!(shown(Route::Healthz, std::slice::from_ref(&ok), false), (200, "ok".to_owned()));
+        assert_eq!(shown(Page::Healthz, std::slice::from_ref(&ok), false), (200, "ok".to_owned()));
         let verbose = "[+]ping ok\nlivez check passed\n";
-        assert_eq!(shown(Route::Livez, std::slice::from_ref(&ok), true), (200, verbose.to_owned()));
+        assert_eq!(shown(Page::Livez, std::slice::from_ref(&ok), true), (200, verbose.to_owned()));
         let failed = "[+]ping ok\n[-]pleg failed: not yet relisted\\n\\x1b[2J\nreadyz check failed\n";
-        assert_eq!(shown(Route::Readyz, &[ok, bad], false), (500, failed.to_owned()));
+        assert_eq!(shown(Page::Readyz, &[ok, bad], false), (500, failed.to_owned()));
     }
 }

@@ -95,8 +95,22 @@ impl ListenerKind {
     }
 }
 
+/// What a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
+    Page(Page),
+    Ask(Ask),
+    /// Closes the connections of clients whose certificates were revoked.
+    KubectlReload,
+    /// All paths of the node's server, also those that do not exist (`api::kube::kubelet_request`).
+    Node,
+    /// All paths of the Kubernetes API, also those that do not exist (`api::kube::path`).
+    Api,
+}
+
+/// Shows something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Page {
     Healthz,
     Livez,
     Readyz,
@@ -118,6 +132,11 @@ pub enum Route {
     Dump,
     /// All descriptors of the process and their purpose.
     Descriptors,
+}
+
+/// Passes a request to the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ask {
     /// A3: retries the rejected pod with this `?uid=`. The answer is a sentence about the outcome.
     Retry,
     /// W27: takes a `control::DrainRequest`. The answer, a `control::Drained`, is sent when the drain is durable.
@@ -140,74 +159,88 @@ pub enum Route {
     Usage,
     /// A `control::Images`: the images of the runtime and their users.
     Images,
-    /// Closes the connections of clients whose certificates were revoked.
-    KubectlReload,
-    /// All paths of the node's server, also those that do not exist (`api::kube::kubelet_request`).
-    Node,
-    /// All paths of the Kubernetes API, also those that do not exist (`api::kube::path`).
-    Api,
+}
+
+/// A path of the local listeners.
+struct LocalPath {
+    path: &'static str,
+    route: Route,
+    accepts: Accepts,
+    listeners: &'static [ListenerKind],
+}
+
+const GET: Accepts = Accepts { methods: &["GET", "HEAD"], body: 0, fields: false };
+const POST: Accepts = Accepts { methods: &["POST"], body: 0, fields: false };
+const POST_WITH_BODY: Accepts = Accepts { body: MAX_BODY, ..POST };
+
+const CONTROL: &[ListenerKind] = &[ListenerKind::Control];
+const HEALTH: &[ListenerKind] = &[ListenerKind::Control, ListenerKind::Health];
+const READ_ONLY: &[ListenerKind] = &[ListenerKind::Control, ListenerKind::ReadOnly];
+const LOCAL: &[ListenerKind] = &[ListenerKind::Control, ListenerKind::Health, ListenerKind::ReadOnly];
+
+static PATHS: [LocalPath; 22] = [
+    page("/healthz", Page::Healthz, LOCAL),
+    page("/livez", Page::Livez, HEALTH),
+    page("/readyz", Page::Readyz, HEALTH),
+    page("/metrics", Page::Metrics, READ_ONLY),
+    page("/metrics/probes", Page::ProbeMetrics, READ_ONLY),
+    page("/pods", Page::Pods, READ_ONLY),
+    page("/status", Page::Status, CONTROL),
+    page("/shutdown-plan", Page::ShutdownPlan, CONTROL),
+    page("/events", Page::Events, CONTROL),
+    page("/debug/dump", Page::Dump, CONTROL),
+    page("/debug/fds", Page::Descriptors, CONTROL),
+    ask("/retry", Ask::Retry, POST),
+    ask("/drain", Ask::Drain, POST_WITH_BODY),
+    ask("/undrain", Ask::Undrain, POST_WITH_BODY),
+    ask("/cordon", Ask::Cordon, POST),
+    ask("/uncordon", Ask::Uncordon, POST),
+    ask("/ephemeral", Ask::Ephemeral, POST_WITH_BODY),
+    ask("/exec", Ask::Exec, POST_WITH_BODY),
+    ask("/stream", Ask::Stream, POST_WITH_BODY),
+    ask("/usage", Ask::Usage, GET),
+    ask("/images", Ask::Images, GET),
+    LocalPath { path: "/kubectl/reload", route: Route::KubectlReload, accepts: POST, listeners: CONTROL },
+];
+
+const fn page(path: &'static str, page: Page, listeners: &'static [ListenerKind]) -> LocalPath {
+    LocalPath { path, route: Route::Page(page), accepts: GET, listeners }
+}
+
+const fn ask(path: &'static str, ask: Ask, accepts: Accepts) -> LocalPath {
+    LocalPath { path, route: Route::Ask(ask), accepts, listeners: CONTROL }
+}
+
+impl LocalPath {
+    fn find(listener_kind: ListenerKind, path: &str) -> Option<&'static LocalPath> {
+        PATHS.iter().find(|local| local.path == path && local.listeners.contains(&listener_kind))
+    }
 }
 
 impl Route {
     /// The route of `path` at this listener, if there is one.
     pub fn find(listener_kind: ListenerKind, path: &str) -> Option<Route> {
         match listener_kind {
-            ListenerKind::Kubectl => return Some(Route::Api),
-            ListenerKind::Node => return Some(Route::Node),
-            ListenerKind::Control | ListenerKind::Health | ListenerKind::ReadOnly => {}
-        }
-        let route = match path {
-            "/healthz" => Route::Healthz,
-            "/livez" => Route::Livez,
-            "/readyz" => Route::Readyz,
-            "/metrics" => Route::Metrics,
-            "/metrics/probes" => Route::ProbeMetrics,
-            "/pods" => Route::Pods,
-            "/status" => Route::Status,
-            "/shutdown-plan" => Route::ShutdownPlan,
-            "/events" => Route::Events,
-            "/debug/dump" => Route::Dump,
-            "/debug/fds" => Route::Descriptors,
-            "/retry" => Route::Retry,
-            "/drain" => Route::Drain,
-            "/undrain" => Route::Undrain,
-            "/cordon" => Route::Cordon,
-            "/uncordon" => Route::Uncordon,
-            "/ephemeral" => Route::Ephemeral,
-            "/exec" => Route::Exec,
-            "/stream" => Route::Stream,
-            "/usage" => Route::Usage,
-            "/images" => Route::Images,
-            "/kubectl/reload" => Route::KubectlReload,
-            _ => return None,
-        };
-        let open = match listener_kind {
-            ListenerKind::Control => true,
-            ListenerKind::Health => matches!(route, Route::Healthz | Route::Livez | Route::Readyz),
-            ListenerKind::ReadOnly => {
-                matches!(route, Route::Healthz | Route::Metrics | Route::ProbeMetrics | Route::Pods)
+            ListenerKind::Kubectl => Some(Route::Api),
+            ListenerKind::Node => Some(Route::Node),
+            ListenerKind::Control | ListenerKind::Health | ListenerKind::ReadOnly => {
+                LocalPath::find(listener_kind, path).map(|local| local.route)
             }
-            ListenerKind::Node | ListenerKind::Kubectl => false,
-        };
-        open.then_some(route)
+        }
     }
 
     /// The methods of `path` at this listener, and whether its requests have a body. An unknown path has GET and HEAD,
     /// so that they get a 404.
     pub fn accepts(listener_kind: ListenerKind, path: &str) -> Accepts {
-        match Route::find(listener_kind, path) {
-            Some(Route::Retry | Route::Cordon | Route::Uncordon | Route::KubectlReload) => {
-                Accepts { methods: &["POST"], body: 0, fields: false }
-            }
-            Some(Route::Drain | Route::Undrain | Route::Ephemeral | Route::Exec | Route::Stream) => {
-                Accepts { methods: &["POST"], body: MAX_BODY, fields: false }
-            }
-            Some(Route::Api) => {
+        match listener_kind {
+            ListenerKind::Kubectl => {
                 let methods = &["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
                 Accepts { methods, body: api::MAX_BODY, fields: true }
             }
-            Some(Route::Node) => Accepts { methods: &["GET", "HEAD", "POST"], body: 0, fields: true },
-            _ => Accepts { methods: &["GET", "HEAD"], body: 0, fields: false },
+            ListenerKind::Node => Accepts { methods: &["GET", "HEAD", "POST"], body: 0, fields: true },
+            ListenerKind::Control | ListenerKind::Health | ListenerKind::ReadOnly => {
+                LocalPath::find(listener_kind, path).map_or(GET, |local| local.accepts)
+            }
         }
     }
 }
@@ -259,21 +292,21 @@ mod tests {
     #[test]
     fn each_listener_has_its_own_routes() {
         assert_eq!(Route::find(ListenerKind::Health, "/metrics"), None);
-        assert_eq!(Route::find(ListenerKind::Health, "/readyz"), Some(Route::Readyz));
+        assert_eq!(Route::find(ListenerKind::Health, "/readyz"), Some(Route::Page(Page::Readyz)));
         assert_eq!(Route::find(ListenerKind::ReadOnly, "/status"), None);
         assert_eq!(Route::find(ListenerKind::ReadOnly, "/shutdown-plan"), None);
         assert_eq!(Route::find(ListenerKind::Health, "/shutdown-plan"), None);
-        assert_eq!(Route::find(ListenerKind::Control, "/shutdown-plan"), Some(Route::ShutdownPlan));
+        assert_eq!(Route::find(ListenerKind::Control, "/shutdown-plan"), Some(Route::Page(Page::ShutdownPlan)));
         assert_eq!(Route::find(ListenerKind::ReadOnly, "/events"), None);
         assert_eq!(Route::find(ListenerKind::ReadOnly, "/debug/dump"), None);
-        assert_eq!(Route::find(ListenerKind::Control, "/debug/dump"), Some(Route::Dump));
+        assert_eq!(Route::find(ListenerKind::Control, "/debug/dump"), Some(Route::Page(Page::Dump)));
         assert_eq!(Route::find(ListenerKind::Health, "/debug/fds"), None);
-        assert_eq!(Route::find(ListenerKind::Control, "/debug/fds"), Some(Route::Descriptors));
-        assert_eq!(Route::find(ListenerKind::ReadOnly, "/pods"), Some(Route::Pods));
-        assert_eq!(Route::find(ListenerKind::Control, "/status"), Some(Route::Status));
+        assert_eq!(Route::find(ListenerKind::Control, "/debug/fds"), Some(Route::Page(Page::Descriptors)));
+        assert_eq!(Route::find(ListenerKind::ReadOnly, "/pods"), Some(Route::Page(Page::Pods)));
+        assert_eq!(Route::find(ListenerKind::Control, "/status"), Some(Route::Page(Page::Status)));
         assert_eq!(Route::find(ListenerKind::Control, "/"), None);
         // Only the control socket has routes that change something.
-        assert_eq!(Route::find(ListenerKind::Control, "/retry"), Some(Route::Retry));
+        assert_eq!(Route::find(ListenerKind::Control, "/retry"), Some(Route::Ask(Ask::Retry)));
         assert_eq!(Route::find(ListenerKind::ReadOnly, "/retry"), None);
         assert_eq!(Route::find(ListenerKind::Health, "/retry"), None);
         for path in
@@ -283,8 +316,8 @@ mod tests {
             assert_eq!(Route::find(ListenerKind::ReadOnly, path), None, "{path}");
             assert_eq!(Route::find(ListenerKind::Health, path), None, "{path}");
         }
-        assert_eq!(Route::find(ListenerKind::ReadOnly, "/metrics"), Some(Route::Metrics));
-        assert_eq!(Route::find(ListenerKind::ReadOnly, "/metrics/probes"), Some(Route::ProbeMetrics));
+        assert_eq!(Route::find(ListenerKind::ReadOnly, "/metrics"), Some(Route::Page(Page::Metrics)));
+        assert_eq!(Route::find(ListenerKind::ReadOnly, "/metrics/probes"), Some(Route::Page(Page::ProbeMetrics)));
         assert_eq!(Route::find(ListenerKind::Health, "/metrics/probes"), None);
         assert_eq!(Route::find(ListenerKind::Control, "/metrics/cadvisor"), None);
     }

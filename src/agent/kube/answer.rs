@@ -10,7 +10,7 @@ use super::{kubelet, sessions};
 use crate::adapters::manifests::edit::Edit;
 use crate::adapters::server::api::{self, ApiRequest, Client};
 use crate::adapters::server::health;
-use crate::adapters::server::routes::Route;
+use crate::adapters::server::routes::Page;
 use crate::agent::act::{Act, Then};
 use crate::agent::content::{Response, View, streamed};
 use crate::api::kube::accept::{self, Discovery};
@@ -340,12 +340,12 @@ fn document(view: &View<'_>, target: &Target, accept: &str, verbose: bool) -> Re
         Target::OpenApiOf(group, version) => json(&openapi::document(group, version)),
         Target::Version => json(&discovery::version(env!("CARGO_PKG_VERSION"), std::env::consts::ARCH)),
         Target::Health(path) => {
-            let route = match *path {
-                "/livez" => Route::Livez,
-                "/readyz" => Route::Readyz,
-                _ => Route::Healthz,
+            let page = match *path {
+                "/livez" => Page::Livez,
+                "/readyz" => Page::Readyz,
+                _ => Page::Healthz,
             };
-            health::response(route, &view.health_checks(route), verbose)
+            health::response(page, &view.health_checks(page), verbose)
         }
         Target::Object(_) | Target::Kubelet(..) => return Err(Failure::no_such_path()),
     })

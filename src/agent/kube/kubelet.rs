@@ -7,7 +7,7 @@ use super::reading::Reading;
 use super::resource_metrics;
 use super::summary::Scope;
 use crate::adapters::server::health;
-use crate::adapters::server::routes::Route;
+use crate::adapters::server::routes::Page;
 use crate::agent::act::{Act, Then};
 use crate::agent::bodies::PodList;
 use crate::agent::content::{Response, View, streamed};
@@ -36,7 +36,7 @@ pub(super) fn answer(view: &View<'_>, path: KubeletPath, query: &Query) -> Act {
         }
         KubeletPath::Pods => streamed(PodList::new(false)),
         KubeletPath::Healthz => {
-            health::response(Route::Healthz, &view.health_checks(Route::Healthz), query.flag("verbose"))
+            health::response(Page::Healthz, &view.health_checks(Page::Healthz), query.flag("verbose"))
         }
         KubeletPath::Configz => {
             let body = serde_json::json!({ "kubeletconfig": view.config.effective() });

@@ -3,7 +3,7 @@
 
 use super::{Running, Written, route};
 use crate::adapters::records::Records;
-use crate::adapters::server::routes::{ListenerKind, Route};
+use crate::adapters::server::routes::{Ask, ListenerKind, Page, Route};
 use crate::adapters::server::status::{ClusterStatus, ManifestStatus, NodeStatus, RuntimeStatus};
 use crate::api::printable;
 use crate::api::shutdown::view::{PlanGroup, PlanPod, PlanView};
@@ -133,40 +133,42 @@ impl Content for Hostile {
         let list = |kind: &str, item: Value| json!({"kind": kind, "apiVersion": "v1", "items": [item]}).to_string();
         let body = match route(request).expect("a route") {
             // (A watch that ends after a few lines.)
-            Route::Pods if is_watch => lines(&pod()),
-            Route::Events if is_watch => lines(&event()),
-            Route::Pods => list("PodList", pod()),
-            Route::Events => list("EventList", event()),
-            Route::Status => json!(status()).to_string(),
-            Route::ShutdownPlan => json!(plan()).to_string(),
-            Route::Usage => usage().to_string(),
-            Route::Images => {
+            Route::Page(Page::Pods) if is_watch => lines(&pod()),
+            Route::Page(Page::Events) if is_watch => lines(&event()),
+            Route::Page(Page::Pods) => list("PodList", pod()),
+            Route::Page(Page::Events) => list("EventList", event()),
+            Route::Page(Page::Status) => json!(status()).to_string(),
+            Route::Page(Page::ShutdownPlan) => json!(plan()).to_string(),
+            Route::Ask(Ask::Usage) => usage().to_string(),
+            Route::Ask(Ask::Images) => {
                 let h = HOSTILE;
                 let (tags, pods) = ([h, h], [h]);
                 let one =
                     json!({"id": h, "tags": tags, "digests": [h], "sizeBytes": 1, "pods": pods, "state": "inUse"});
                 json!({"images": [one]}).to_string()
             }
-            Route::Dump => json!({HOSTILE: [HOSTILE]}).to_string(),
-            Route::Descriptors => {
+            Route::Page(Page::Dump) => json!({HOSTILE: [HOSTILE]}).to_string(),
+            Route::Page(Page::Descriptors) => {
                 let one = json!({"descriptor": 3, "kind": HOSTILE, "watches": HOSTILE, "events": 1});
                 json!({"descriptors": [one]}).to_string()
             }
-            Route::Drain | Route::Undrain => {
+            Route::Ask(Ask::Drain) | Route::Ask(Ask::Undrain) => {
                 let outcomes =
                     ["ending", "down", "completed", "undesired", "starts", "waits", "notDrained", "notFound"];
                 let one = |outcome| json!({"uid": HOSTILE, "namespace": HOSTILE, "name": HOSTILE, "outcome": outcome});
                 json!({"pods": outcomes.map(one)}).to_string()
             }
-            Route::Cordon => HOSTILE.to_owned(),
-            Route::Ephemeral if request.body.windows(11).any(|part| part == b"\"image\":\"i\"") => {
+            Route::Ask(Ask::Cordon) => HOSTILE.to_owned(),
+            Route::Ask(Ask::Ephemeral) if request.body.windows(11).any(|part| part == b"\"image\":\"i\"") => {
                 json!({}).to_string()
             }
-            Route::Retry if http1::value_of(&request.head.query, "uid") == Some("uid-1") => HOSTILE.to_owned(),
-            Route::Stream if request.body.starts_with(b"{\"uid\":\"uid-1\",\"exec\"") => {
+            Route::Ask(Ask::Retry) if http1::value_of(&request.head.query, "uid") == Some("uid-1") => {
+                HOSTILE.to_owned()
+            }
+            Route::Ask(Ask::Stream) if request.body.starts_with(b"{\"uid\":\"uid-1\",\"exec\"") => {
                 json!({"url": HOSTILE}).to_string()
             }
-            Route::Exec | Route::Stream => return Response::text(409, HOSTILE),
+            Route::Ask(Ask::Exec) | Route::Ask(Ask::Stream) => return Response::text(409, HOSTILE),
             _ => return Response::text(500, HOSTILE),
         };
         Response::json(body.into_bytes())
