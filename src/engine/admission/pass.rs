@@ -138,7 +138,7 @@ impl<'a> Pods<'a> {
                 // (A waiting pod can be admitted if it runs without a record, behind another pod of its name.)
                 State::Waiting | State::Sync(_) if worker.is_admitted() => pods.holding.push(worker),
                 State::Waiting | State::Sync(_) if worker.may_be_admitted() => {
-                    let place = (!worker.was_begun(), worker.place);
+                    let place = (worker.history.waiting, worker.place);
                     pods.requesting.push(RoomRequest { place, worker, after_end: None });
                 }
                 _ => {}
@@ -235,7 +235,7 @@ impl<'a> Pass<'a> {
     /// pods.
     fn evaluate(&mut self, request: &'a RoomRequest<'a>) -> bool {
         let worker = request.worker;
-        if self.input.cordoned && !worker.bound {
+        if self.input.cordoned && !worker.history.is_bound() {
             self.hold_back(request);
             return true;
         }
@@ -291,7 +291,7 @@ impl<'a> Pass<'a> {
     fn evaluate_now(&mut self, pod: &Pod, share: Share<'a>) -> bool {
         let worker = share.worker;
         // A pod that has started on this node stays, also if it starts again.
-        let taint = predicates::untolerated(pod, self.input.node).filter(|_| !worker.bound);
+        let taint = predicates::untolerated(pod, self.input.node).filter(|_| !worker.history.is_bound());
         match self.room.evaluate(pod, share.requests).and_against(taint) {
             Verdict::Fits if self.input.has_its_name(worker) => {
                 self.hold(share);
@@ -416,7 +416,7 @@ fn victims<'a>(missing: &[Insufficient], shares: impl Iterator<Item = &'a Share<
         priority: s.requests.priority,
         qos: s.requests.qos,
         requests: &s.requests.resources,
-        since: s.worker.start_time,
+        since: s.worker.history.start_time,
     });
     let victims = preempt::victims(&fit::shortages(missing), &candidates.collect::<Vec<_>>())?;
     Some((victims, missing.first().map_or_else(|| "".into(), |i| i.resource.as_str().into())))

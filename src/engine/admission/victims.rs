@@ -40,12 +40,10 @@ impl Victims {
 
     /// Restores a victim from a record of a previous run, so that it is counted and restarted.
     pub fn restore(&mut self, record: &Record, now: Now) {
-        let Some(of) = record.preempted.as_ref().filter(|_| record.waits_for.contains(&TerminationSource::Preemption))
-        else {
-            return;
-        };
+        let waits = record.snapshot.waits_for.contains(&TerminationSource::Preemption);
+        let Some(of) = record.history.preempted.as_ref().filter(|_| waits) else { return };
         let uid = &record.pod.uid;
-        if record.termination.is_some() && record.terminal.is_none() {
+        if record.snapshot.termination.is_some() && record.terminal.is_none() {
             self.stopping.insert(uid.clone(), of.signal.clone());
         }
         // If the clock was set back, wait at most the whole period from now.
@@ -74,7 +72,7 @@ impl Victims {
             (None, pod) => Some((w, pod?, w.requests.clone())),
         });
         let mut requesting: Vec<(&Worker, &Pod, Rc<PodRequests>)> = requesting.collect();
-        requesting.order_by_key(|(w, _, requests)| (Reverse(requests.priority), w.start_time));
+        requesting.order_by_key(|(w, _, requests)| (Reverse(requests.priority), w.history.start_time));
         let mut room = room.clone();
         for (worker, pod, requests) in requesting {
             match room.evaluate(pod, &requests) {

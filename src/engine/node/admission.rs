@@ -35,7 +35,7 @@ impl Engine {
     pub(super) fn begin(&mut self, uid: &Uid) -> bool {
         let begins = self.may_begin(uid)
             && self.workers.get_mut(uid).is_some_and(|w| {
-                let ready = w.is_admitted() || w.was_begun() && w.rejection().is_none();
+                let ready = w.is_admitted() || !w.history.waiting && w.rejection().is_none();
                 ready && w.begin()
             });
         if begins {
@@ -126,7 +126,7 @@ impl Engine {
             Decision::Preempt(victims, signal) => {
                 for uid in victims {
                     if let Some(worker) = self.workers.get_mut(&uid) {
-                        worker.preempted = Some(Preempted { at: self.now.wall, signal: signal.clone() });
+                        worker.history.preempted = Some(Preempted { at: self.now.wall, signal: signal.clone() });
                     }
                     let kill = Kill { by: TerminationSource::Preemption, message: None, grace: None };
                     self.with_worker(&uid, |worker, entry, ctx| worker.kill_for(None, &kill, entry, ctx));

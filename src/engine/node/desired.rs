@@ -116,7 +116,7 @@ impl Engine {
             let (uid, name) = (record.pod.uid.clone(), record.pod.name.clone());
             if !self.workers.contains_key(&uid) {
                 self.admission.victims.restore(&record, self.now);
-                self.devices.restore(&uid, &record.devices);
+                self.devices.restore(&uid, &record.history.devices);
                 let worker = Worker::revive(record, self.now, &self.config.boot_id);
                 if worker.is_from_api_server() && worker.has_ended_for_good() {
                     // C2: perhaps the last run did not report it.
@@ -249,7 +249,7 @@ impl Engine {
         let entry = if nothing { Entry::empty(self.generation) } else { Entry::default() };
         let (start, first_attempt) = (self.now.wall, self.pleg.without_worker.first_attempt(&uid));
         let mut worker = Worker::new(pod, start, self.now);
-        worker.bound = self.follows_bound(&worker);
+        worker.history.bind(self.follows_bound(&worker));
         self.insert_worker(&uid, entry, worker);
         let refused = !self.may_begin(&uid);
         if let Some(worker) = self.workers.get_mut(&uid) {
@@ -270,7 +270,7 @@ impl Engine {
     /// S4: during a shutdown only pods that may already be running start.
     pub(super) fn may_begin(&self, uid: &Uid) -> bool {
         // (Meanwhile only pods that were found running are admitted.)
-        let runs = || self.workers.get(uid).is_some_and(|w| w.was_begun() || w.is_admitted());
+        let runs = || self.workers.get(uid).is_some_and(|w| !w.history.waiting || w.is_admitted());
         !self.shutdown.is_on() || runs() || !self.pleg.knows_nothing_of(uid)
     }
 
@@ -325,7 +325,7 @@ impl Engine {
     /// A10: a new version is bound to the node like the version before it.
     fn follows_bound(&self, worker: &Worker) -> bool {
         let before = self.desired.names().pods(&worker.name).filter_map(|uid| self.workers.get(uid));
-        let mut before = before.filter(|w| w.pod.is_some() && w.bound);
+        let mut before = before.filter(|w| w.pod.is_some() && w.history.is_bound());
         before.any(|w| !w.is_drained() && !w.is_evicted_through_api())
     }
 

@@ -34,7 +34,7 @@ impl Engine {
                 pod: worker.pod.clone()?,
                 requests: worker.requests.resources.clone(),
                 priority: worker.requests.priority,
-                since: worker.start_time,
+                since: worker.history.start_time,
                 containers: running.map(|c| (c.name.clone(), c.id.clone())).collect(),
             })
         };
@@ -118,7 +118,8 @@ impl Engine {
                 Action::Evict { uid, signal, message, grace } => {
                     self.outbox.measure(Measure::Evicted { signal: signal.map_or(OWN_LIMIT, |s| s.name()) });
                     if let Some(worker) = self.workers.get_mut(&uid) {
-                        worker.evicted = Some(restart::evicted(worker.evicted.as_ref(), self.now.wall));
+                        let history = &mut worker.history;
+                        history.evicted = Some(restart::evicted(history.evicted.as_ref(), self.now.wall));
                     }
                     let kill = Kill { by: TerminationSource::Eviction, message: Some(message), grace: Some(grace) };
                     self.with_worker(&uid, |worker, entry, ctx| worker.kill_for(None, &kill, entry, ctx));
@@ -137,9 +138,10 @@ impl Engine {
 
     /// E5: one pod starts again after each measurement without pressure: the highest priority first, then the oldest.
     fn restart_evicted(&mut self) {
-        let due = |w: &&Worker| w.evicted.as_ref().is_none_or(|of| restart::left(of, self.now.wall).is_zero());
+        let due = |w: &&Worker| w.history.evicted.as_ref().is_none_or(|of| restart::left(of, self.now.wall).is_zero());
         let finished = self.evicted_pods().filter(|w| w.is_finished()).filter(due);
-        let first = finished.min_by_key(|w| (Reverse(w.requests.priority), w.start_time)).map(|w| w.uid.clone());
+        let first =
+            finished.min_by_key(|w| (Reverse(w.requests.priority), w.history.start_time)).map(|w| w.uid.clone());
         if let Some(uid) = first {
             self.release(TerminationSource::Eviction, Some(vec![uid]));
         }

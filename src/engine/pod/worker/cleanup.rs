@@ -326,8 +326,7 @@ impl Worker {
         self.messages.retain(|id, _| facts.containers.iter().any(|c| c.id == *id));
         self.backoffs.forget_gone(&facts.containers);
         if entry.known() {
-            self.stops.forget_gone(&facts.containers);
-            self.restarting.forget_gone(&facts.containers);
+            self.history.forget_gone(&facts.containers);
             self.probes.forget_gone(&facts.containers);
         }
         self.sandbox.forget_gone(facts, entry.known());

@@ -36,7 +36,7 @@ impl Worker {
     /// Chooses the devices, or calls the plugin.
     pub(super) fn prepare_devices(&mut self, pod: &Rc<Pod>, of: Instance, resource: String, ctx: &mut Context<'_>) {
         let container = pod.at(of.index);
-        let granted = self.devices.get(&container.name).and_then(|devices| devices.get(&resource));
+        let granted = self.history.devices.get(&container.name).and_then(|devices| devices.get(&resource));
         match granted.map(|granted| granted.ids.clone()) {
             None => {
                 let amount = requested(container).get(&resource);
@@ -64,7 +64,7 @@ impl Worker {
     /// in Kubernetes, later containers get them: a pod requests only the larger amount.
     fn of_init_containers(&self, pod: &Pod, index: usize, resource: &str) -> Vec<String> {
         let ids = |i: usize| {
-            let granted = self.devices.get(&pod.at(i).name).and_then(|devices| devices.get(resource));
+            let granted = self.history.devices.get(&pod.at(i).name).and_then(|devices| devices.get(resource));
             granted.map(|granted| granted.ids.as_slice()).unwrap_or_default()
         };
         let ends = |i: &usize| pod.is_init(*i) && !is_sidecar(pod.at(*i));
@@ -77,7 +77,7 @@ impl Worker {
 
     /// The plugin did not allocate these devices. Other containers of the pod may have them.
     fn give_back(&self, resource: &str, ids: &[String], ctx: &mut Context<'_>) {
-        let granted = self.devices.values().filter_map(|devices| devices.get(resource));
+        let granted = self.history.devices.values().filter_map(|devices| devices.get(resource));
         let kept: BTreeSet<&String> = granted.flat_map(|granted| &granted.ids).collect_set();
         let unused: Vec<String> = ids.iter().filter(|id| !kept.contains(id)).cloned().collect();
         ctx.devices.give_back(resource, &unused, &self.uid);
@@ -105,7 +105,7 @@ impl Worker {
         match result {
             Ok(Answer::Allocated(allocated)) if self.state.is_sync() => {
                 let granted = Granted { ids, allocated: *allocated };
-                self.devices.entry(container.clone()).or_default().insert(resource, granted);
+                self.history.devices.entry(container.clone()).or_default().insert(resource, granted);
                 self.record.wait_for_devices();
                 self.put_record(ctx);
             }
@@ -147,7 +147,8 @@ impl Worker {
     /// The changes of the container that its device plugins want, all together.
     pub(super) fn allocated_to(&self, container: &str) -> Allocated {
         let mut all = Allocated::default();
-        for granted in self.devices.get(container).into_iter().flatten().map(|(_, granted)| &granted.allocated) {
+        for granted in self.history.devices.get(container).into_iter().flatten().map(|(_, granted)| &granted.allocated)
+        {
             all.env.extend(granted.env.clone());
             all.mounts.extend(granted.mounts.clone());
             all.nodes.extend(granted.nodes.clone());
@@ -165,9 +166,9 @@ impl Worker {
 
     /// The pod has devices, and nothing of it runs any more.
     pub fn take_devices_after_end(&mut self) -> bool {
-        let ended = self.is_over() && !self.devices.is_empty();
+        let ended = self.is_over() && !self.history.devices.is_empty();
         if ended {
-            self.devices.clear();
+            self.history.devices.clear();
         }
         ended
     }

@@ -23,7 +23,7 @@ impl Worker {
         let Some(pod) = &self.pod else { return };
         // A user may use a name of an earlier run of the pod again.
         for new in list.iter().filter(|new| pod.ephemeral(&new.name).is_none()) {
-            self.begun_ephemeral.remove(&new.name);
+            self.history.begun_ephemeral.remove(&new.name);
         }
         self.pod = Some(Rc::new(pod.with_ephemeral(list)));
         self.record_version(ctx);
@@ -46,19 +46,21 @@ impl Worker {
         }
         let ran = |name: &str| entry.facts().containers.iter().any(|c| c.name == name && has_begun(c));
         let names = pod.ephemeral.iter().map(|e| e.container.name.as_str());
-        let new: Vec<String> =
-            names.filter(|name| !self.begun_ephemeral.contains(*name) && ran(name)).map(str::to_owned).collect();
+        let new: Vec<String> = names
+            .filter(|name| !self.history.begun_ephemeral.contains(*name) && ran(name))
+            .map(str::to_owned)
+            .collect();
         if new.is_empty() {
             return;
         }
-        self.begun_ephemeral.extend(new);
+        self.history.begun_ephemeral.extend(new);
         self.record.rewrite();
         self.put_record(ctx);
     }
 
     /// The waiting reason of an ephemeral container whose target does not run.
     pub(super) fn without_target(&self, pod: &Pod, entry: &Entry, name: &str) -> Option<(Reason, String)> {
-        if self.begun_ephemeral.contains(name) {
+        if self.history.begun_ephemeral.contains(name) {
             return None;
         }
         let target = waits_for_target(pod, entry.facts(), name)?;

@@ -121,7 +121,7 @@ impl Worker {
             }
             Some(Wait::Order) => return false,
             None => {
-                if self.pre_stop_of(c).is_none() || !self.stops.note_pre_stop(&c.id) {
+                if self.pre_stop_of(c).is_none() || !self.history.note_pre_stop(&c.id) {
                     return false;
                 }
                 if self.record.exists() {

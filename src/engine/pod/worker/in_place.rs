@@ -66,7 +66,7 @@ impl Worker {
     /// The ephemeral containers that the pod does not have yet, without those of an earlier run of the pod (W29).
     /// None is ever removed.
     fn added<'w>(&'w self, pod: &'w Pod, wanted: &'w Pod) -> impl Iterator<Item = &'w core::EphemeralContainer> {
-        let is_new = |name: &str| pod.ephemeral(name).is_none() && !self.begun_ephemeral.contains(name);
+        let is_new = |name: &str| pod.ephemeral(name).is_none() && !self.history.begun_ephemeral.contains(name);
         wanted.ephemeral_specs().iter().filter(move |new| is_new(&new.name))
     }
 

@@ -5,13 +5,13 @@ use super::state::{Finished, Outdated};
 use super::{End, State, Terminating, Worker};
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
-use crate::api::time::Wall;
+use crate::api::time::{Now, Wall};
 use crate::engine::context::Context;
 use crate::engine::effect::{Effect, RecordChange};
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
 use crate::engine::pod::placement::Placement;
-use crate::engine::pod::record::{self, Kept, Termination};
+use crate::engine::pod::record::{self, Record, Snapshot, Termination, WriteTime};
 use crate::engine::pod::status::Cause;
 use k8s_openapi::api::core::v1 as core;
 use std::time::Duration;
@@ -186,7 +186,7 @@ impl Worker {
         }
         match &mut self.state {
             // W8: it never started anything. If something of the pod may run, it goes through Terminating instead.
-            State::Waiting if !self.begun && !had_directory && entry.shows_nothing() => {
+            State::Waiting if self.history.waiting && !had_directory && entry.shows_nothing() => {
                 self.state = State::Finished(Finished::unstarted());
             }
             State::Waiting | State::Sync(_) => {
@@ -310,34 +310,26 @@ impl Worker {
         let Some(pod) = self.pod.clone() else { return };
         let (termination, terminal) = self.end_so_far(ctx);
         self.record.write_began(self.demand.replaced);
-        let kept = Kept { boot_id: ctx.config.boot_id.clone(), boot: ctx.now.boot, wall: ctx.now.wall };
-        let active = self.deadline.map_or(Duration::ZERO, |d| d.active(ctx.now.boot));
+        let snapshot = self.snapshot(termination, ctx);
         if let Some(deadline) = &mut self.deadline {
             deadline.record_began(ctx.now.boot);
         }
-        let value = record::write(&record::Record {
-            pod,
-            start_time: self.start_time,
-            kept: Some(kept),
-            active,
-            waiting: !self.begun,
-            bound: self.bound,
+        let value = record::write(&Record { pod, terminal, history: self.history.clone(), snapshot });
+        let op = ctx.record(&self.uid, RecordChange::Put { key: record::key(&self.uid), value });
+        self.ops.start_background(op, BackgroundOp::Record);
+    }
+
+    fn snapshot(&self, termination: Option<Termination>, ctx: &Context<'_>) -> Snapshot {
+        let Now { boot, wall } = ctx.now;
+        Snapshot {
+            written: Some(WriteTime { boot_id: ctx.config.boot_id.clone(), boot, wall }),
+            active: self.deadline.map_or(Duration::ZERO, |d| d.active(boot)),
             rejected: self.rejection().filter(|_| !self.is_rejected_for_now()).cloned(),
             again: self.demand.replaced,
             waits_for: self.demand.waits_for.clone(),
-            preempted: self.preempted.clone(),
-            evicted: self.evicted.clone(),
-            pre_stopped: self.stops.pre_stopped().clone(),
-            resizing: self.resize.outdated().cloned(),
-            devices: self.devices.clone(),
-            begun_ephemeral: self.begun_ephemeral.clone(),
-            restarting: self.restarting.clone(),
-            earlier: self.earlier.clone(),
             termination,
-            terminal,
-        });
-        let op = ctx.record(&self.uid, RecordChange::Put { key: record::key(&self.uid), value });
-        self.ops.start_background(op, BackgroundOp::Record);
+            resizing: self.resize.outdated().cloned(),
+        }
     }
 
     /// W2: pulls, creates and starts do not delay a termination. A status read determines their outcome.

@@ -9,7 +9,7 @@
 //!
 //! Each state in `state` carries its own data. Each concern that outlives a state is a small machine with its own
 //! tests: `ops` (operations in flight), `sandbox`, `container_start`, `pull`, `container_backoff`, `stops`,
-//! `replacing`, `restarting`, `volumes`, `resize`, `demand`, `pod_record`, `deadline`, `sharing`, `retry`, `timer`, and
+//! `replacing`, `restarting`, `volumes`, `resize`, `demand`, `history`, `pod_record`, `deadline`, `sharing`, `retry`, `timer`, and
 //! `engine::probe`. The worker composes them: `admission` keeps the node's decision, `sync` plans, `starts` carries out
 //! the steps that start something and `pulling` those of a pull, `killing` and `terminate` end the pod, `cleanup`
 //! removes the rest, `completions` records the results of operations.
@@ -24,6 +24,7 @@ mod demand;
 mod devices;
 mod earlier;
 mod ephemeral;
+pub mod history;
 mod hooks;
 mod in_place;
 mod killing;
@@ -49,7 +50,6 @@ mod timer;
 mod volumes;
 mod worker_status;
 
-use crate::api::devices::PodDevices;
 use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::names::{ContainerId, FullName, Uid};
 use crate::api::pod::{Pod, is_sidecar};
@@ -60,7 +60,7 @@ use crate::engine::context::Context;
 use crate::engine::effect::Measure;
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::placement::Placement;
-use crate::engine::pod::record::{self, Evicted, Preempted};
+use crate::engine::pod::record::{Record, Snapshot};
 use crate::engine::pod::status::{self, Cause};
 use crate::engine::probe::Probes;
 use crate::engine::slots::Class;
@@ -69,13 +69,13 @@ use container_start::Failures;
 use deadline::ActiveDeadline;
 use demand::Demand;
 pub use earlier::Earlier;
+use history::History;
 use k8s_openapi::api::core::v1 as core;
 use measure::Measured;
 use ops::{ActiveOp, Operations};
 use pod_record::PodRecord;
 use replacing::Replacing;
 pub use resize::{Before, Outdated, Resize, Verdict as ResizeVerdict};
-use restarting::Restarting;
 use retry::Retry;
 pub use sandbox::LATE;
 use sandbox::Sandbox;
@@ -83,7 +83,7 @@ use serde::Serialize;
 use sharing::Sharing;
 pub use state::State;
 use state::{Directory, End, Forgotten, Sync, Terminated, Terminating};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use stops::Stops;
@@ -129,18 +129,11 @@ pub struct Worker {
     pub place: u64,
     /// A2; for an orphan one pod.
     pub requests: Rc<PodRequests>,
-    /// A8: for the record.
-    pub preempted: Option<Preempted>,
-    /// E5: for the record.
-    pub evicted: Option<Evicted>,
-    /// The full name was free once, so something of the pod may have been started.
-    begun: bool,
-    /// A10: the pod, or the version before it, has started on this node. A cordon does not hold it back.
-    pub bound: bool,
+    /// For the record.
+    pub history: History,
     /// The placement that was published last.
     pub shown_placement: Placement,
     end: End,
-    pub start_time: Wall,
     deadline: Option<ActiveDeadline>,
     extras: Extras,
     ops: Operations,
@@ -152,14 +145,7 @@ pub struct Worker {
     stops: Stops,
     volumes: Volumes,
     resize: Resize,
-    /// G3: for the record.
-    pub devices: PodDevices,
-    /// W29: the ephemeral containers that were started.
-    begun_ephemeral: BTreeSet<String>,
     replacing: Replacing,
-    restarting: Restarting,
-    /// C5: for the record.
-    earlier: Earlier,
     sharing: Sharing,
     /// The retry of a failed removal of containers, sandboxes, directories or the record.
     cleanup: Retry,
@@ -173,7 +159,7 @@ impl Worker {
     pub fn new(pod: Rc<Pod>, start_time: Wall, now: Now) -> Worker {
         let mut worker = Worker::bare(pod.uid.clone(), pod.name.clone(), now);
         worker.demand.desired = true;
-        worker.start_time = start_time;
+        worker.history = History::new(start_time);
         worker.deadline = pod.active_deadline().map(|whole| ActiveDeadline::new(whole, now.boot));
         worker.status = status::waiting();
         worker.extras = Extras::of(&pod);
@@ -187,48 +173,41 @@ impl Worker {
         if !self.record.exists() {
             self.record = previous.record.inherited();
         }
-        self.bound |= previous.bound;
+        self.history.bind(self.history.is_bound() || previous.history.is_bound());
         // E5: the number of evictions counts across restarts of the pod.
-        self.evicted.clone_from(&previous.evicted);
+        self.history.evicted.clone_from(&previous.history.evicted);
         // C5: for the API server, the pod continues.
         if self.is_from_api_server() {
-            self.start_time = previous.start_time;
-            self.earlier = Earlier::of(&previous.status);
+            self.history.start_time = previous.history.start_time;
+            self.history.earlier = Earlier::of(&previous.status);
             // W29: its object keeps the ephemeral containers, and each has had its one start.
-            self.begun_ephemeral.clone_from(&previous.begun_ephemeral);
+            self.history.begun_ephemeral.clone_from(&previous.history.begun_ephemeral);
         }
     }
 
     /// A worker for a pod of a previous run (W25). It continues the termination if one was in progress (W4, W7).
-    pub fn revive(record: record::Record, now: Now, boot_id: &str) -> Worker {
+    pub fn revive(record: Record, now: Now, boot_id: &str) -> Worker {
         let age = record.age(now.boot, boot_id);
-        let mut worker = Worker::new(record.pod, record.start_time, now);
-        let passed = record.active.saturating_add(age.unwrap_or_default());
+        let Record { pod, terminal, history, snapshot } = record;
+        let Snapshot { written, active, rejected, again, waits_for, termination, resizing } = snapshot;
+        let mut worker = Worker::new(pod, history.start_time, now);
+        worker.history = history;
+        let passed = active.saturating_add(age.unwrap_or_default());
         let whole = worker.pod.as_ref().and_then(|p| p.active_deadline());
         worker.deadline = whole.map(|whole| ActiveDeadline::after(whole, passed, now.boot));
-        worker.record = PodRecord::read(record.again);
-        worker.begun = !record.waiting;
-        worker.bound = record.bound;
-        if worker.begun {
+        worker.record = PodRecord::read(again);
+        if !worker.history.waiting {
             worker.measured.started_before();
         }
-        worker.demand.replaced = record.again;
-        worker.demand.waits_for = record.waits_for;
-        worker.preempted = record.preempted;
-        worker.evicted = record.evicted;
-        worker.resize = Resize::resumed(record.resizing);
-        worker.devices = record.devices;
-        worker.begun_ephemeral = record.begun_ephemeral;
-        worker.restarting = record.restarting;
-        worker.earlier = record.earlier;
-        worker.stops = Stops::with_pre_stopped(record.pre_stopped);
-        if let Some(cause) = record.rejected {
+        (worker.demand.replaced, worker.demand.waits_for) = (again, waits_for);
+        worker.resize = Resize::resumed(resizing);
+        if let Some(cause) = rejected {
             worker.admission = Admission::Rejected(cause);
         }
-        if let Some(t) = record.termination {
+        if let Some(t) = termination {
             // The wall clock may be set: in the same boot, use the boot clock. The rest never exceeds the whole period.
-            let left = match (age, &record.kept) {
-                (Some(age), Some(kept)) => t.grace_deadline.since(kept.wall).saturating_sub(age),
+            let left = match (age, &written) {
+                (Some(age), Some(written)) => t.grace_deadline.since(written.wall).saturating_sub(age),
                 _ => t.grace_deadline.since(now.wall),
             };
             let whole = t.grace_deadline.since(t.began);
@@ -236,7 +215,7 @@ impl Worker {
             worker.measured.kill_began();
             worker.cause = t.cause;
         }
-        if let Some(status) = record.terminal {
+        if let Some(status) = terminal {
             if !matches!(worker.state, State::Terminating(_)) {
                 worker.state = State::Terminating(Terminating::new(now.boot, worker.grace_period()));
             }
@@ -282,13 +261,9 @@ impl Worker {
             admission: Admission::Open,
             place: 0,
             requests: Rc::new(PodRequests::default()),
-            preempted: None,
-            evicted: None,
-            begun: false,
-            bound: false,
+            history: History::new(now.wall),
             shown_placement: Placement::default(),
             end: End::Open,
-            start_time: now.wall,
             deadline: None,
             extras: Extras::default(),
             ops: Operations::default(),
@@ -300,11 +275,7 @@ impl Worker {
             stops: Stops::default(),
             volumes: Volumes::default(),
             resize: Resize::default(),
-            devices: PodDevices::default(),
-            begun_ephemeral: BTreeSet::new(),
             replacing: Replacing::default(),
-            restarting: Restarting::default(),
-            earlier: Earlier::default(),
             sharing: Sharing::default(),
             cleanup: Retry::default(),
             measured: Measured::new(now.boot),
@@ -315,12 +286,7 @@ impl Worker {
     /// The pod waits, and nothing of it was started or found running. A pod found running is admitted
     /// while it waits for its name.
     pub fn never_began(&self) -> bool {
-        matches!(self.state, State::Waiting) && !self.begun && !self.is_admitted()
-    }
-
-    /// The pod started in this or a previous run of Wherry.
-    pub fn was_begun(&self) -> bool {
-        self.begun
+        matches!(self.state, State::Waiting) && self.history.waiting && !self.is_admitted()
     }
 
     /// The full name is free: the pod may start. Returns true if it was waiting for that.
@@ -329,11 +295,10 @@ impl Worker {
         if waited {
             self.state = State::Sync(Sync::default());
             // The record still says that the pod waits.
-            if !self.begun {
+            if self.history.waiting {
                 self.record.outdate();
             }
-            self.begun = true;
-            self.bound = true;
+            self.history.begin();
         }
         waited
     }
@@ -501,7 +466,7 @@ impl Worker {
             pod,
             facts: entry.facts(),
             ips: entry.ips(),
-            start_time: self.start_time,
+            start_time: self.history.start_time,
             qos_class: self.requests.qos.as_str(),
             starting: &|id| match hooked == Some(id) {
                 true => Some((creating.clone(), String::new())),
@@ -513,9 +478,9 @@ impl Worker {
             messages: &self.messages,
             cause: self.cause.as_ref(),
             waits: self.waits_for_strangers(entry),
-            begun_ephemeral: &self.begun_ephemeral,
-            restarting: &self.restarting,
-            earlier: &self.earlier,
+            begun_ephemeral: &self.history.begun_ephemeral,
+            restarting: &self.history.restarting,
+            earlier: &self.history.earlier,
             resize: &self.resize,
             over,
             runtime: ctx.runtime_name,

@@ -81,11 +81,11 @@ pub(super) fn after_failure(pod: &Pod, container: &str) -> Option<Restart> {
 impl Worker {
     /// A previous run was killed between the record and the end of a container: the stop continues.
     pub(super) fn continue_restarts(&mut self, entry: &Entry, ctx: &Context<'_>) {
-        let Some(pod) = self.pod.as_ref().filter(|_| !self.restarting.is_empty()) else { return };
+        let Some(pod) = self.pod.as_ref().filter(|_| !self.history.restarting.is_empty()) else { return };
         let grace_deadline = ctx.now.boot + pod.grace_period();
         for c in entry.facts().containers.iter().filter(|c| c.state == ContainerState::Running) {
             // Images can change back before the stop: `replacing` decides.
-            let then = self.restarting.0.get(&c.id).copied().filter(|why| *why != Restart::Image);
+            let then = self.history.restarting.0.get(&c.id).copied().filter(|why| *why != Restart::Image);
             if then.is_some() && !self.stops.is_doomed(&c.id) {
                 let message = format!("Stopping container {}", c.name);
                 self.stops.doom(c.id.clone(), Doomed { message, grace_deadline, then });
@@ -99,7 +99,7 @@ impl Worker {
         let (mut any, mut new) = (false, false);
         for (id, why) in self.stops.restarts() {
             any = true;
-            new |= self.restarting.insert(id, why);
+            new |= self.history.restarting.insert(id, why);
         }
         if new {
             self.record.wait_for_write();

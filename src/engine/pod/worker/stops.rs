@@ -19,7 +19,7 @@ use crate::engine::effect::{Effect, RuntimeCall};
 use crate::engine::op::OpId;
 use crate::engine::pleg::cache::Entry;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// W4: the minimum timeout of StopContainer.
@@ -52,8 +52,6 @@ pub struct Stops {
     round: Round,
     /// Running containers that the worker stops to restart them.
     doomed: BTreeMap<ContainerId, Doomed>,
-    /// Containers whose preStop hook has started (W4: it runs once).
-    pre_stopped: BTreeSet<ContainerId>,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -66,11 +64,6 @@ struct Round {
 }
 
 impl Stops {
-    /// With the hooks that started in a previous run.
-    pub fn with_pre_stopped(pre_stopped: BTreeSet<ContainerId>) -> Stops {
-        Stops { pre_stopped, ..Stops::default() }
-    }
-
     pub fn wait(&self, id: &ContainerId) -> Option<Wait> {
         self.round.waits.get(id).copied()
     }
@@ -91,20 +84,6 @@ impl Stops {
     /// The containers that start again whatever their exit code is.
     pub fn restarts(&self) -> impl Iterator<Item = (&ContainerId, Restart)> {
         self.doomed.iter().filter_map(|(id, doomed)| Some((id, doomed.then?)))
-    }
-
-    pub fn pre_stopped(&self) -> &BTreeSet<ContainerId> {
-        &self.pre_stopped
-    }
-
-    /// Returns true if the container's preStop hook has not started before.
-    pub fn note_pre_stop(&mut self, id: &ContainerId) -> bool {
-        self.pre_stopped.insert(id.clone())
-    }
-
-    /// Drops the notes about containers that do not exist any more.
-    pub fn forget_gone(&mut self, containers: &[ContainerFact]) {
-        self.pre_stopped.retain(|id| containers.iter().any(|c| c.id == *id));
     }
 }
 

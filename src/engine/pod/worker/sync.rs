@@ -73,13 +73,13 @@ impl Worker {
             facts: entry.facts(),
             first_attempt: self.sandbox.first_attempt,
             strangers: entry.strangers(),
-            first_free: &|name| self.failures.first_free(name).max(self.earlier.first_free(name)),
+            first_free: &|name| self.failures.first_free(name).max(self.history.earlier.first_free(name)),
             held: &|name| self.backoffs.holds(name, now),
             stopped: &|id| self.sandbox.is_stopped(id),
             in_doubt: entry.in_doubt(now),
             started: &|c| pod.container(&c.name).is_none_or(|spec| self.probes.started(spec, &c.id)),
-            begun_ephemeral: &self.begun_ephemeral,
-            restarting: &self.restarting,
+            begun_ephemeral: &self.history.begun_ephemeral,
+            restarting: &self.history.restarting,
         })
     }
 
@@ -141,7 +141,7 @@ impl Worker {
             if dead.state != ContainerState::Exited {
                 continue;
             }
-            let is_restarted = self.restarting.contains(&dead.id);
+            let is_restarted = self.history.restarting.contains(&dead.id);
             if !is_restarted && !plan::restarts(pod.restart_policy_of(index), dead) {
                 self.backoffs.forget(&spec.name);
                 continue;
