@@ -90,7 +90,7 @@ impl NodeAdmission {
         if !std::mem::take(&mut self.room_changed) || shutting_down {
             return Vec::new();
         }
-        if input.workers.values().any(|w| w.never_began() && w.had_directory()) {
+        if input.workers.values().any(|w| w.never_began() && w.volumes.had_directory()) {
             return Vec::new();
         }
         let mut decisions = pass::run(input, &self.victims);
@@ -117,7 +117,7 @@ pub fn requested(workers: &BTreeMap<Uid, Box<Worker>>) -> Resources {
 pub fn holds_room(worker: &Worker) -> bool {
     match worker.state {
         State::Terminating(_) => true,
-        State::Sync(_) => worker.is_admitted(),
+        State::Sync(_) => worker.admission.is_admitted(),
         State::Waiting | State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => false,
     }
 }

@@ -80,7 +80,10 @@ impl Input<'_> {
     /// W8: the pod that currently has this pod's name was edited, and continues until its record has been written.
     fn follows_outdated(&self, worker: &Worker) -> bool {
         let first = self.names.first(&worker.name);
-        first.filter(|uid| **uid != worker.uid).and_then(|uid| self.workers.get(uid)).is_some_and(|w| w.is_outdated())
+        first
+            .filter(|uid| **uid != worker.uid)
+            .and_then(|uid| self.workers.get(uid))
+            .is_some_and(|w| w.state.is_outdated())
     }
 
     /// It started in a previous run, and its status has not been read yet.
@@ -131,12 +134,12 @@ impl<'a> Pods<'a> {
             match worker.state {
                 State::Terminating(_) => pods.ending.push(worker),
                 // W8: its successor has its place.
-                State::Sync(_) if worker.is_outdated() => pods.ending.push(worker),
+                State::Sync(_) if worker.state.is_outdated() => pods.ending.push(worker),
                 State::Terminated(_) | State::Finished(_) | State::Forgotten(_) if input.runs(worker) => {
                     pods.ending.push(worker);
                 }
                 // (A waiting pod can be admitted if it runs without a record, behind another pod of its name.)
-                State::Waiting | State::Sync(_) if worker.is_admitted() => pods.holding.push(worker),
+                State::Waiting | State::Sync(_) if worker.admission.is_admitted() => pods.holding.push(worker),
                 State::Waiting | State::Sync(_) if worker.may_be_admitted() => {
                     let place = (worker.history.waiting, worker.place);
                     pods.requesting.push(RoomRequest { place, worker, after_end: None });
@@ -256,12 +259,12 @@ impl<'a> Pass<'a> {
             self.reserve_uncertain(share);
             return true;
         }
-        let Some(pod) = worker.pod.as_deref().filter(|_| worker.wants_room()) else {
+        let Some(pod) = worker.pod.as_deref().filter(|_| worker.state.wants_room()) else {
             self.reserve(share);
             return true;
         };
         if let Some(why) = self.waits_without_room(pod, share.requests) {
-            if self.input.has_its_name(worker) && !worker.waits_because(&why) {
+            if self.input.has_its_name(worker) && !worker.admission.waits_because(&why) {
                 self.decisions.push(Decision::Wait(worker.uid.clone(), why));
             }
             return true;
@@ -337,7 +340,7 @@ impl<'a> Pass<'a> {
         let unread: Vec<&Worker> =
             self.uncertain.iter().map(|s| s.worker).filter(|w| self.input.is_unread(w)).collect();
         let why = waits_for(missing, &self.ending, &unread);
-        if self.input.has_its_name(worker) && !worker.waits_because(&why) {
+        if self.input.has_its_name(worker) && !worker.admission.waits_because(&why) {
             self.decisions.push(Decision::Wait(worker.uid.clone(), why));
         }
         match unread.is_empty() {

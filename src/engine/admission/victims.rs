@@ -54,7 +54,7 @@ impl Victims {
     /// A8: counts each victim once it has stopped.
     pub fn count(&mut self, workers: &BTreeMap<Uid, Box<Worker>>, outbox: &mut Outbox) {
         self.stopping.retain(|uid, signal| {
-            let stopped = workers.get(uid).is_none_or(|w| w.is_over());
+            let stopped = workers.get(uid).is_none_or(|w| w.state.is_over());
             if stopped {
                 outbox.measure(Measure::Preempted { signal: signal.clone() });
             }
@@ -77,7 +77,7 @@ impl Victims {
         for (worker, pod, requests) in requesting {
             match room.evaluate(pod, &requests) {
                 Verdict::Against { .. } => {}
-                Verdict::Fits if worker.is_finished() && self.may_restart_at(&worker.uid) <= now => {
+                Verdict::Fits if worker.state.is_finished() && self.may_restart_at(&worker.uid) <= now => {
                     return Some(worker.uid.clone());
                 }
                 Verdict::Fits | Verdict::Later(_) => room.reserve(&worker.name, &requests),

@@ -168,7 +168,7 @@ impl Engine {
                 dirty.insert(uid.clone());
             }
             if tokens.contains(uid) {
-                worker.token_changed();
+                worker.volumes.outdated();
                 dirty.insert(uid.clone());
             }
         }
@@ -291,8 +291,9 @@ impl Engine {
     /// them.
     pub(super) fn end_as_at_server(&mut self) {
         let Some(member) = self.cluster.member() else { return };
-        let here =
-            |uid: &&Uid| self.workers.get(*uid).is_some_and(|worker| !has_ended(worker) || worker.is_held_back());
+        let here = |uid: &&Uid| {
+            self.workers.get(*uid).is_some_and(|worker| !has_ended(worker) || worker.demand.is_held_back())
+        };
         let ended_there = member.pods.iter().filter(|(_, bound)| bound.ended).map(|(uid, _)| uid);
         for uid in ended_there.filter(here).cloned().collect::<Vec<_>>() {
             self.with_worker(&uid, |worker, entry, ctx| worker.end_as_at_server(entry, ctx));

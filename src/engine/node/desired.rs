@@ -76,7 +76,7 @@ impl Engine {
         let of_api = self.cluster_pods();
         let workers = &self.workers;
         // An outdated pod still runs, but the document of its successor is in force, perhaps under another UID.
-        let is_current = |w: &Worker| w.demand.desired && (!w.is_outdated() || w.demand.successor.is_some());
+        let is_current = |w: &Worker| w.demand.desired && (!w.state.is_outdated() || w.demand.successor.is_some());
         let desired = workers.iter().filter(|(_, w)| is_current(w));
         let as_pods = desired.filter_map(|(uid, w)| Some((uid, w.demand.successor.as_ref().or(w.pod.as_ref())?)));
         let of_workers = as_pods.collect_map();
@@ -270,7 +270,7 @@ impl Engine {
     /// S4: during a shutdown only pods that may already be running start.
     pub(super) fn may_begin(&self, uid: &Uid) -> bool {
         // (Meanwhile only pods that were found running are admitted.)
-        let runs = || self.workers.get(uid).is_some_and(|w| !w.history.waiting || w.is_admitted());
+        let runs = || self.workers.get(uid).is_some_and(|w| !w.history.waiting || w.admission.is_admitted());
         !self.shutdown.is_on() || runs() || !self.pleg.knows_nothing_of(uid)
     }
 
@@ -326,7 +326,7 @@ impl Engine {
     fn follows_bound(&self, worker: &Worker) -> bool {
         let before = self.desired.names().pods(&worker.name).filter_map(|uid| self.workers.get(uid));
         let mut before = before.filter(|w| w.pod.is_some() && w.history.is_bound());
-        before.any(|w| !w.is_drained() && !w.is_evicted_through_api())
+        before.any(|w| !w.demand.is_drained() && !w.demand.is_evicted_through_api())
     }
 
     /// W8: the next pod with this name may start.

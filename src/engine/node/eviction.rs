@@ -75,7 +75,7 @@ impl Engine {
             up: self.runtime.is_up(),
             candidates: &|| self.eviction_candidates(),
             measured: &|only_limited| self.measured_pods(only_limited),
-            is_over: &|uid| self.workers.get(uid).is_none_or(|w| w.is_over()),
+            is_over: &|uid| self.workers.get(uid).is_none_or(|w| w.state.is_over()),
             any_waits: &|| self.evicted_pods().next().is_some(),
             outbox: &mut outbox,
         };
@@ -139,7 +139,7 @@ impl Engine {
     /// E5: one pod starts again after each measurement without pressure: the highest priority first, then the oldest.
     fn restart_evicted(&mut self) {
         let due = |w: &&Worker| w.history.evicted.as_ref().is_none_or(|of| restart::left(of, self.now.wall).is_zero());
-        let finished = self.evicted_pods().filter(|w| w.is_finished()).filter(due);
+        let finished = self.evicted_pods().filter(|w| w.state.is_finished()).filter(due);
         let first =
             finished.min_by_key(|w| (Reverse(w.requests.priority), w.history.start_time)).map(|w| w.uid.clone());
         if let Some(uid) = first {

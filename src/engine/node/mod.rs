@@ -374,7 +374,7 @@ impl Engine {
             runtime_features: self.runtime.features(),
         };
         f(worker, entry, &mut ctx);
-        let has_begun = worker.has_begun();
+        let has_begun = worker.state.has_begun();
         self.pleg.worker_stepped(uid, has_begun, self.now.boot, &mut self.outbox);
     }
 
@@ -386,7 +386,8 @@ impl Engine {
         if std::mem::replace(&mut worker.shown_placement, placement) != placement {
             self.outbox.publish(uid, &worker.name);
         }
-        let (finished, worker_is_over, name) = (worker.is_finished(), worker.is_over(), worker.name.clone());
+        let (finished, worker_is_over, name) =
+            (worker.state.is_finished(), worker.state.is_over(), worker.name.clone());
         if worker_is_over {
             self.admission.room_changed();
             if worker.take_devices_after_end() && self.devices.release(uid) {
@@ -398,7 +399,7 @@ impl Engine {
             self.free_name(&name, uid);
         }
         self.update_logs(uid);
-        if self.workers.get(uid).is_some_and(|w| w.is_forgotten()) {
+        if self.workers.get(uid).is_some_and(|w| w.state.is_forgotten()) {
             self.forget(uid);
         }
     }
@@ -422,7 +423,7 @@ impl Engine {
         if let Some(attempt) = worker.sandbox.lost {
             self.pleg.without_worker.lost(uid, attempt, self.now.boot + self.config.request_timeout * 2);
         }
-        if let Some(due) = worker.kept_directory() {
+        if let Some(due) = worker.state.kept_directory() {
             self.orphaned_directories.keep(uid.clone(), worker.name.clone(), due);
         }
         // W6: a create for this UID that arrived meanwhile starts the pod again.

@@ -10,23 +10,10 @@ use crate::engine::pod::status::{self, Cause};
 use k8s_openapi::api::core::v1 as core;
 
 impl Worker {
-    pub fn is_admitted(&self) -> bool {
-        self.admission == Admission::Admitted
-    }
-
     /// The pod is not admitted yet and may be: it waits, or it started in a previous run.
     pub fn may_be_admitted(&self) -> bool {
         matches!(self.admission, Admission::Open | Admission::Waits(_) | Admission::Cordoned)
             && matches!(self.state, State::Waiting | State::Sync(_))
-    }
-
-    /// For a pod that may be admitted: it needs only room to get a sandbox.
-    pub fn wants_room(&self) -> bool {
-        match &self.state {
-            State::Waiting => true,
-            State::Sync(sync) => sync.wants_room,
-            _ => false,
-        }
     }
 
     /// The pod started in a previous run, and its current status is unknown: the read is in flight or has failed.
@@ -36,7 +23,7 @@ impl Worker {
 
     pub fn admit(&mut self) {
         self.admission = Admission::Admitted;
-        self.wants_no_room();
+        self.state.set_wants_room(false);
     }
 
     /// A4: the pod waits for room; `why` is the status message.
@@ -56,16 +43,12 @@ impl Worker {
         self.admission == Admission::Cordoned && matches!(self.state, State::Waiting)
     }
 
-    pub fn waits_because(&self, why: &str) -> bool {
-        matches!(&self.admission, Admission::Waits(current) if current == why)
-    }
-
     /// A3: rejects the pod. A rejection because of a shutdown is not recorded.
     pub fn reject(&mut self, cause: Cause, ctx: &mut Context<'_>) {
         let reason = admission::counted(&cause.reason);
         ctx.outbox.measure(Measure::AdmissionRejected { reason: reason.clone() });
         ctx.emit_warning(self.pod.as_ref(), None, reason, cause.message.clone());
-        self.wants_no_room();
+        self.state.set_wants_room(false);
         self.go_back();
         self.admission = Admission::Rejected(cause);
         if !self.is_rejected_for_now() {
@@ -84,35 +67,15 @@ impl Worker {
         }
     }
 
-    /// A kill replaces a rejection: the pod waits for the end of the kill, and a retry must not start it.
-    pub(super) fn withdraw_rejection(&mut self) {
-        if self.rejection().is_some() {
-            self.admission = Admission::Open;
-        }
-    }
-
-    pub fn rejection(&self) -> Option<&Cause> {
-        match &self.admission {
-            Admission::Rejected(cause) => Some(cause),
-            _ => None,
-        }
-    }
-
     /// S4: the rejection ends with the shutdown. That of a pod of the API server is final (C5).
     pub fn is_rejected_for_now(&self) -> bool {
-        self.rejection() == Some(&Cause::node_shutdown()) && !self.is_from_api_server()
+        self.admission.rejection() == Some(&Cause::node_shutdown()) && !self.is_from_api_server()
     }
 
     /// Returns the pod to Waiting if no operation is in flight. Nothing of it runs, and nothing may start.
     pub(super) fn go_back(&mut self) {
         if self.state.is_sync() && !self.ops.is_active() {
             self.state = State::Waiting;
-        }
-    }
-
-    fn wants_no_room(&mut self) {
-        if let State::Sync(sync) = &mut self.state {
-            sync.wants_room = false;
         }
     }
 

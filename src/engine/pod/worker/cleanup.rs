@@ -175,7 +175,7 @@ impl Worker {
                 return self.remove_files(only_files, ctx);
             }
             // Files named after the UID stay while another owner uses the UID.
-            self.set_directory(Directory::KeptAsMarker { until: ctx.now.boot + LATE });
+            self.state.set_directory(Directory::KeptAsMarker { until: ctx.now.boot + LATE });
             return self.remove_the_rest(entry, ctx);
         }
         // The successor inherits the record. Without the API server, only the record brings the pod back after a kill
@@ -201,17 +201,11 @@ impl Worker {
         self.ops.start_background(op, BackgroundOp::RemovePodFiles { marker });
     }
 
-    fn set_directory(&mut self, directory: Directory) {
-        if let State::Finished(finished) = &mut self.state {
-            finished.directory = directory;
-        }
-    }
-
     /// `marker`: until then the empty directory stays (W26).
     pub(super) fn files_removed(&mut self, marker: Option<Boot>, result: Result<(), OpError>, ctx: &mut Context<'_>) {
         match result {
             Ok(()) => {
-                self.set_directory(marker.map_or(Directory::Removed, |until| Directory::KeptAsMarker { until }));
+                self.state.set_directory(marker.map_or(Directory::Removed, |until| Directory::KeptAsMarker { until }));
             }
             Err(e) => {
                 let message = format!("failed to remove the pod's directories: {}", e.message());
@@ -232,29 +226,12 @@ impl Worker {
         }
     }
 
-    pub(super) fn set_cgroup(&mut self, removal: CgroupRemoval) {
-        match &mut self.state {
-            State::Terminated(terminated) => terminated.cgroup = removal,
-            State::Finished(finished) => finished.cgroup = removal,
-            // The pod was killed once more; its cgroup is removed after that.
-            _ => {}
-        }
-    }
-
-    fn cgroup(&self) -> CgroupRemoval {
-        match &self.state {
-            State::Terminated(terminated) => terminated.cgroup,
-            State::Finished(finished) => finished.cgroup,
-            _ => CgroupRemoval::NotTried,
-        }
-    }
-
     /// W23: stops a ready sandbox of a finished pod, because it holds an IP address. A cancelled call created it late,
     /// or it could not be stopped before (W2). Returns true while there is one.
     fn stop_late_sandbox(&mut self, entry: &Entry, ctx: &mut Context<'_>) -> bool {
         let Some(sandbox) = entry.facts().sandboxes.iter().find(|s| s.ready) else { return false };
         // The runtime created the pod's cgroup together with the sandbox.
-        self.set_cgroup(CgroupRemoval::Again { at: ctx.now.boot, retry: self.cgroup().retry() });
+        self.state.set_cgroup(CgroupRemoval::Again { at: ctx.now.boot, retry: self.state.cgroup().retry() });
         if ctx.up && !self.ops.is_active() && entry.usable() {
             match self.sandbox.hold(ctx.now.boot) {
                 Some(until) => self.timer.wake_at(until),
@@ -267,14 +244,14 @@ impl Worker {
     /// Removes the cgroup of a finished pod that stays, if the first removal failed or the cgroup may have appeared
     /// late.
     fn try_cgroup_again(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
-        let CgroupRemoval::Again { at, retry } = self.cgroup() else { return };
+        let CgroupRemoval::Again { at, retry } = self.state.cgroup() else { return };
         if at > ctx.now.boot {
             return self.timer.wake_at(at);
         }
         if !self.knows_strangers(entry, ctx) {
             return;
         }
-        self.set_cgroup(CgroupRemoval::Tried { retry });
+        self.state.set_cgroup(CgroupRemoval::Tried { retry });
         // Like a kubelet, kill processes that the runtime lost track of.
         self.remove_cgroup(true, entry, ctx);
     }
@@ -288,14 +265,14 @@ impl Worker {
     }
 
     pub(super) fn cgroup_removed(&mut self, result: Result<(), OpError>, ctx: &mut Context<'_>) {
-        let mut retry = self.cgroup().retry();
+        let mut retry = self.state.cgroup().retry();
         let removal = match result {
             Ok(()) => match self.sandbox.late(ctx.now.boot) {
                 Some(at) => CgroupRemoval::Again { at, retry },
                 None => CgroupRemoval::Tried { retry },
             },
             Err(e) => {
-                if self.is_finished() {
+                if self.state.is_finished() {
                     let message = format!("failed to remove the pod's cgroup: {}", e.message());
                     ctx.emit_warning(self.pod.as_ref(), None, Reason::FailedCleanup, message);
                 }
@@ -303,7 +280,7 @@ impl Worker {
                 CgroupRemoval::Again { at: retry.waits_until(ctx.now.boot).unwrap_or(ctx.now.boot), retry }
             }
         };
-        self.set_cgroup(removal);
+        self.state.set_cgroup(removal);
     }
 
     /// W7: records the terminal status, so that the pod stays ended when its dead containers are removed.

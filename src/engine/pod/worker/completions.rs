@@ -71,8 +71,8 @@ impl Worker {
                 self.pre_stop_done(&container, result, ctx);
             }
             BackgroundOp::Probe => self.probed(op, result, ctx),
-            BackgroundOp::UpdateVolumes => self.volumes_updated(result.map(drop), ctx),
-            BackgroundOp::Unmount => self.volumes_unmounted(result.map(drop), ctx),
+            BackgroundOp::UpdateVolumes => self.volumes.updated(result.map(drop), self.pod.as_ref(), ctx),
+            BackgroundOp::Unmount => self.volumes.unmounted(result.map(drop), self.pod.as_ref(), ctx),
             BackgroundOp::RemoveCgroup => self.cgroup_removed(result.map(drop), ctx),
             BackgroundOp::Other => {}
         }
@@ -176,14 +176,20 @@ impl Worker {
             }
             // The results below do not matter to a pod that is being stopped.
             _ if !self.state.is_sync() => {}
-            (ActiveOp::MountVolumes, result) => self.volumes_mounted(result.map(drop), ctx),
+            (ActiveOp::MountVolumes, result) => {
+                if let Some(pod) = &self.pod {
+                    self.volumes.mounted(result.map(drop), pod, &mut self.timer, ctx);
+                }
+            }
             (ActiveOp::RaiseCgroup, result) => self.cgroup_raised(result.map(drop), ctx),
             (ActiveOp::SettleCgroup, result) => self.cgroup_settled(result.map(drop), ctx),
             (ActiveOp::MeasureMemory { id, limit }, result) => self.memory_measured(id, limit, result, ctx),
             (ActiveOp::UpdateContainer { id }, result) => self.container_updated(&id, result.map(drop), entry, ctx),
             (ActiveOp::PostStart { index, id, .. }, result) => self.post_start_done(index, id, result, ctx),
-            (ActiveOp::PreparePod { attempt }, Ok(_)) => self.prepared(Preparation::Directories { attempt }),
-            (ActiveOp::MakeCgroup { attempt }, Ok(_)) => self.prepared(Preparation::Cgroup { attempt }),
+            (ActiveOp::PreparePod { attempt }, Ok(_)) => {
+                self.state.set_preparation(Preparation::Directories { attempt })
+            }
+            (ActiveOp::MakeCgroup { attempt }, Ok(_)) => self.state.set_preparation(Preparation::Cgroup { attempt }),
             (ActiveOp::PreparePod { .. } | ActiveOp::MakeCgroup { .. }, Err(e)) => self.sandbox_failed(&e, ctx),
             (ActiveOp::ImageStatus { index, attempt, needed }, Ok(Answer::Image(found))) => {
                 self.image_found(Instance { index, attempt }, needed, found, ctx);
@@ -215,12 +221,6 @@ impl Worker {
         }
     }
 
-    fn prepared(&mut self, preparation: Preparation) {
-        if let State::Sync(sync) = &mut self.state {
-            sync.preparation = preparation;
-        }
-    }
-
     fn sandbox_created(
         &mut self,
         began: Boot,
@@ -245,7 +245,7 @@ impl Worker {
     }
 
     fn sandbox_failed(&mut self, e: &OpError, ctx: &mut Context<'_>) {
-        self.prepared(Preparation::Nothing);
+        self.state.set_preparation(Preparation::Nothing);
         ctx.outbox.measure(Measure::StartedPodError);
         if runtime_is_gone(e, ctx) {
             self.sandbox.hold_until(ctx.now.boot + ctx.rng.jitter(Duration::from_secs(1)));
@@ -360,7 +360,7 @@ impl Worker {
             measure_start_error(pod, index, reason, ctx);
             let until = ctx.now.boot + ctx.rng.jitter(Duration::from_secs(1));
             self.backoffs.hold(&pod.at(index).name, until, None);
-            self.set_starting(Starting::Nothing);
+            self.state.set_starting(Starting::Nothing);
             return;
         }
         if let (ActiveOp::Start { id, .. }, OpError::Answered { .. }) = (active, e) {

@@ -166,7 +166,7 @@ impl Worker {
 
     /// The pod has devices, and nothing of it runs any more.
     pub fn take_devices_after_end(&mut self) -> bool {
-        let ended = self.is_over() && !self.history.devices.is_empty();
+        let ended = self.state.is_over() && !self.history.devices.is_empty();
         if ended {
             self.history.devices.clear();
         }

@@ -15,7 +15,7 @@ use std::rc::Rc;
 impl Worker {
     /// The pod can get further ephemeral containers: it has started, and nothing ends it.
     pub fn takes_ephemeral(&self) -> bool {
-        matches!(self.state, State::Sync(_)) && self.demand.desired && self.rejection().is_none()
+        matches!(self.state, State::Sync(_)) && self.demand.desired && self.admission.rejection().is_none()
     }
 
     /// The pod has these ephemeral containers from now on. They start when its record contains them.

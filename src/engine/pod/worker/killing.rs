@@ -23,7 +23,7 @@ impl Worker {
         let cause = kill.cause();
         let (severity, reason) = kill.by.notice();
         // A pod that completed by itself keeps its status.
-        let is_open = !self.is_over() && self.end == End::Open;
+        let is_open = !self.state.is_over() && self.end == End::Open;
         if is_open && !(kill.by == TerminationSource::Shutdown && self.ends_for_good()) {
             let marked = match self.runs_again_after(kill.by) {
                 // After a restart of Wherry a requester repeats its request; report it only once.
@@ -87,29 +87,14 @@ impl Worker {
         }
     }
 
-    /// W27: the pod is not started until `undrain`.
-    pub fn is_drained(&self) -> bool {
-        self.demand.waits_for.contains(&TerminationSource::Drain)
-    }
-
-    /// A11: the pod is not started while the node is cordoned.
-    pub fn is_evicted_through_api(&self) -> bool {
-        self.demand.waits_for.contains(&TerminationSource::ApiEviction)
-    }
-
     pub fn placement(&self, cordoned: bool) -> Placement {
-        let drained = self.is_drained();
+        let drained = self.demand.is_drained();
         match self.state {
             State::Waiting if self.is_held_by_cordon() => Placement::Unscheduled,
-            State::Finished(_) if drained || self.is_evicted_through_api() => Placement::Successor { drained },
+            State::Finished(_) if drained || self.demand.is_evicted_through_api() => Placement::Successor { drained },
             State::Finished(_) if cordoned && !self.demand.runs_again() => Placement::Gone,
             _ => Placement::Bound,
         }
-    }
-
-    /// A10: a drained pod of a cordoned node waits for `uncordon` after `undrain`.
-    pub fn wait_for_uncordon(&mut self) {
-        self.demand.waits_for.insert(TerminationSource::ApiEviction);
     }
 
     /// C2: the pod has ended at the API server, and a controller has perhaps created another one: it does not run here
@@ -118,7 +103,7 @@ impl Worker {
         if self.demand.end() {
             self.put_marks(ctx);
         }
-        if matches!(self.state, State::Waiting | State::Sync(_)) && self.rejection().is_none() {
+        if matches!(self.state, State::Waiting | State::Sync(_)) && self.admission.rejection().is_none() {
             self.kill(self.grace_period(), None, entry, ctx);
         }
     }
@@ -127,11 +112,6 @@ impl Worker {
     pub fn keeps_its_phase(&self) -> bool {
         self.demand.waits_for.contains(&TerminationSource::Shutdown)
             || self.is_from_api_server() && self.demand.runs_again()
-    }
-
-    /// W6: at least one cause of its kills is not over yet.
-    pub fn is_held_back(&self) -> bool {
-        !self.demand.waits_for.is_empty()
     }
 
     /// The cause is over. A pod that waits for no other cause starts again.
@@ -161,13 +141,14 @@ impl Worker {
             let (began, grace_deadline) = (ctx.now.wall, ctx.now.wall + self.grace_period());
             self.termination_of(began, grace_deadline)
         };
-        let termination = self.termination(ctx).or_else(|| (self.is_over() && !self.end.is_terminal()).then(over));
+        let termination =
+            self.termination(ctx).or_else(|| (self.state.is_over() && !self.end.is_terminal()).then(over));
         (termination, terminal)
     }
 
     /// W5: answers the requesters once nothing of the pod runs any more.
     pub(super) fn answer_kills(&mut self, ctx: &mut Context<'_>) {
-        if self.is_over() {
+        if self.state.is_over() {
             self.demand.kills.drain(..).for_each(|id| ctx.outbox.push(Effect::Killed { id }));
         }
     }
@@ -180,9 +161,9 @@ impl Worker {
             |cause: &Option<Cause>| cause.as_ref().is_some_and(|cause| cause.by == Some(TerminationSource::Shutdown));
         let repeated = by_shutdown(&self.cause) && by_shutdown(&cause);
         self.end_resize();
-        let had_directory = self.had_directory();
+        let had_directory = self.volumes.had_directory();
         if matches!(self.state, State::Waiting) {
-            self.withdraw_rejection();
+            self.admission.withdraw_rejection();
         }
         match &mut self.state {
             // W8: it never started anything. If something of the pod may run, it goes through Terminating instead.
@@ -240,10 +221,6 @@ impl Worker {
             self.put_record(ctx);
         }
         true
-    }
-
-    pub fn is_outdated(&self) -> bool {
-        matches!(&self.state, State::Sync(sync) if sync.outdated.is_some())
     }
 
     /// For an outdated pod: its record has been written again, or the pod ends for another reason.
@@ -324,7 +301,7 @@ impl Worker {
         Snapshot {
             written: Some(WriteTime { boot_id: ctx.config.boot_id.clone(), boot, wall }),
             active: self.deadline.map_or(Duration::ZERO, |d| d.active(boot)),
-            rejected: self.rejection().filter(|_| !self.is_rejected_for_now()).cloned(),
+            rejected: self.admission.rejection().filter(|_| !self.is_rejected_for_now()).cloned(),
             again: self.demand.replaced,
             waits_for: self.demand.waits_for.clone(),
             termination,

@@ -53,7 +53,7 @@ mod worker_status;
 use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::names::{ContainerId, FullName, Uid};
 use crate::api::pod::{Pod, is_sidecar};
-use crate::api::time::{Boot, Now, Wall};
+use crate::api::time::{Now, Wall};
 use crate::engine::admission::Admission;
 use crate::engine::admission::pod_requests::PodRequests;
 use crate::engine::context::Context;
@@ -82,7 +82,7 @@ use sandbox::Sandbox;
 use serde::Serialize;
 use sharing::Sharing;
 pub use state::State;
-use state::{Directory, End, Forgotten, Sync, Terminated, Terminating};
+use state::{End, Sync, Terminated, Terminating};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -143,7 +143,7 @@ pub struct Worker {
     failures: Failures,
     probes: Probes,
     stops: Stops,
-    volumes: Volumes,
+    pub volumes: Volumes,
     resize: Resize,
     replacing: Replacing,
     sharing: Sharing,
@@ -225,14 +225,6 @@ impl Worker {
         worker
     }
 
-    /// Until when the directory of a forgotten pod stays as a marker.
-    pub fn kept_directory(&self) -> Option<Boot> {
-        match self.state {
-            State::Forgotten(Forgotten { directory: Directory::KeptAsMarker { until } }) => Some(until),
-            _ => None,
-        }
-    }
-
     /// A worker for an orphan, which it stops and removes.
     pub fn orphan(uid: Uid, name: FullName, grace: Duration, now: Now) -> Worker {
         let mut worker = Worker::bare(uid, name, now);
@@ -286,7 +278,7 @@ impl Worker {
     /// The pod waits, and nothing of it was started or found running. A pod found running is admitted
     /// while it waits for its name.
     pub fn never_began(&self) -> bool {
-        matches!(self.state, State::Waiting) && self.history.waiting && !self.is_admitted()
+        matches!(self.state, State::Waiting) && self.history.waiting && !self.admission.is_admitted()
     }
 
     /// The full name is free: the pod may start. Returns true if it was waiting for that.
@@ -330,7 +322,7 @@ impl Worker {
         self.timer.clear();
         self.forget_what_is_gone(entry);
         self.retry_record(ctx);
-        if self.rejection().is_some() {
+        if self.admission.rejection().is_some() {
             self.go_back();
         }
         // After a state change the new state's step runs at once.
@@ -358,27 +350,14 @@ impl Worker {
         self.answer_kills(ctx);
     }
 
-    /// No container runs or can still start.
-    pub fn is_over(&self) -> bool {
-        matches!(self.state, State::Terminated(_) | State::Finished(_) | State::Forgotten(_))
-    }
-
-    pub fn is_finished(&self) -> bool {
-        matches!(self.state, State::Finished(_) | State::Forgotten(_))
-    }
-
     /// A removed pod is shown until nothing of it runs.
     pub fn is_shown(&self) -> bool {
-        self.demand.desired || !self.is_finished()
+        self.demand.desired || !self.state.is_finished()
     }
 
     /// W7: the pod is never started again, and keeps its status.
     pub fn has_ended_for_good(&self) -> bool {
         self.end.is_terminal()
-    }
-
-    pub fn is_forgotten(&self) -> bool {
-        matches!(self.state, State::Forgotten(_))
     }
 
     /// A call that creates or removes something is in flight, so its outcome is still open.
@@ -389,11 +368,6 @@ impl Worker {
     /// A call that stops this container or sandbox is in flight.
     pub fn is_stopping(&self, id: &str) -> bool {
         self.ops.is_stopping_sandbox(id) || self.ops.is_stopping_container(id)
-    }
-
-    /// The pod may have started something, or the runtime shows something of it.
-    pub fn has_begun(&self) -> bool {
-        !matches!(self.state, State::Waiting)
     }
 
     /// The limit against which the operation in flight counts. Between two steps of one start the pod keeps its slot.
@@ -460,7 +434,8 @@ impl Worker {
         let hooked = self.post_start();
         // During a shutdown the sandboxes are stopped later. A terminal phase that was shown stays.
         let shown_over = matches!(self.status.phase.as_deref(), Some("Failed" | "Succeeded"));
-        let over = self.end != End::Open || self.is_over() || self.is_quiet() && (ctx.hurried || shown_over);
+        let over =
+            self.end != End::Open || self.state.is_over() || self.state.is_quiet() && (ctx.hurried || shown_over);
         let creating = status::waiting_at_first(pod);
         status::of(&status::View {
             pod,

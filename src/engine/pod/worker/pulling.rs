@@ -30,7 +30,7 @@ impl Worker {
             measure_start_error(pod, of.index, Reason::ImagePullBackOff, ctx);
             let shown = (Reason::ImagePullBackOff, format!("Back-off pulling image \"{image}\": {}", b.error));
             self.backoffs.hold(&spec.name, b.until, Some(shown));
-            return self.set_starting(Starting::Nothing);
+            return self.state.set_starting(Starting::Nothing);
         }
         let repository = image::repository(&image).unwrap_or_default();
         if let State::Sync(sync) = &mut self.state {
@@ -88,7 +88,7 @@ impl Worker {
             Ok(Answer::DockerConfig(keyring)) => keyring,
             _ => None,
         };
-        if let Some(pull) = self.pull_of(of) {
+        if let Some(pull) = self.state.pull_of(of) {
             pull.node_config_read(keyring, &ctx.config.credential_providers);
         }
     }
@@ -98,21 +98,11 @@ impl Worker {
             Ok(Answer::Provided(provided)) => Some(provided),
             _ => None,
         };
-        let Some(pull) = self.pull_of(of) else { return };
+        let Some(pull) = self.state.pull_of(of) else { return };
         if let Some(provided) = &provided {
             ctx.provider_cache.put(name, &pull.repository, provided, ctx.now.boot);
         }
         pull.provided(provided.map(|provided| provided.keyring));
-    }
-
-    fn pull_of(&mut self, of: Instance) -> Option<&mut Pull> {
-        match &mut self.state {
-            State::Sync(sync) => match &mut sync.starting {
-                Starting::Pulling { of: pulled, pull, .. } if *pulled == of => Some(pull),
-                _ => None,
-            },
-            _ => None,
-        }
     }
 
     /// `began`: the pull got its slot.
@@ -134,7 +124,7 @@ impl Worker {
         let name = &pod.at(of.index).name;
         match result {
             Ok(Answer::Image(Some(found))) => {
-                let wanted = self.pull_of(of).map_or(began, |pull| pull.wanted);
+                let wanted = self.state.pull_of(of).map_or(began, |pull| pull.wanted);
                 let [took, waited] = [began, wanted].map(|at| backoff::in_milliseconds(now.since(at)));
                 let message = format!(
                     "Successfully pulled image \"{image}\" in {took} ({waited} including waiting). Image size: {} \
@@ -143,18 +133,18 @@ impl Worker {
                 );
                 ctx.emit_normal(Some(&pod), Some(name), Reason::Pulled, message);
                 self.failures.pulled(&image);
-                self.image_is_present(of, needed, found);
+                self.state.image_is_present(of, needed, found);
             }
             Ok(_) => {
                 let message = "the image is missing after a successful pull".to_string();
                 self.hold_error(&pod, of.index, Reason::ImageInspectError, message, ctx);
             }
             Err(e) => {
-                let Some(pull) = self.pull_of(of) else { return };
+                let Some(pull) = self.state.pull_of(of) else { return };
                 pull.attempt_failed(in_words(&e), !matches!(e, OpError::Answered { .. }));
                 if pull.next() == PullStep::Fail {
                     let error = pull.error();
-                    self.set_starting(Starting::Nothing);
+                    self.state.set_starting(Starting::Nothing);
                     self.pull_failed(&pod, of, image, error, ctx);
                 }
             }

@@ -171,7 +171,7 @@ impl Worker {
     /// first.
     pub fn wanted_resize(&self) -> Option<&Wanted> {
         let creating = matches!(self.ops.active(), Some(ActiveOp::Create { .. }));
-        self.resize.wanted.as_ref().filter(|_| self.can_be_resized() && self.is_admitted() && !creating)
+        self.resize.wanted.as_ref().filter(|_| self.can_be_resized() && self.admission.is_admitted() && !creating)
     }
 
     /// The node has not decided yet.
@@ -211,9 +211,7 @@ impl Worker {
         };
         let pod = with_amounts(&current, pod);
         // Files with values from labels, annotations or `resourceFieldRef` change too.
-        if self.extras.volumes {
-            self.volumes.outdated();
-        }
+        self.volumes.outdated();
         if !resize::changes_amounts(&current, &pod) {
             return self.metadata_changed(pod, ctx);
         }

@@ -10,7 +10,7 @@ use super::devices;
 use super::measure::{container_type, measure_start_error};
 use super::needed_image::{self, NeededImage};
 use super::ops::ActiveOp;
-use super::sandbox::{self, Preparation};
+use super::sandbox::{self};
 use crate::api::data_object::DataKey;
 use crate::api::environment::{self, Facts};
 use crate::api::facts::{ContainerState, ImageFact};
@@ -46,25 +46,26 @@ impl Worker {
     pub(super) fn start(&mut self, pod: &Rc<Pod>, next: Next, entry: &mut Entry, ctx: &mut Context<'_>) {
         if let Next::RunSandbox { .. } = next {
             // A2: the pod started in a previous run and nothing of it runs any more, so it must be admitted again.
-            if !self.is_admitted() {
+            if !self.admission.is_admitted() {
                 self.resize_before_start(ctx);
-                return self.want_room();
+                return self.state.set_wants_room(true);
             }
             // W21: two pods with the same UID would share cgroup and logs.
             if entry.strangers().running().is_some() {
-                self.forget_preparations();
+                self.state.forget_preparations();
                 return self.report_strangers(entry, ctx);
             }
         }
         if !self.may_start(pod, &next, entry, ctx) {
             // The sandbox and the container are prepared again before the next attempt.
-            return self.forget_preparations();
+            return self.state.forget_preparations();
         }
         if !self.has_slot(&next, ctx) {
             return;
         }
         self.keep_record(ctx);
-        if !self.volumes_follow(pod, &next, ctx) && !self.mount_volumes(pod, ctx) {
+        let volumes = &mut self.volumes;
+        if !volumes.follow(pod, &next, ctx) && !volumes.mount(pod, &self.record, &mut self.ops, &mut self.timer, ctx) {
             return;
         }
         match next {
@@ -75,34 +76,14 @@ impl Worker {
         }
     }
 
-    fn want_room(&mut self) {
-        if let State::Sync(sync) = &mut self.state {
-            sync.wants_room = true;
-        }
-    }
-
-    /// Drops preparations for another step than `next`.
-    pub(super) fn keep_preparations_for(&mut self, next: &Next) {
-        let State::Sync(sync) = &mut self.state else { return };
-        if !matches!(next, Next::RunSandbox { .. }) {
-            sync.preparation = Preparation::Nothing;
-        }
-        if !matches!(next, Next::Create { .. }) {
-            sync.starting.forget_files();
-        }
-    }
-
-    fn forget_preparations(&mut self) {
-        if let State::Sync(sync) = &mut self.state {
-            sync.preparation = Preparation::Nothing;
-            sync.starting.forget_files();
-        }
-    }
-
     /// P6, W9: nothing starts while the runtime, its network or PLEG is unhealthy. The node steps every
     /// worker when that changes.
-    fn may_start(&mut self, pod: &Pod, next: &Next, entry: &Entry, ctx: &Context<'_>) -> bool {
-        if !ctx.may_start || !self.volumes_follow(pod, next, ctx) && !self.volumes_may_be_mounted(ctx) {
+    fn may_start(&mut self, pod: &Rc<Pod>, next: &Next, entry: &Entry, ctx: &Context<'_>) -> bool {
+        if !ctx.may_start {
+            return false;
+        }
+        let (volumes, timer) = (&self.volumes, &mut self.timer);
+        if !volumes.follow(pod, next, ctx) && !volumes.may_be_mounted(pod, &self.record, timer, ctx.now.boot) {
             return false;
         }
         if !matches!(next, Next::RunSandbox { .. }) {
@@ -150,7 +131,7 @@ impl Worker {
                 let handler = match sandbox_needs::handler(pod, ctx.runtime_classes, ctx.runtime_features) {
                     Ok(handler) => handler,
                     Err(message) => {
-                        self.forget_preparations();
+                        self.state.forget_preparations();
                         return self.sandbox_not_possible(message, ctx);
                     }
                 };
@@ -159,7 +140,7 @@ impl Worker {
                 let call = RuntimeCall::RunSandbox { pod: pod.clone(), attempt, handler, user_namespace };
                 let op = ctx.runtime(&self.uid, call);
                 self.ops.start(op, ActiveOp::RunSandbox { began: ctx.now.boot, attempt });
-                self.forget_preparations();
+                self.state.forget_preparations();
             }
         }
     }
@@ -188,19 +169,6 @@ impl Worker {
             container_start::Step::Create { image, prepared } => {
                 self.create_container(pod, instance, image, prepared, entry, ctx);
             }
-        }
-    }
-
-    pub(super) fn set_starting(&mut self, starting: Starting) {
-        if let State::Sync(sync) = &mut self.state {
-            sync.starting = starting;
-        }
-    }
-
-    /// The image is present: the start continues.
-    pub(super) fn image_is_present(&mut self, of: Instance, needed: NeededImage, image: ImageFact) {
-        if let State::Sync(sync) = &mut self.state {
-            sync.starting.image_found(of, needed, image);
         }
     }
 
@@ -241,7 +209,7 @@ impl Worker {
             ("IfNotPresent" | "Never", Some(found)) => {
                 let message = format!("Container image \"{image}\" already present on machine");
                 ctx.emit_normal(Some(&pod), Some(&spec.name), Reason::Pulled, message);
-                self.image_is_present(of, needed, found);
+                self.state.image_is_present(of, needed, found);
             }
             _ => self.pull(&pod, of, needed, ctx),
         }
@@ -303,7 +271,7 @@ impl Worker {
         entry: &Entry,
         ctx: &mut Context<'_>,
     ) {
-        self.set_starting(Starting::Nothing);
+        self.state.set_starting(Starting::Nothing);
         let Some(sandbox) = plan::ready_sandbox(entry.facts()) else { return };
         let container = pod.at(index);
         // The plan waits for the target.
@@ -352,7 +320,7 @@ impl Worker {
     pub fn data_changed(&mut self, changed: &[DataKey], now: Boot) -> bool {
         let Some(pod) = &self.pod else { return false };
         let in_pulls = pod.image_pull_secrets().any(|key| changed.contains(&key));
-        let in_volumes = self.extras.volumes && volume_contents::references(pod).any(|key| changed.contains(&key));
+        let in_volumes = volume_contents::references(pod).any(|key| changed.contains(&key));
         let in_environment = environment::references(pod).any(|key| changed.contains(&key));
         let released = in_environment && self.backoffs.release(&Reason::CreateContainerConfigError);
         let released = in_pulls && self.release_pulls(now) || released;
@@ -360,11 +328,6 @@ impl Worker {
             self.volumes.outdated();
         }
         in_volumes || released
-    }
-
-    /// C4: volumes get the new token, and a volume that waits for it is mounted.
-    pub fn token_changed(&mut self) {
-        self.volumes.outdated();
     }
 
     fn start_container(&mut self, index: usize, id: ContainerId, ctx: &mut Context<'_>) {
@@ -392,7 +355,7 @@ impl Worker {
         ctx.emit_warning(Some(pod), Some(name), Reason::Failed, text);
         let until = ctx.now.boot + ctx.after_error();
         self.backoffs.hold(name, until, Some((reason, message)));
-        self.set_starting(Starting::Nothing);
+        self.state.set_starting(Starting::Nothing);
         // The next container does not wait for this one.
         self.timer.wake_at(ctx.now.boot);
     }

@@ -49,7 +49,8 @@ impl Worker {
             self.admit();
         }
         self.hold_the_ended(&pod, entry, ctx);
-        self.update_volumes(&pod, entry.running().next().is_some(), ctx);
+        let runs = entry.running().next().is_some();
+        self.volumes.update(&pod, runs, &self.record, &mut self.ops, &mut self.timer, ctx);
         self.continue_resize(&pod, entry, ctx);
         self.continue_restarts(entry, ctx);
         // The stop of a doomed container does not wait for a long pull or hook of another container.
@@ -88,7 +89,7 @@ impl Worker {
         let now = ctx.now.boot;
         let next = self.plan(pod, entry, now);
         // Preparations count only for the step that follows them.
-        self.keep_preparations_for(&next);
+        self.state.keep_preparations_for(&next);
         match next {
             Next::Ended => {
                 self.end = End::Ended;

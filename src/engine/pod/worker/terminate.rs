@@ -28,7 +28,7 @@ impl Worker {
         let running: Vec<ContainerId> = entry.running().map(|c| c.id.clone()).collect();
         if !running.is_empty() {
             self.end = End::Open;
-            self.all_stopped(false);
+            self.state.set_all_stopped(false);
             return self.stop_all(&running, grace_deadline, true, entry, ctx);
         }
         if self.ops.is_active() || self.ops.is_stopping() || !entry.usable() {
@@ -36,8 +36,8 @@ impl Worker {
         }
         self.stops_are_over(ctx);
         // A lost call may still take effect until its sandbox is stopped.
-        self.all_stopped(!entry.in_doubt(ctx.now.boot));
-        if ctx.hurried && self.is_quiet() {
+        self.state.set_all_stopped(!entry.in_doubt(ctx.now.boot));
+        if ctx.hurried && self.state.is_quiet() {
             return;
         }
         let mut sandboxes = entry.facts().sandboxes.iter();
@@ -53,17 +53,6 @@ impl Worker {
         }
         self.state = State::Terminated(Terminated::default());
         self.begin_work("terminated", ctx);
-    }
-
-    fn all_stopped(&mut self, all_stopped: bool) {
-        if let State::Terminating(t) = &mut self.state {
-            t.all_stopped = all_stopped;
-        }
-    }
-
-    /// No container runs or can still start; the sandbox may still exist.
-    pub fn is_quiet(&self) -> bool {
-        self.is_over() || matches!(&self.state, State::Terminating(t) if t.all_stopped)
     }
 
     /// The pod is terminating, and no call that may still start something is in flight.
@@ -91,7 +80,7 @@ impl Worker {
 
     pub(super) fn step_terminated(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
         // W2 defines this order.
-        if !self.unmount_volumes(ctx) {
+        if !self.volumes.unmount(&self.uid, self.pod.as_ref(), &mut self.ops, &mut self.timer, ctx) {
             return;
         }
         if let State::Terminated(Terminated { cgroup: CgroupRemoval::NotTried, .. }) = self.state {
@@ -102,7 +91,7 @@ impl Worker {
             if let Some(pod) = self.pod.clone().filter(|_| self.extras.probes) {
                 ctx.outbox.measure(Measure::NoMoreProbes { pod });
             }
-            self.set_cgroup(CgroupRemoval::Tried { retry: Retry::default() });
+            self.state.set_cgroup(CgroupRemoval::Tried { retry: Retry::default() });
             self.remove_cgroup(false, entry, ctx);
         }
         // A finished pod that is not desired is not shown any more, so the end of its containers is shown before that.

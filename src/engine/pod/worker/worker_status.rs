@@ -83,7 +83,7 @@ impl Worker {
         let left = |until: Boot| (until > now).then(|| seconds_up(until.since(now)));
         let mut worker_status = WorkerStatus {
             state: self.state.name(),
-            drained: self.is_drained(),
+            drained: self.demand.is_drained(),
             doing: self.doing(now),
             ..WorkerStatus::default()
         };
@@ -106,7 +106,7 @@ impl Worker {
                 if let Some(s) = self.sandbox.hold(now).and_then(left) {
                     worker_status.waits_for.push(format!("the next attempt to start its sandbox, in {}", words(s)));
                 }
-                if self.is_outdated() {
+                if self.state.is_outdated() {
                     let waits = "its record to be written; then the new version replaces it";
                     worker_status.waits_for.push(waits.into());
                 } else if self.record.is_writing() {
