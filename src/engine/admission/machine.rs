@@ -13,7 +13,7 @@ use crate::api::resources::Resources;
 use crate::api::time::Boot;
 use crate::engine::desired::names::Names;
 use crate::engine::outbox::Outbox;
-use crate::engine::pod::worker::{State, Worker};
+use crate::engine::pod::worker::{ResizeVerdict, State, Worker};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -61,7 +61,9 @@ impl NodeAdmission {
 
     /// Runs a pass, if a pod requests room or the room has changed. None if there was no pass.
     pub fn step(&mut self, input: Input<'_>, shutting_down: bool, outbox: &mut Outbox) -> Option<Vec<Decision>> {
-        let requested = input.workers.values().any(|w| w.may_be_admitted() || w.has_open_resize());
+        let requested = input.workers.values().any(|w| {
+            w.may_be_admitted() || w.wanted_resize().is_some_and(|wanted| wanted.verdict == ResizeVerdict::Open)
+        });
         if !requested && !std::mem::take(&mut self.room_changed) {
             return None;
         }

@@ -139,7 +139,7 @@ impl Engine {
                 self.dirty.insert(uid);
             }
             Decision::PostponeResize(uid, verdict) => {
-                self.with_worker(&uid, |worker, _, ctx| worker.postpone_resize(verdict, ctx));
+                self.with_worker(&uid, |worker, _, ctx| worker.resize.postpone(worker.pod.as_ref(), verdict, ctx));
                 self.dirty.insert(uid);
             }
             Decision::Restart(uid) => self.release(TerminationSource::Preemption, Some(vec![uid])),

@@ -168,7 +168,7 @@ impl Worker {
         let State::Finished(finished) = &self.state else { return };
         let (directory, only_files) = (finished.directory, finished.only_files);
         if directory == Directory::Present {
-            if !self.knows_strangers(entry, ctx) {
+            if !self.sharing.knows_strangers(entry, ctx) {
                 return;
             }
             if !entry.strangers().share_the_uid() {
@@ -248,7 +248,7 @@ impl Worker {
         if at > ctx.now.boot {
             return self.timer.wake_at(at);
         }
-        if !self.knows_strangers(entry, ctx) {
+        if !self.sharing.knows_strangers(entry, ctx) {
             return;
         }
         self.state.set_cgroup(CgroupRemoval::Tried { retry });

@@ -181,10 +181,15 @@ impl Worker {
                     self.volumes.mounted(result.map(drop), pod, &mut self.timer, ctx);
                 }
             }
-            (ActiveOp::RaiseCgroup, result) => self.cgroup_raised(result.map(drop), ctx),
             (ActiveOp::SettleCgroup, result) => self.cgroup_settled(result.map(drop), ctx),
-            (ActiveOp::MeasureMemory { id, limit }, result) => self.memory_measured(id, limit, result, ctx),
-            (ActiveOp::UpdateContainer { id }, result) => self.container_updated(&id, result.map(drop), entry, ctx),
+            (
+                active @ (ActiveOp::RaiseCgroup | ActiveOp::MeasureMemory { .. } | ActiveOp::UpdateContainer { .. }),
+                result,
+            ) => {
+                if let Some(pod) = &self.pod {
+                    self.resize.step_done(active, result, pod, &mut self.ops, entry, ctx);
+                }
+            }
             (ActiveOp::PostStart { index, id, .. }, result) => self.post_start_done(index, id, result, ctx),
             (ActiveOp::PreparePod { attempt }, Ok(_)) => {
                 self.state.set_preparation(Preparation::Directories { attempt })

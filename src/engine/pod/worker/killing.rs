@@ -172,7 +172,7 @@ impl Worker {
             }
             State::Waiting | State::Sync(_) => {
                 self.state = State::Terminating(Terminating::new(ctx.now.boot, grace));
-                self.begin_work("kill", ctx);
+                self.measured.begin_work("kill", ctx);
                 self.cancel_op(ctx);
                 // The status shows nothing to stop, but a lost call may have created something meanwhile.
                 if entry.facts().sandboxes.is_empty() || self.sandbox.lost.is_some() {

@@ -81,6 +81,7 @@ pub use sandbox::LATE;
 use sandbox::Sandbox;
 use serde::Serialize;
 use sharing::Sharing;
+pub use sharing::waits_for_strangers;
 pub use state::State;
 use state::{End, Sync, Terminated, Terminating};
 use std::collections::BTreeMap;
@@ -144,7 +145,7 @@ pub struct Worker {
     probes: Probes,
     stops: Stops,
     pub volumes: Volumes,
-    resize: Resize,
+    pub resize: Resize,
     replacing: Replacing,
     sharing: Sharing,
     /// The retry of a failed removal of containers, sandboxes, directories or the record.
@@ -392,7 +393,7 @@ impl Worker {
         // The end of a container is published together with its termination message.
         let unread = |c: &ContainerFact| c.state == ContainerState::Exited && !self.messages.contains_key(&c.id);
         if self.ops.is_reading_message() || !waits && entry.facts().containers.iter().any(unread) {
-            return self.status_waits(ctx);
+            return self.measured.status_waits(ctx);
         }
         let new = match &self.pod {
             _ if waits => self.status_before(),
@@ -410,7 +411,7 @@ impl Worker {
             State::Finished(finished) => finished.shown = true,
             _ => {}
         }
-        let waited = self.status_waited(ctx);
+        let waited = self.measured.status_waited(ctx);
         if new != self.status {
             self.status = new;
             ctx.outbox.measure(Measure::PodStatusDuration(waited));
@@ -452,7 +453,7 @@ impl Worker {
             waiting: &|name| self.backoffs.shown(name, now).or_else(|| self.without_target(pod, entry, name)),
             messages: &self.messages,
             cause: self.cause.as_ref(),
-            waits: self.waits_for_strangers(entry),
+            waits: sharing::waits_for_strangers(pod, &self.state, entry),
             begun_ephemeral: &self.history.begun_ephemeral,
             restarting: &self.history.restarting,
             earlier: &self.history.earlier,

@@ -53,7 +53,7 @@ impl Worker {
             // W21: two pods with the same UID would share cgroup and logs.
             if entry.strangers().running().is_some() {
                 self.state.forget_preparations();
-                return self.report_strangers(entry, ctx);
+                return self.sharing.report_strangers(pod, &self.state, entry, ctx);
             }
         }
         if !self.may_start(pod, &next, entry, ctx) {

@@ -38,7 +38,7 @@ impl Worker {
         if !entry.usable() {
             return;
         }
-        self.measure_first_sync(&pod, ctx);
+        self.measured.first_sync(&pod, ctx);
         self.give_up_post_start(entry, ctx);
         self.sandbox.replace_foreign(&pod, entry.facts());
         self.note_running(&pod, entry, ctx);
@@ -51,7 +51,10 @@ impl Worker {
         self.hold_the_ended(&pod, entry, ctx);
         let runs = entry.running().next().is_some();
         self.volumes.update(&pod, runs, &self.record, &mut self.ops, &mut self.timer, ctx);
-        self.continue_resize(&pod, entry, ctx);
+        self.resize.forget_ended(&entry.facts().containers);
+        if self.record.is_durable() {
+            self.resize.continue_with(&pod, &mut self.ops, &mut self.stops, &mut self.timer, entry, ctx);
+        }
         self.continue_restarts(entry, ctx);
         // The stop of a doomed container does not wait for a long pull or hook of another container.
         let busy = self.ops.active().is_some_and(|active| !active.lets_others_stop());
@@ -62,7 +65,7 @@ impl Worker {
         if ctx.up && !dooming {
             self.advance(&pod, entry, ctx);
         }
-        self.measure_sync(ctx);
+        self.measured.sync(&self.uid, &self.state, &self.ops, &self.record, ctx);
         if self.state.is_sync() {
             self.schedule(ctx);
         }
@@ -166,7 +169,7 @@ impl Worker {
             |id: &ContainerId| facts.containers.iter().any(|c| c.id == *id && c.state == ContainerState::Running);
         self.backoffs.forget_running(running, runs, |id| self.stops.is_doomed(id));
         if pod.containers().iter().all(|c| running(&c.name)) {
-            self.measure_start(ctx);
+            self.measured.all_run(ctx);
         }
     }
 

@@ -52,7 +52,7 @@ impl Worker {
             return self.stop_sandbox(sandbox.id.clone(), ctx);
         }
         self.state = State::Terminated(Terminated::default());
-        self.begin_work("terminated", ctx);
+        self.measured.begin_work("terminated", ctx);
     }
 
     /// The pod is terminating, and no call that may still start something is in flight.
@@ -85,7 +85,7 @@ impl Worker {
         }
         if let State::Terminated(Terminated { cgroup: CgroupRemoval::NotTried, .. }) = self.state {
             // W21: the cgroup is named after the UID, and systemd kills everything in a slice that it stops.
-            if !self.knows_strangers(entry, ctx) {
+            if !self.sharing.knows_strangers(entry, ctx) {
                 return;
             }
             if let Some(pod) = self.pod.clone().filter(|_| self.extras.probes) {
@@ -101,7 +101,7 @@ impl Worker {
             && !self.ops.is_removing_cgroup()
         {
             self.state = State::Finished(Finished::after(std::mem::take(terminated)));
-            self.end_work(ctx);
+            self.measured.end_work(ctx);
         }
     }
 }
