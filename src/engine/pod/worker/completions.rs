@@ -1,8 +1,10 @@
 //! Handles the results of a worker's operations. Each handler only records the result; the step that follows decides.
 
 use super::container_start::{Instance, Starting};
+use super::hooks;
 use super::measure::measure_start_error;
 use super::ops::{ActiveOp, BackgroundOp, Ended};
+use super::probing;
 use super::sandbox::Preparation;
 use super::{State, Worker};
 use crate::api::facts::{ContainerFact, ContainerState};
@@ -68,9 +70,16 @@ impl Worker {
             BackgroundOp::RemovePodFiles { marker } => self.files_removed(marker, result.map(drop), ctx),
             BackgroundOp::RecordRemoved => self.record_removed(result.map(drop), ctx),
             BackgroundOp::PreStop { container } => {
-                self.pre_stop_done(&container, result, ctx);
+                hooks::pre_stop_done(self.pod.as_ref(), &self.state, &container, result, ctx);
             }
-            BackgroundOp::Probe => self.probed(op, result, ctx),
+            BackgroundOp::Probe => {
+                let pod = self.pod.as_ref();
+                if let Some((id, doomed)) = pod.and_then(|pod| probing::judge(&mut self.probes, pod, op, result, ctx))
+                    && self.state.is_sync()
+                {
+                    self.stops.doom(id, doomed);
+                }
+            }
             BackgroundOp::UpdateVolumes => self.volumes.updated(result.map(drop), self.pod.as_ref(), ctx),
             BackgroundOp::Unmount => self.volumes.unmounted(result.map(drop), self.pod.as_ref(), ctx),
             BackgroundOp::RemoveCgroup => self.cgroup_removed(result.map(drop), ctx),
@@ -190,7 +199,11 @@ impl Worker {
                     self.resize.step_done(active, result, pod, &mut self.ops, entry, ctx);
                 }
             }
-            (ActiveOp::PostStart { index, id, .. }, result) => self.post_start_done(index, id, result, ctx),
+            (ActiveOp::PostStart { index, id, .. }, result) => {
+                if let Some(pod) = &self.pod {
+                    hooks::post_start_done(pod, index, id, result, &mut self.backoffs, &mut self.stops, ctx);
+                }
+            }
             (ActiveOp::PreparePod { attempt }, Ok(_)) => {
                 self.state.set_preparation(Preparation::Directories { attempt })
             }
@@ -334,8 +347,8 @@ impl Worker {
         if self.extras.probes {
             self.probes.started_container(&id);
         }
-        if self.extras.hooks && self.state.is_sync() {
-            self.begin_post_start(&pod, index, &id, entry, ctx);
+        if self.state.is_sync() {
+            hooks::begin_post_start(&pod, index, &id, &mut self.ops, entry, ctx);
         }
         let link = FilesCall::LinkLog { pod: pod.clone(), container: name.clone(), id, attempt: fact.attempt };
         let op = ctx.files(&self.uid, link);

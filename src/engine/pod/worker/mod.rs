@@ -340,7 +340,10 @@ impl Worker {
                 break;
             }
         }
-        self.probe(entry, ctx);
+        if let Some(pod) = &self.pod {
+            let (state, timer) = (&self.state, &mut self.timer);
+            probing::request(&mut self.probes, pod, state, &mut self.ops, timer, entry, ctx);
+        }
         self.read_messages(entry, ctx);
         ctx.slots.release_others(&self.uid, self.start_class());
         if !self.state.is_sync() {
@@ -432,7 +435,7 @@ impl Worker {
 
     fn status_of(&self, pod: &Pod, entry: &Entry, ctx: &Context<'_>) -> core::PodStatus {
         let now = ctx.now.boot;
-        let hooked = self.post_start();
+        let hooked = self.ops.post_start();
         // During a shutdown the sandboxes are stopped later. A terminal phase that was shown stays.
         let shown_over = matches!(self.status.phase.as_deref(), Some("Failed" | "Succeeded"));
         let over =

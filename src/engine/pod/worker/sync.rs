@@ -1,6 +1,7 @@
 //! Sync: compares the pod with its plan and carries out the next step, until the pod is killed or ends by itself (W1,
 //! W9 to W13). `starts` carries out the steps that start something.
 
+use super::hooks::give_up_post_start;
 use super::restarting::after_failure;
 use super::stops::Doomed;
 use super::{End, State, Terminating, Worker};
@@ -39,7 +40,7 @@ impl Worker {
             return;
         }
         self.measured.first_sync(&pod, ctx);
-        self.give_up_post_start(entry, ctx);
+        give_up_post_start(&mut self.ops, entry, ctx);
         self.sandbox.replace_foreign(&pod, entry.facts());
         self.note_running(&pod, entry, ctx);
         self.note_ephemeral(&pod, entry, ctx);
@@ -55,7 +56,7 @@ impl Worker {
         if self.record.is_durable() {
             self.resize.continue_with(&pod, &mut self.ops, &mut self.stops, &mut self.timer, entry, ctx);
         }
-        self.continue_restarts(entry, ctx);
+        self.history.restarting.continue_stops(&pod, &mut self.stops, entry, ctx.now.boot);
         // The stop of a doomed container does not wait for a long pull or hook of another container.
         let busy = self.ops.active().is_some_and(|active| !active.lets_others_stop());
         let dooming = !busy && ctx.up && self.stop_doomed(entry, ctx);
@@ -123,7 +124,7 @@ impl Worker {
             }
             Next::RunSandbox { .. } | Next::Create { .. } | Next::Start { .. } => self.start(pod, next, entry, ctx),
         }
-        self.stops_are_over(ctx);
+        self.stops.are_over(&self.ops, ctx);
         // A pod that queues for a slot must take it at once, or it loses its place. So start no removal now.
         if !self.ops.is_active() && !ctx.slots.waits(&self.uid) {
             self.clear_away(entry, ctx);

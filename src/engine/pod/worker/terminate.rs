@@ -34,7 +34,7 @@ impl Worker {
         if self.ops.is_active() || self.ops.is_stopping() || !entry.usable() {
             return;
         }
-        self.stops_are_over(ctx);
+        self.stops.are_over(&self.ops, ctx);
         // A lost call may still take effect until its sandbox is stopped.
         self.state.set_all_stopped(!entry.in_doubt(ctx.now.boot));
         if ctx.hurried && self.state.is_quiet() {
