@@ -45,7 +45,7 @@ impl NodeAdmission {
     /// A1: the place of a new worker: behind all others, or the place of its predecessor.
     pub fn place_of(&mut self, worker: &Worker, names: &Names, workers: &BTreeMap<Uid, Box<Worker>>) -> u64 {
         let before = names.pods(&worker.name).filter_map(|uid| workers.get(uid));
-        let inherited = before.filter(|w| w.pod.is_some()).map(|w| w.place).min();
+        let inherited = before.filter(|w| w.pod.is_some()).map(|w| w.admission.place).min();
         inherited.unwrap_or_else(|| self.next_place())
     }
 
@@ -111,7 +111,7 @@ impl NodeAdmission {
 /// The sum of the requests of the admitted pods.
 pub fn requested(workers: &BTreeMap<Uid, Box<Worker>>) -> Resources {
     let mut requested = Resources::default();
-    workers.values().filter(|w| holds_room(w)).for_each(|w| requested.add(&w.requests.resources));
+    workers.values().filter(|w| holds_room(w)).for_each(|w| requested.add(&w.admission.requests.resources));
     requested
 }
 

@@ -38,31 +38,6 @@ pub enum Admission {
     Rejected(Cause),
 }
 
-impl Admission {
-    pub fn is_admitted(&self) -> bool {
-        *self == Admission::Admitted
-    }
-
-    pub fn waits_because(&self, why: &str) -> bool {
-        matches!(self, Admission::Waits(current) if current == why)
-    }
-
-    /// A3: why the pod is rejected.
-    pub fn rejection(&self) -> Option<&Cause> {
-        match self {
-            Admission::Rejected(cause) => Some(cause),
-            _ => None,
-        }
-    }
-
-    /// A kill replaces a rejection: the pod waits for the end of the kill, and a retry must not start it.
-    pub fn withdraw_rejection(&mut self) {
-        if self.rejection().is_some() {
-            *self = Admission::Open;
-        }
-    }
-}
-
 /// More than `maxPods` pods: the first resource in the order of A3.
 pub fn out_of_pods() -> Reason {
     Reason::out_of(PODS)

@@ -106,7 +106,7 @@ struct RoomRequest<'a> {
 
 impl RoomRequest<'_> {
     fn requests(&self) -> &PodRequests {
-        self.after_end.as_ref().unwrap_or(&self.worker.requests)
+        self.after_end.as_ref().unwrap_or(&self.worker.admission.requests)
     }
 }
 
@@ -141,14 +141,14 @@ impl<'a> Pods<'a> {
                 // (A waiting pod can be admitted if it runs without a record, behind another pod of its name.)
                 State::Waiting | State::Sync(_) if worker.admission.is_admitted() => pods.holding.push(worker),
                 State::Waiting | State::Sync(_) if worker.may_be_admitted() => {
-                    let place = (worker.history.waiting, worker.place);
+                    let place = (worker.history.waiting, worker.admission.place);
                     pods.requesting.push(RoomRequest { place, worker, after_end: None });
                 }
                 _ => {}
             }
             // W6: the pod that starts under this UID after the current one.
             if let Some(requests) = worker.demand.next().map(PodRequests::of) {
-                let place = (false, worker.place);
+                let place = (false, worker.admission.place);
                 pods.requesting.push(RoomRequest { place, worker, after_end: Some(requests) });
             } else if worker.demand.desired && worker.demand.waits_only_for(TerminationSource::Preemption) {
                 pods.victims.push(worker);
@@ -171,10 +171,10 @@ pub fn run(input: Input<'_>, victims: &Victims) -> Vec<Decision> {
         decisions: Vec::new(),
     };
     for worker in &pods.holding {
-        pass.hold(Share { worker, requests: &worker.requests });
+        pass.hold(Share { worker, requests: &worker.admission.requests });
     }
     for worker in &pass.ending {
-        pass.room.add_ending(&worker.name, &worker.requests);
+        pass.room.add_ending(&worker.name, &worker.admission.requests);
     }
     for worker in resize::in_order(&pods.holding) {
         pass.resize(worker);
@@ -211,9 +211,9 @@ impl<'a> Pass<'a> {
     fn resize(&mut self, worker: &'a Worker) {
         let Some(wanted) = worker.wanted_resize().filter(|_| !self.input.is_unread(worker)) else { return };
         let uid = worker.uid.clone();
-        match resize::obstacle(&self.room, &worker.requests, &wanted.requests) {
+        match resize::obstacle(&self.room, &worker.admission.requests, &wanted.requests) {
             None => {
-                self.room.exchange(&worker.requests, &wanted.requests);
+                self.room.exchange(&worker.admission.requests, &wanted.requests);
                 for share in self.shares.iter_mut().filter(|s| s.worker.uid == uid) {
                     share.requests = &wanted.requests;
                 }
@@ -276,7 +276,7 @@ impl<'a> Pass<'a> {
     fn hold_back(&mut self, request: &RoomRequest<'_>) {
         let worker = request.worker;
         let is_shown = self.input.has_its_name(worker) && request.after_end.is_none();
-        if is_shown && worker.admission != Admission::Cordoned {
+        if is_shown && worker.admission.decision != Admission::Cordoned {
             self.decisions.push(Decision::Hold(worker.uid.clone()));
         }
     }
@@ -427,7 +427,9 @@ fn victims<'a>(missing: &[Insufficient], shares: impl Iterator<Item = &'a Share<
 
 /// A4: the message for people.
 fn waits_for(missing: &[Insufficient], ending: &[&Worker], unread: &[&Worker]) -> String {
-    let of_use = |w: &&&Worker| missing.is_empty() || missing.iter().any(|i| w.requests.resources.get(&i.resource) > 0);
+    let of_use = |w: &&&Worker| {
+        missing.is_empty() || missing.iter().any(|i| w.admission.requests.resources.get(&i.resource) > 0)
+    };
     let names = |workers: &[&Worker]| {
         let who: Vec<String> = workers.iter().filter(of_use).map(|w| w.name.to_string()).collect();
         let names = who.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");

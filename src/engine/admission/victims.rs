@@ -69,7 +69,7 @@ impl Victims {
         // A victim may have been edited meanwhile under the same UID.
         let requesting = victims.into_iter().filter_map(|w| match (w.demand.successor.as_deref(), w.pod.as_deref()) {
             (Some(successor), _) => Some((w, successor, Rc::new(PodRequests::of(successor)))),
-            (None, pod) => Some((w, pod?, w.requests.clone())),
+            (None, pod) => Some((w, pod?, w.admission.requests.clone())),
         });
         let mut requesting: Vec<(&Worker, &Pod, Rc<PodRequests>)> = requesting.collect();
         requesting.order_by_key(|(w, _, requests)| (Reverse(requests.priority), w.history.start_time));

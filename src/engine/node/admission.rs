@@ -26,7 +26,7 @@ impl Engine {
         if worker.admission.rejection().is_none() || worker.is_rejected_for_now() {
             return;
         }
-        worker.place = self.admission.next_place();
+        worker.admission.place = self.admission.next_place();
         self.with_worker(uid, |worker, _, ctx| worker.reopen_admission(ctx));
         self.dirty.insert(uid.clone());
     }
@@ -139,7 +139,9 @@ impl Engine {
                 self.dirty.insert(uid);
             }
             Decision::PostponeResize(uid, verdict) => {
-                self.with_worker(&uid, |worker, _, ctx| worker.resize.postpone(worker.pod.as_ref(), verdict, ctx));
+                self.with_worker(&uid, |worker, _, ctx| {
+                    worker.in_place.resize.postpone(worker.pod.as_ref(), verdict, ctx)
+                });
                 self.dirty.insert(uid);
             }
             Decision::Restart(uid) => self.release(TerminationSource::Preemption, Some(vec![uid])),

@@ -430,7 +430,7 @@ fn status_of(rejection: &Rejection) -> core::PodStatus {
 }
 
 fn has_ended(worker: &Worker) -> bool {
-    matches!(worker.status.phase.as_deref(), Some("Succeeded" | "Failed"))
+    matches!(worker.shown.status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
 /// The status of a pod of the API server. The server has the conditions of readiness gates, so only its status has the
@@ -446,7 +446,7 @@ fn status_for_server(worker: &Worker, bound: Option<&Bound>, member: &Member, no
 /// The status for the API server. `addresses`: of the node.
 fn complete(worker: &Worker, bound: Option<&Bound>, addresses: &[String]) -> core::PodStatus {
     let host_network = worker.pod.as_ref().is_some_and(|pod| pod.host_network());
-    let mut status = worker.status.clone();
+    let mut status = worker.shown.status.clone();
     let generation = bound.and_then(|bound| bound.generation);
     let closed_gate = bound.and_then(|bound| bound.closed_gate.clone());
     pod_status::complete(&mut status, addresses, host_network, generation, closed_gate);

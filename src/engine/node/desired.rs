@@ -254,7 +254,7 @@ impl Engine {
         let refused = !self.may_begin(&uid);
         if let Some(worker) = self.workers.get_mut(&uid) {
             worker.sandbox.first_attempt = first_attempt;
-            worker.place = place.unwrap_or(worker.place);
+            worker.admission.place = place.unwrap_or(worker.admission.place);
             // A pod that runs without a record counts as admitted.
             if self.pleg.without_worker.unclaimed.get(&uid).is_some_and(|shown| shown.runs) {
                 worker.admit();
@@ -317,7 +317,7 @@ impl Engine {
         if let Some(leftover) = self.orphaned_directories.take(uid) {
             leftover.hand_over(&mut worker);
         }
-        worker.place = self.admission.place_of(&worker, self.desired.names(), &self.workers);
+        worker.admission.place = self.admission.place_of(&worker, self.desired.names(), &self.workers);
         self.workers.insert(uid.clone(), Box::new(worker));
         self.pleg.add(uid.clone(), entry);
     }

@@ -23,7 +23,7 @@ impl Engine {
     /// E4: running pods that are not critical and do not end already.
     fn candidates(&self) -> impl Iterator<Item = (&Uid, &Worker)> {
         let workers = self.workers.iter().map(|(uid, worker)| (uid, worker.as_ref()));
-        workers.filter(|(_, w)| w.state.is_sync() && w.pod.is_some() && w.requests.priority < CRITICAL)
+        workers.filter(|(_, w)| w.state.is_sync() && w.pod.is_some() && w.admission.requests.priority < CRITICAL)
     }
 
     fn eviction_candidates(&self) -> Vec<Candidate> {
@@ -32,8 +32,8 @@ impl Engine {
             Some(Candidate {
                 uid: uid.clone(),
                 pod: worker.pod.clone()?,
-                requests: worker.requests.resources.clone(),
-                priority: worker.requests.priority,
+                requests: worker.admission.requests.resources.clone(),
+                priority: worker.admission.requests.priority,
                 since: worker.history.start_time,
                 containers: running.map(|c| (c.name.clone(), c.id.clone())).collect(),
             })
@@ -140,8 +140,9 @@ impl Engine {
     fn restart_evicted(&mut self) {
         let due = |w: &&Worker| w.history.evicted.as_ref().is_none_or(|of| restart::left(of, self.now.wall).is_zero());
         let finished = self.evicted_pods().filter(|w| w.state.is_finished()).filter(due);
-        let first =
-            finished.min_by_key(|w| (Reverse(w.requests.priority), w.history.start_time)).map(|w| w.uid.clone());
+        let first = finished
+            .min_by_key(|w| (Reverse(w.admission.requests.priority), w.history.start_time))
+            .map(|w| w.uid.clone());
         if let Some(uid) = first {
             self.release(TerminationSource::Eviction, Some(vec![uid]));
         }

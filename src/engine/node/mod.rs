@@ -249,7 +249,7 @@ impl Engine {
         let published = |uid: &Uid| {
             let worker = workers.get(uid).filter(|w| w.is_shown())?;
             let (pod, facts) = (worker.pod.as_ref()?, pleg.cache.get(uid)?.facts());
-            Some(Published { pod, status: &worker.status, facts })
+            Some(Published { pod, status: &worker.shown.status, facts })
         };
         self.container_ends.report(published, self.config.started, &mut self.outbox);
     }
@@ -383,7 +383,7 @@ impl Engine {
         let Some(worker) = self.workers.get_mut(uid) else { return };
         self.pod_deadlines.change(uid, worker.timer.next());
         let placement = worker.placement(self.cordon.is_on());
-        if std::mem::replace(&mut worker.shown_placement, placement) != placement {
+        if std::mem::replace(&mut worker.shown.placement, placement) != placement {
             self.outbox.publish(uid, &worker.name);
         }
         let (finished, worker_is_over, name) =
@@ -430,7 +430,7 @@ impl Engine {
         if let Some(pod) = worker.demand.successor.clone() {
             self.outbox.push(Effect::Measure(Measure::RestartedPod));
             let uid = pod.uid.clone();
-            self.add_worker(pod, Some(worker.place));
+            self.add_worker(pod, Some(worker.admission.place));
             if let Some(next) = self.workers.get_mut(&uid) {
                 next.inherit(&worker);
             }

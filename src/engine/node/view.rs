@@ -98,9 +98,9 @@ impl Engine {
         };
         Some(PodView {
             pod,
-            status: &worker.status,
+            status: &worker.shown.status,
             desired: worker.demand.desired,
-            admission: &worker.admission,
+            admission: &worker.admission.decision,
             deletion,
             placement: worker.placement(self.cordon.is_on()),
         })
@@ -204,7 +204,7 @@ impl Engine {
             s.drained += usize::from(w.demand.desired && w.demand.is_drained());
             let waits = w.is_held_by_cordon() || w.demand.is_evicted_through_api();
             s.waiting_for_uncordon += usize::from(w.demand.desired && waits);
-            match (&w.state, &w.admission) {
+            match (&w.state, &w.admission.decision) {
                 (State::Waiting | State::Sync(_), Admission::Rejected(_)) => {
                     s.rejected += 1;
                     continue;

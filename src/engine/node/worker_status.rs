@@ -38,7 +38,7 @@ impl Engine {
         if let Some(first) = first {
             waits_for.push(format!("the pod {first} of the same name, which has not finished yet"));
         }
-        match &worker.admission {
+        match &worker.admission.decision {
             Admission::Waits(why) => waits_for.push(format!("room: {why}")),
             Admission::Cordoned => waits_for.push("`wherry uncordon`, to start".into()),
             Admission::Rejected(_) if worker.is_rejected_for_now() => {

@@ -1,16 +1,18 @@
 //! Removal of leftovers: dead containers beyond those kept for their logs, and everything of a pod that has ended and
-//! is not desired (W23, W26). Also reads the termination messages while their files exist.
+//! is not desired (W23, W26).
 //!
 //! Removals are changing operations like others: one at a time, and only when there is nothing else to do.
 
 use super::ops::{ActiveOp, BackgroundOp};
+use super::retry::Retry;
 use super::sandbox::LATE;
+use super::sharing::Sharing;
 use super::state::{CgroupRemoval, Directory, Forgotten};
 use super::{End, State, Terminating, Worker};
 use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::names::{ContainerId, SandboxId};
 use crate::api::reason::Reason;
-use crate::api::time::{Boot, Wall};
+use crate::api::time::Boot;
 use crate::engine::context::Context;
 use crate::engine::effect::{CgroupCall, FilesCall, RecordChange, RuntimeCall};
 use crate::engine::event::Answer;
@@ -18,13 +20,19 @@ use crate::engine::op::{Code, OpError};
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::kill::TerminationSource;
 use crate::engine::pod::{plan, record};
+use serde::Serialize;
 use std::time::Duration;
-
-/// How long the log may still be written after a container's end; usually a moment, longer on a busy machine.
-const LOG_SETTLES: Duration = Duration::from_millis(200);
 
 /// Maximum number of retries to remove a record.
 const RECORD_TRIES: u32 = 3;
+
+/// The removals of what is left of the pod.
+#[derive(Debug, Default, Serialize)]
+pub struct Removals {
+    /// The retry of a failed removal of containers, sandboxes, directories or the record.
+    pub retry: Retry,
+    pub sharing: Sharing,
+}
 
 impl Worker {
     /// Dead containers and logs are no longer needed (W24, W26, E3).
@@ -34,7 +42,7 @@ impl Worker {
             .waits_for
             .iter()
             .copied()
-            .chain(self.cause.as_ref().and_then(|c| c.by))
+            .chain(self.ending.cause.as_ref().and_then(|c| c.by))
             .any(TerminationSource::evicts);
         let unwanted = evicted || !self.demand.desired;
         match self.state {
@@ -60,7 +68,7 @@ impl Worker {
 
     /// The last removal failed recently.
     fn cleaning_waits(&mut self, ctx: &Context<'_>) -> bool {
-        let at = self.cleanup.waits_until(ctx.now.boot);
+        let at = self.removals.retry.waits_until(ctx.now.boot);
         if let Some(at) = at {
             self.timer.wake_at(at);
         }
@@ -100,7 +108,7 @@ impl Worker {
                 self.ops.start_background(op, BackgroundOp::Other);
             }
         }
-        self.cleanup.failed(ctx);
+        self.removals.retry.failed(ctx);
     }
 
     pub(super) fn container_removed(
@@ -114,7 +122,7 @@ impl Worker {
         match result {
             Ok(_) => {
                 entry.forget_container(&id, ctx.generation);
-                self.cleanup.succeeded();
+                self.removals.retry.succeeded();
                 if let Some(log_path) = log_path {
                     let op = ctx.files(&self.uid, FilesCall::RemoveContainerFiles { id, log_path });
                     self.ops.start_background(op, BackgroundOp::Other);
@@ -130,12 +138,12 @@ impl Worker {
         // W23: a container turned up running. Stop it like an orphan.
         if entry.usable() && entry.running().next().is_some() {
             self.state = State::Terminating(Terminating::new(ctx.now.boot, Duration::from_secs(1)));
-            if self.end.is_terminal() {
-                self.end = End::Terminal { recorded: false };
+            if self.ending.end.is_terminal() {
+                self.ending.end = End::Terminal { recorded: false };
             }
             return;
         }
-        let content_goes = self.content_should_be_removed(ctx) && self.end == End::Terminal { recorded: true };
+        let content_goes = self.content_should_be_removed(ctx) && self.ending.end == End::Terminal { recorded: true };
         if self.demand.stays() && !self.stop_late_sandbox(entry, ctx) {
             self.try_cgroup_again(entry, ctx);
         }
@@ -168,7 +176,7 @@ impl Worker {
         let State::Finished(finished) = &self.state else { return };
         let (directory, only_files) = (finished.directory, finished.only_files);
         if directory == Directory::Present {
-            if !self.sharing.knows_strangers(entry, ctx) {
+            if !self.removals.sharing.knows_strangers(entry, ctx) {
                 return;
             }
             if !entry.strangers().share_the_uid() {
@@ -210,7 +218,7 @@ impl Worker {
             Err(e) => {
                 let message = format!("failed to remove the pod's directories: {}", e.message());
                 ctx.emit_warning(self.pod.as_ref(), None, Reason::FailedCleanup, message);
-                self.cleanup.failed(ctx);
+                self.removals.retry.failed(ctx);
             }
         }
     }
@@ -222,7 +230,7 @@ impl Worker {
         {
             finished.record_failures += 1;
             self.record.not_removed();
-            self.cleanup.failed(ctx);
+            self.removals.retry.failed(ctx);
         }
     }
 
@@ -248,7 +256,7 @@ impl Worker {
         if at > ctx.now.boot {
             return self.timer.wake_at(at);
         }
-        if !self.sharing.knows_strangers(entry, ctx) {
+        if !self.removals.sharing.knows_strangers(entry, ctx) {
             return;
         }
         self.state.set_cgroup(CgroupRemoval::Tried { retry });
@@ -287,10 +295,10 @@ impl Worker {
     pub(super) fn record_terminal(&mut self, ctx: &mut Context<'_>) {
         let shown = matches!(&self.state, State::Finished(finished) if finished.shown);
         let settled = self.ops.background_is_empty() && !self.ops.is_active() && shown;
-        if self.end == (End::Terminal { recorded: true }) || !self.demand.stays() || !settled {
+        if self.ending.end == (End::Terminal { recorded: true }) || !self.demand.stays() || !settled {
             return;
         }
-        self.end = End::Terminal { recorded: true };
+        self.ending.end = End::Terminal { recorded: true };
         if !self.record.exists() {
             return;
         }
@@ -300,47 +308,12 @@ impl Worker {
     /// Drops the notes about containers and sandboxes that no longer exist.
     pub(super) fn forget_what_is_gone(&mut self, entry: &Entry) {
         let facts = entry.facts();
-        self.messages.retain(|id, _| facts.containers.iter().any(|c| c.id == *id));
-        self.backoffs.forget_gone(&facts.containers);
+        self.containers.messages.forget_gone(&facts.containers);
+        self.containers.backoffs.forget_gone(&facts.containers);
         if entry.known() {
             self.history.forget_gone(&facts.containers);
-            self.probes.forget_gone(&facts.containers);
+            self.containers.probes.forget_gone(&facts.containers);
         }
         self.sandbox.forget_gone(facts, entry.known());
     }
-
-    /// Reads the termination message of each ended container once.
-    pub(super) fn read_messages(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
-        if self.pod.is_none() || self.end.is_terminal() {
-            return;
-        }
-        for c in entry.facts().containers.iter().filter(|c| c.state == ContainerState::Exited) {
-            if self.messages.contains_key(&c.id) {
-                continue;
-            }
-            if let Some(left) = log_settles(c, ctx.now.wall) {
-                self.timer.wake_at(ctx.now.boot + left);
-                continue;
-            }
-            self.messages.insert(c.id.clone(), String::new());
-            let call = FilesCall::ReadTermination {
-                id: c.id.clone(),
-                termination_file: c.termination_file.clone(),
-                log_path: c.log_path.clone(),
-                fallback_to_logs: c.fallback_to_logs,
-                exit_code: c.exit_code,
-            };
-            let op = ctx.files(&self.uid, call);
-            self.ops.start_background(op, BackgroundOp::Message { id: c.id.clone() });
-        }
-    }
-}
-
-/// How long to wait for the last log lines of a container, if its message comes from the log. containerd 1.6 to 1.7
-/// reports the end as soon as it has passed these lines to the log writer.
-fn log_settles(c: &ContainerFact, now: Wall) -> Option<Duration> {
-    let wanted = c.fallback_to_logs && c.exit_code != 0;
-    // If the end is in the future, the clock was set back and the time since the end is unknown. Do not wait then.
-    let left = LOG_SETTLES.checked_sub(now.since(c.finished_at)).filter(|left| !left.is_zero());
-    left.filter(|_| wanted && c.finished_at <= now)
 }

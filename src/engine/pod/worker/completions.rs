@@ -64,7 +64,7 @@ impl Worker {
             },
             BackgroundOp::Message { id } => {
                 if let Ok(Answer::Message(text)) = result {
-                    self.messages.insert(id, text);
+                    self.containers.messages.insert(id, text);
                 }
             }
             BackgroundOp::RemovePodFiles { marker } => self.files_removed(marker, result.map(drop), ctx),
@@ -74,7 +74,8 @@ impl Worker {
             }
             BackgroundOp::Probe => {
                 let pod = self.pod.as_ref();
-                if let Some((id, doomed)) = pod.and_then(|pod| probing::judge(&mut self.probes, pod, op, result, ctx))
+                if let Some((id, doomed)) =
+                    pod.and_then(|pod| probing::judge(&mut self.containers.probes, pod, op, result, ctx))
                     && self.state.is_sync()
                 {
                     self.stops.doom(id, doomed);
@@ -91,7 +92,7 @@ impl Worker {
         let lacked_devices = self.record.lacks_devices();
         self.record.written(!self.ops.is_writing_record());
         if lacked_devices && !self.record.lacks_devices() {
-            self.backoffs.release(&Reason::CreateContainerConfigError);
+            self.containers.backoffs.release(&Reason::CreateContainerConfigError);
         }
     }
 
@@ -153,7 +154,7 @@ impl Worker {
             ActiveOp::RemoveSandbox { id } => match result {
                 Ok(_) => {
                     entry.forget_sandbox(&id, ctx.generation);
-                    self.cleanup.succeeded();
+                    self.removals.retry.succeeded();
                 }
                 Err(e) if e.is_not_found() => entry.forget_sandbox(&id, ctx.generation),
                 Err(e) => {
@@ -196,12 +197,12 @@ impl Worker {
                 result,
             ) => {
                 if let Some(pod) = &self.pod {
-                    self.resize.step_done(active, result, pod, &mut self.ops, entry, ctx);
+                    self.in_place.resize.step_done(active, result, pod, &mut self.ops, entry, ctx);
                 }
             }
             (ActiveOp::PostStart { index, id, .. }, result) => {
                 if let Some(pod) = &self.pod {
-                    hooks::post_start_done(pod, index, id, result, &mut self.backoffs, &mut self.stops, ctx);
+                    hooks::post_start_done(pod, index, id, result, &mut self.containers.backoffs, &mut self.stops, ctx);
                 }
             }
             (ActiveOp::PreparePod { attempt }, Ok(_)) => {
@@ -344,8 +345,8 @@ impl Worker {
             );
             ctx.emit_warning(Some(&pod), Some(name), Reason::CDIDevicesIgnored, message);
         }
-        if self.extras.probes {
-            self.probes.started_container(&id);
+        if crate::engine::probe::any(&pod) {
+            self.containers.probes.started_container(&id);
         }
         if self.state.is_sync() {
             hooks::begin_post_start(&pod, index, &id, &mut self.ops, entry, ctx);
@@ -362,7 +363,7 @@ impl Worker {
         if let ActiveOp::Create { index, attempt, .. } = &active
             && e.is_name_taken()
         {
-            self.failures.name_taken(pod.at(*index).name.clone(), *attempt);
+            self.containers.failures.name_taken(pod.at(*index).name.clone(), *attempt);
         }
         let (index, reason) = match &active {
             ActiveOp::ImageStatus { index, .. } => (*index, Reason::ImageInspectError),
@@ -377,13 +378,13 @@ impl Worker {
             // This is not an error of the container, although a kubelet counts it as one.
             measure_start_error(pod, index, reason, ctx);
             let until = ctx.now.boot + ctx.rng.jitter(Duration::from_secs(1));
-            self.backoffs.hold(&pod.at(index).name, until, None);
+            self.containers.backoffs.hold(&pod.at(index).name, until, None);
             self.state.set_starting(Starting::Nothing);
             return;
         }
         if let (ActiveOp::Start { id, .. }, OpError::Answered { .. }) = (active, e) {
             // The runtime shows the container as ended (then its back-off applies) or still as created.
-            self.backoffs.start_failed(id, (reason.clone(), e.message().to_string()));
+            self.containers.backoffs.start_failed(id, (reason.clone(), e.message().to_string()));
         }
         self.hold_error(pod, index, reason, e.message().to_string(), ctx);
     }

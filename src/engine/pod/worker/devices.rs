@@ -161,7 +161,7 @@ impl Worker {
     /// Containers that could not get their devices are tried again now. True if the worker has to be stepped.
     pub fn devices_changed(&mut self) -> bool {
         let requests = |pod: &Rc<Pod>| pod.all_containers().any(|c| requested(c).iter().next().is_some());
-        self.pod.as_ref().is_some_and(requests) && self.backoffs.release(&Reason::CreateContainerConfigError)
+        self.pod.as_ref().is_some_and(requests) && self.containers.backoffs.release(&Reason::CreateContainerConfigError)
     }
 
     /// The pod has devices, and nothing of it runs any more.

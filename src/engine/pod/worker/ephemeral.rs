@@ -41,7 +41,7 @@ impl Worker {
         for e in &pod.ephemeral {
             let newest = plan::newest(entry.facts(), &e.container.name);
             if newest.is_some_and(|c| c.state == ContainerState::Exited) {
-                self.backoffs.forget(&e.container.name);
+                self.containers.backoffs.forget(&e.container.name);
             }
         }
         let ran = |name: &str| entry.facts().containers.iter().any(|c| c.name == name && has_begun(c));

@@ -23,7 +23,7 @@ impl Worker {
         let cause = kill.cause();
         let (severity, reason) = kill.by.notice();
         // A pod that completed by itself keeps its status.
-        let is_open = !self.state.is_over() && self.end == End::Open;
+        let is_open = !self.state.is_over() && self.ending.end == End::Open;
         if is_open && !(kill.by == TerminationSource::Shutdown && self.ends_for_good()) {
             let marked = match self.runs_again_after(kill.by) {
                 // After a restart of Wherry a requester repeats its request; report it only once.
@@ -33,7 +33,7 @@ impl Worker {
                     false
                 }
             };
-            if marked || self.cause.as_ref() != Some(&cause) {
+            if marked || self.ending.cause.as_ref() != Some(&cause) {
                 ctx.outbox.emit_event(self.pod.as_ref(), None, severity, reason, cause.message.clone());
             }
             let written = self.kill(kill.grace.unwrap_or(self.grace_period()), Some(cause), entry, ctx);
@@ -76,7 +76,7 @@ impl Worker {
 
     /// A kill of a pod of the API server was not for a shutdown. A shutdown that follows does not change that.
     fn ends_for_good(&self) -> bool {
-        let killed = self.cause.as_ref().is_some_and(|cause| cause.by != Some(TerminationSource::Shutdown));
+        let killed = self.ending.cause.as_ref().is_some_and(|cause| cause.by != Some(TerminationSource::Shutdown));
         killed && self.is_from_api_server() && matches!(self.state, State::Terminating(_))
     }
 
@@ -135,14 +135,14 @@ impl Worker {
 
     /// The termination and the terminal status for the record.
     fn end_so_far(&self, ctx: &Context<'_>) -> (Option<Termination>, Option<core::PodStatus>) {
-        let terminal = self.end.is_terminal().then(|| self.status.clone());
+        let terminal = self.ending.end.is_terminal().then(|| self.shown.status.clone());
         // The last status of an ended pod may not be known yet. With this entry the next run terminates the pod again.
         let over = || {
             let (began, grace_deadline) = (ctx.now.wall, ctx.now.wall + self.grace_period());
             self.termination_of(began, grace_deadline)
         };
         let termination =
-            self.termination(ctx).or_else(|| (self.state.is_over() && !self.end.is_terminal()).then(over));
+            self.termination(ctx).or_else(|| (self.state.is_over() && !self.ending.end.is_terminal()).then(over));
         (termination, terminal)
     }
 
@@ -159,7 +159,7 @@ impl Worker {
         let before = (self.termination(ctx), self.record.says_again());
         let by_shutdown =
             |cause: &Option<Cause>| cause.as_ref().is_some_and(|cause| cause.by == Some(TerminationSource::Shutdown));
-        let repeated = by_shutdown(&self.cause) && by_shutdown(&cause);
+        let repeated = by_shutdown(&self.ending.cause) && by_shutdown(&cause);
         self.end_resize();
         let had_directory = self.volumes.had_directory();
         if matches!(self.state, State::Waiting) {
@@ -185,7 +185,7 @@ impl Worker {
             State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => return false,
         }
         if cause.is_some() {
-            self.cause = cause;
+            self.ending.cause = cause;
         }
         // W4: a restarted Wherry continues with the rest of the grace period.
         let now = (self.termination(ctx), self.demand.replaced);
@@ -253,7 +253,7 @@ impl Worker {
     }
 
     fn termination_of(&self, began: Wall, grace_deadline: Wall) -> Termination {
-        Termination { began, grace_deadline, cause: self.cause.clone(), undesired: !self.demand.desired }
+        Termination { began, grace_deadline, cause: self.ending.cause.clone(), undesired: !self.demand.desired }
     }
 
     /// Writes the pod's record unless a current one exists.
@@ -305,7 +305,7 @@ impl Worker {
             again: self.demand.replaced,
             waits_for: self.demand.waits_for.clone(),
             termination,
-            resizing: self.resize.outdated().cloned(),
+            resizing: self.in_place.resize.outdated().cloned(),
         }
     }
 

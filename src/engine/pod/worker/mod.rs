@@ -46,13 +46,14 @@ mod state;
 mod stops;
 mod sync;
 mod terminate;
+mod termination_messages;
 mod timer;
 mod volumes;
 mod worker_status;
 
-use crate::api::facts::{ContainerFact, ContainerState};
-use crate::api::names::{ContainerId, FullName, Uid};
-use crate::api::pod::{Pod, is_sidecar};
+use crate::api::facts::ContainerFact;
+use crate::api::names::{FullName, Uid};
+use crate::api::pod::Pod;
 use crate::api::time::{Now, Wall};
 use crate::engine::admission::Admission;
 use crate::engine::admission::pod_requests::PodRequests;
@@ -61,56 +62,36 @@ use crate::engine::effect::Measure;
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::placement::Placement;
 use crate::engine::pod::record::{Record, Snapshot};
-use crate::engine::pod::status::{self, Cause};
+use crate::engine::pod::status::{self};
 use crate::engine::probe::Probes;
 use crate::engine::slots::Class;
+pub use admission::PodAdmission;
+use cleanup::Removals;
 use container_backoff::ContainerBackoffs;
 use container_start::Failures;
 use deadline::ActiveDeadline;
 use demand::Demand;
 pub use earlier::Earlier;
 use history::History;
+use in_place::InPlace;
 use k8s_openapi::api::core::v1 as core;
 use measure::Measured;
 use ops::{ActiveOp, Operations};
 use pod_record::PodRecord;
-use replacing::Replacing;
 pub use resize::{Before, Outdated, Resize, Verdict as ResizeVerdict};
-use retry::Retry;
 pub use sandbox::LATE;
 use sandbox::Sandbox;
 use serde::Serialize;
-use sharing::Sharing;
 pub use sharing::waits_for_strangers;
 pub use state::State;
-use state::{End, Sync, Terminated, Terminating};
-use std::collections::BTreeMap;
+use state::{End, Ending, Sync, Terminated, Terminating};
 use std::rc::Rc;
 use std::time::Duration;
 use stops::Stops;
+use termination_messages::TerminationMessages;
 use timer::Timer;
 use volumes::Volumes;
 pub use worker_status::{NextPull, NextStart, PullProgress, WorkerStatus};
-
-/// Optional features that the pod uses. Unused features cost nothing.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-struct Extras {
-    probes: bool,
-    hooks: bool,
-    sidecars: bool,
-    volumes: bool,
-}
-
-impl Extras {
-    fn of(pod: &Pod) -> Extras {
-        Extras {
-            probes: crate::engine::probe::any(pod),
-            hooks: pod.all_containers().any(|c| c.lifecycle.is_some()),
-            sidecars: pod.init_containers().iter().any(is_sidecar),
-            volumes: pod.spec().volumes.as_ref().is_some_and(|v| !v.is_empty()),
-        }
-    }
-}
 
 #[derive(Debug, Serialize)]
 pub struct Worker {
@@ -119,40 +100,40 @@ pub struct Worker {
     /// None for an orphan, which only the runtime knows (W21).
     pub pod: Option<Rc<Pod>>,
     pub state: State,
+    pub ending: Ending,
     pub demand: Demand,
-    pub status: core::PodStatus,
-    /// Why the pod was killed, for the status.
-    pub cause: Option<Cause>,
-    /// The termination messages of ended containers.
-    messages: BTreeMap<ContainerId, String>,
-    pub admission: Admission,
-    /// A1: the position among the pods that take room: first come, first served.
-    pub place: u64,
-    /// A2; for an orphan one pod.
-    pub requests: Rc<PodRequests>,
+    pub admission: PodAdmission,
+    pub shown: Shown,
     /// For the record.
     pub history: History,
-    /// The placement that was published last.
-    pub shown_placement: Placement,
-    end: End,
-    deadline: Option<ActiveDeadline>,
-    extras: Extras,
-    ops: Operations,
     record: PodRecord,
+    deadline: Option<ActiveDeadline>,
+    ops: Operations,
     pub sandbox: Sandbox,
-    backoffs: ContainerBackoffs,
-    failures: Failures,
-    probes: Probes,
+    containers: Containers,
     stops: Stops,
     pub volumes: Volumes,
-    pub resize: Resize,
-    replacing: Replacing,
-    sharing: Sharing,
-    /// The retry of a failed removal of containers, sandboxes, directories or the record.
-    cleanup: Retry,
+    pub in_place: InPlace,
+    removals: Removals,
     measured: Measured,
     /// When `step` is due without an event.
     pub timer: Timer,
+}
+
+/// What was published of the pod last.
+#[derive(Debug, Default, Serialize)]
+pub struct Shown {
+    pub status: core::PodStatus,
+    pub placement: Placement,
+}
+
+/// What the worker knows of the single containers, and the runtime does not show.
+#[derive(Debug, Default, Serialize)]
+struct Containers {
+    backoffs: ContainerBackoffs,
+    failures: Failures,
+    probes: Probes,
+    messages: TerminationMessages,
 }
 
 impl Worker {
@@ -162,9 +143,8 @@ impl Worker {
         worker.demand.desired = true;
         worker.history = History::new(start_time);
         worker.deadline = pod.active_deadline().map(|whole| ActiveDeadline::new(whole, now.boot));
-        worker.status = status::waiting();
-        worker.extras = Extras::of(&pod);
-        worker.requests = Rc::new(PodRequests::of(&pod));
+        worker.shown.status = status::waiting();
+        worker.admission.requests = Rc::new(PodRequests::of(&pod));
         worker.pod = Some(pod);
         worker
     }
@@ -180,7 +160,7 @@ impl Worker {
         // C5: for the API server, the pod continues.
         if self.is_from_api_server() {
             self.history.start_time = previous.history.start_time;
-            self.history.earlier = Earlier::of(&previous.status);
+            self.history.earlier = Earlier::of(&previous.shown.status);
             // W29: its object keeps the ephemeral containers, and each has had its one start.
             self.history.begun_ephemeral.clone_from(&previous.history.begun_ephemeral);
         }
@@ -201,9 +181,9 @@ impl Worker {
             worker.measured.started_before();
         }
         (worker.demand.replaced, worker.demand.waits_for) = (again, waits_for);
-        worker.resize = Resize::resumed(resizing);
+        worker.in_place.resize = Resize::resumed(resizing);
         if let Some(cause) = rejected {
-            worker.admission = Admission::Rejected(cause);
+            worker.admission.decision = Admission::Rejected(cause);
         }
         if let Some(t) = termination {
             // The wall clock may be set: in the same boot, use the boot clock. The rest never exceeds the whole period.
@@ -214,14 +194,14 @@ impl Worker {
             let whole = t.grace_deadline.since(t.began);
             worker.state = State::Terminating(Terminating::resumed(now.boot, whole, left.min(whole)));
             worker.measured.kill_began();
-            worker.cause = t.cause;
+            worker.ending.cause = t.cause;
         }
         if let Some(status) = terminal {
             if !matches!(worker.state, State::Terminating(_)) {
                 worker.state = State::Terminating(Terminating::new(now.boot, worker.grace_period()));
             }
-            worker.end = End::Terminal { recorded: true };
-            worker.status = status;
+            worker.ending.end = End::Terminal { recorded: true };
+            worker.shown.status = status;
         }
         worker
     }
@@ -247,30 +227,20 @@ impl Worker {
             name,
             pod: None,
             state: State::Waiting,
+            ending: Ending::default(),
             demand: Demand::default(),
-            status: core::PodStatus::default(),
-            cause: None,
-            messages: BTreeMap::new(),
-            admission: Admission::Open,
-            place: 0,
-            requests: Rc::new(PodRequests::default()),
+            admission: PodAdmission::default(),
+            shown: Shown::default(),
             history: History::new(now.wall),
-            shown_placement: Placement::default(),
-            end: End::Open,
-            deadline: None,
-            extras: Extras::default(),
-            ops: Operations::default(),
             record: PodRecord::none(),
+            deadline: None,
+            ops: Operations::default(),
             sandbox: Sandbox::default(),
-            backoffs: ContainerBackoffs::default(),
-            failures: Failures::default(),
-            probes: Probes::default(),
+            containers: Containers::default(),
             stops: Stops::default(),
             volumes: Volumes::default(),
-            resize: Resize::default(),
-            replacing: Replacing::default(),
-            sharing: Sharing::default(),
-            cleanup: Retry::default(),
+            in_place: InPlace::default(),
+            removals: Removals::default(),
             measured: Measured::new(now.boot),
             timer: Timer::default(),
         }
@@ -342,9 +312,12 @@ impl Worker {
         }
         if let Some(pod) = &self.pod {
             let (state, timer) = (&self.state, &mut self.timer);
-            probing::request(&mut self.probes, pod, state, &mut self.ops, timer, entry, ctx);
+            probing::request(&mut self.containers.probes, pod, state, &mut self.ops, timer, entry, ctx);
         }
-        self.read_messages(entry, ctx);
+        if self.pod.is_some() && !self.ending.end.is_terminal() {
+            let (ops, timer) = (&mut self.ops, &mut self.timer);
+            self.containers.messages.read(&self.uid, ops, timer, entry, ctx);
+        }
         ctx.slots.release_others(&self.uid, self.start_class());
         if !self.state.is_sync() {
             ctx.slots.leave(&self.uid);
@@ -361,7 +334,7 @@ impl Worker {
 
     /// W7: the pod is never started again, and keeps its status.
     pub fn has_ended_for_good(&self) -> bool {
-        self.end.is_terminal()
+        self.ending.end.is_terminal()
     }
 
     /// A call that creates or removes something is in flight, so its outcome is still open.
@@ -394,12 +367,12 @@ impl Worker {
             return;
         }
         // The end of a container is published together with its termination message.
-        let unread = |c: &ContainerFact| c.state == ContainerState::Exited && !self.messages.contains_key(&c.id);
+        let unread = |c: &ContainerFact| self.containers.messages.lack(c);
         if self.ops.is_reading_message() || !waits && entry.facts().containers.iter().any(unread) {
             return self.measured.status_waits(ctx);
         }
         let new = match &self.pod {
-            _ if waits => self.status_before(),
+            _ if waits => self.admission.status_before(),
             Some(pod) => self.status_of(pod, entry, ctx),
             None => return,
         };
@@ -415,8 +388,8 @@ impl Worker {
             _ => {}
         }
         let waited = self.measured.status_waited(ctx);
-        if new != self.status {
-            self.status = new;
+        if new != self.shown.status {
+            self.shown.status = new;
             ctx.outbox.measure(Measure::PodStatusDuration(waited));
             ctx.outbox.publish(&self.uid, &self.name);
         }
@@ -430,42 +403,45 @@ impl Worker {
             State::Forgotten(_) => true,
             _ => false,
         };
-        self.pod.is_none() || self.end.is_terminal() || is_being_removed || !entry.known() && !waits
+        self.pod.is_none() || self.ending.end.is_terminal() || is_being_removed || !entry.known() && !waits
     }
 
     fn status_of(&self, pod: &Pod, entry: &Entry, ctx: &Context<'_>) -> core::PodStatus {
         let now = ctx.now.boot;
         let hooked = self.ops.post_start();
         // During a shutdown the sandboxes are stopped later. A terminal phase that was shown stays.
-        let shown_over = matches!(self.status.phase.as_deref(), Some("Failed" | "Succeeded"));
-        let over =
-            self.end != End::Open || self.state.is_over() || self.state.is_quiet() && (ctx.hurried || shown_over);
+        let shown_over = matches!(self.shown.status.phase.as_deref(), Some("Failed" | "Succeeded"));
+        let over = self.ending.end != End::Open
+            || self.state.is_over()
+            || self.state.is_quiet() && (ctx.hurried || shown_over);
         let creating = status::waiting_at_first(pod);
         status::of(&status::View {
             pod,
             facts: entry.facts(),
             ips: entry.ips(),
             start_time: self.history.start_time,
-            qos_class: self.requests.qos.as_str(),
+            qos_class: self.admission.requests.qos.as_str(),
             starting: &|id| match hooked == Some(id) {
                 true => Some((creating.clone(), String::new())),
-                false => self.backoffs.start_error(id).filter(|_| self.stops.is_doomed(id)).cloned(),
+                false => self.containers.backoffs.start_error(id).filter(|_| self.stops.is_doomed(id)).cloned(),
             },
-            started: &|spec, c| self.probes.started(spec, &c.id),
-            ready: &|spec, c| self.probes.ready(spec, &c.id),
-            waiting: &|name| self.backoffs.shown(name, now).or_else(|| self.without_target(pod, entry, name)),
-            messages: &self.messages,
-            cause: self.cause.as_ref(),
+            started: &|spec, c| self.containers.probes.started(spec, &c.id),
+            ready: &|spec, c| self.containers.probes.ready(spec, &c.id),
+            waiting: &|name| {
+                self.containers.backoffs.shown(name, now).or_else(|| self.without_target(pod, entry, name))
+            },
+            messages: self.containers.messages.all(),
+            cause: self.ending.cause.as_ref(),
             waits: sharing::waits_for_strangers(pod, &self.state, entry),
             begun_ephemeral: &self.history.begun_ephemeral,
             restarting: &self.history.restarting,
             earlier: &self.history.earlier,
-            resize: &self.resize,
+            resize: &self.in_place.resize,
             over,
             runtime: ctx.runtime_name,
             stop_signals: ctx.runtime_features.stop_signals,
             recursive_read_only: ctx.handler_features(pod).recursive_read_only_mounts,
-            previous: &self.status,
+            previous: &self.shown.status,
             now: ctx.now.wall,
         })
     }

@@ -26,10 +26,10 @@ impl Worker {
         let spec = pod.at(of.index);
         let image = needed.spec(pod, of.index).0.to_owned();
         let now = ctx.now.boot;
-        if let Some(b) = self.failures.of_pull(&image, now) {
+        if let Some(b) = self.containers.failures.of_pull(&image, now) {
             measure_start_error(pod, of.index, Reason::ImagePullBackOff, ctx);
             let shown = (Reason::ImagePullBackOff, format!("Back-off pulling image \"{image}\": {}", b.error));
-            self.backoffs.hold(&spec.name, b.until, Some(shown));
+            self.containers.backoffs.hold(&spec.name, b.until, Some(shown));
             return self.state.set_starting(Starting::Nothing);
         }
         let repository = image::repository(&image).unwrap_or_default();
@@ -132,7 +132,7 @@ impl Worker {
                     found.size
                 );
                 ctx.emit_normal(Some(&pod), Some(name), Reason::Pulled, message);
-                self.failures.pulled(&image);
+                self.containers.failures.pulled(&image);
                 self.state.image_is_present(of, needed, found);
             }
             Ok(_) => {
@@ -162,8 +162,8 @@ impl Worker {
         ctx.emit_warning(Some(pod), Some(name), Reason::Failed, "Error: ImagePullBackOff".into());
         let error = format!("{reason}: {message}");
         let then = (Reason::ImagePullBackOff, format!("{backing}: {error}"));
-        let until = self.failures.pull_failed(image, error, ctx.now.boot);
-        self.backoffs.hold_with_reasons(name, until, ctx.now.boot, (reason, message), then);
+        let until = self.containers.failures.pull_failed(image, error, ctx.now.boot);
+        self.containers.backoffs.hold_with_reasons(name, until, ctx.now.boot, (reason, message), then);
     }
 
     /// W12: a Secret with credentials has changed: failed pulls are retried now. True if there was one.
@@ -174,8 +174,8 @@ impl Worker {
             Reason::RegistryUnavailable,
             Reason::SignatureValidationFailed,
         ];
-        self.failures.release_pulls(now);
-        reasons.iter().filter(|reason| self.backoffs.release(reason)).count() > 0
+        self.containers.failures.release_pulls(now);
+        reasons.iter().filter(|reason| self.containers.backoffs.release(reason)).count() > 0
     }
 }
 

@@ -43,13 +43,13 @@ impl Worker {
         if self.ops.active().is_some_and(|active| !active.permits_new_images()) {
             return;
         }
-        let (Some(wanted), Some(current)) = (self.replacing.wanted.take(), self.pod.clone()) else { return };
+        let (Some(wanted), Some(current)) = (self.in_place.replacing.wanted.take(), self.pod.clone()) else { return };
         let mut pod = (*current).clone();
         in_place::take_images(&mut pod, &wanted);
         let changed = |index: usize| current.at(index).image != pod.at(index).image;
         for index in (0..pod.first_ephemeral()).filter(|index| changed(*index)) {
             // Corrected by the new image, or the end of a container with the old one.
-            self.backoffs.forget(&pod.at(index).name);
+            self.containers.backoffs.forget(&pod.at(index).name);
             self.begin_again(index, ctx);
         }
         self.pod = Some(Rc::new(pod));

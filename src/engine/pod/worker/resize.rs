@@ -327,7 +327,7 @@ impl Worker {
             true => !resize::changes_amounts(wanted, pod),
             false => wanted.digest == pod.digest,
         };
-        if self.resize.wanted.as_ref().is_some_and(|wanted| same(&wanted.pod)) {
+        if self.in_place.resize.wanted.as_ref().is_some_and(|wanted| same(&wanted.pod)) {
             return;
         }
         let is_in_place = |current: &Rc<Pod>| match of_api {
@@ -335,7 +335,7 @@ impl Worker {
             false => resize::is_in_place(current, pod),
         };
         let resizes = self.can_be_resized() && self.pod.as_ref().is_some_and(is_in_place);
-        self.resize.wanted = resizes.then(|| Wanted {
+        self.in_place.resize.wanted = resizes.then(|| Wanted {
             pod: pod.clone(),
             requests: Rc::new(PodRequests::of(pod)),
             verdict: Verdict::Open,
@@ -344,19 +344,25 @@ impl Worker {
 
     /// The manifest has resources that the pod does not have yet.
     pub fn is_resize_wanted(&self) -> bool {
-        self.resize.wanted.is_some() && self.can_be_resized()
+        self.in_place.resize.wanted.is_some() && self.can_be_resized()
     }
 
     /// The new resources that wait for room. A container that is being created gets the old ones, so its creation ends
     /// first.
     pub fn wanted_resize(&self) -> Option<&Wanted> {
         let creating = matches!(self.ops.active(), Some(ActiveOp::Create { .. }));
-        self.resize.wanted.as_ref().filter(|_| self.can_be_resized() && self.admission.is_admitted() && !creating)
+        self.in_place
+            .resize
+            .wanted
+            .as_ref()
+            .filter(|_| self.can_be_resized() && self.admission.is_admitted() && !creating)
     }
 
     /// R3: the new resources fit: they are those of the pod from now on.
     pub fn begin_resize(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
-        let (Some(Wanted { pod, requests, .. }), Some(current)) = (self.resize.wanted.take(), self.pod.clone()) else {
+        let (Some(Wanted { pod, requests, .. }), Some(current)) =
+            (self.in_place.resize.wanted.take(), self.pod.clone())
+        else {
             return;
         };
         let pod = with_amounts(&current, pod);
@@ -367,7 +373,7 @@ impl Worker {
             self.continue_as(pod);
             return self.record_version(ctx);
         }
-        let mut outdated = self.resize.applying.take().map(|applying| applying.outdated).unwrap_or_default();
+        let mut outdated = self.in_place.resize.applying.take().map(|applying| applying.outdated).unwrap_or_default();
         for c in entry.facts().containers.iter().filter(|c| may_run(c)) {
             let (Some(old), Some(new)) = (current.container(&c.name), pod.container(&c.name)) else { continue };
             let Some(how) = resize::how(old, new) else { continue };
@@ -375,8 +381,8 @@ impl Worker {
             let before = outdated.entry(c.id.clone()).or_insert(Before { name: c.name.clone(), how, resources });
             before.how = before.how.max(how);
         }
-        self.resize.applying = Some(Applying::new(outdated));
-        self.requests = requests;
+        self.in_place.resize.applying = Some(Applying::new(outdated));
+        self.admission.requests = requests;
         let message = "Pod resize started".to_owned();
         ctx.emit_normal(Some(&pod), None, Reason::ResizeStarted, message);
         self.continue_as(pod);
@@ -386,10 +392,12 @@ impl Worker {
 
     /// Nothing of the pod runs: it starts with the new resources.
     pub(super) fn resize_before_start(&mut self, ctx: &mut Context<'_>) {
-        let (Some(Wanted { pod, requests, .. }), Some(current)) = (self.resize.wanted.take(), self.pod.clone()) else {
+        let (Some(Wanted { pod, requests, .. }), Some(current)) =
+            (self.in_place.resize.wanted.take(), self.pod.clone())
+        else {
             return;
         };
-        (self.requests, self.resize.applying) = (requests, None);
+        (self.admission.requests, self.in_place.resize.applying) = (requests, None);
         self.continue_as(with_amounts(&current, pod));
         self.record.wait_for_write();
         self.put_record(ctx);
@@ -397,7 +405,7 @@ impl Worker {
 
     /// R1: the pod ends before the new resources were decided. They are those of the pod that starts after it.
     pub(super) fn end_resize(&mut self) {
-        let wanted = self.resize.wanted.take();
+        let wanted = self.in_place.resize.wanted.take();
         if !self.state.is_sync() || !self.demand.desired {
             return;
         }
@@ -413,7 +421,7 @@ impl Worker {
     pub(super) fn cgroup_settled(&mut self, result: Result<(), OpError>, ctx: &mut Context<'_>) {
         match result {
             Ok(()) => {
-                self.resize.applying = None;
+                self.in_place.resize.applying = None;
                 let message = "Pod resize completed".to_owned();
                 ctx.emit_normal(self.pod.as_ref(), None, Reason::ResizeCompleted, message);
                 self.record.rewrite();
@@ -421,7 +429,7 @@ impl Worker {
             }
             Err(e) => {
                 if let Some(pod) = &self.pod {
-                    self.resize.failed(e.message().to_owned(), pod, ctx);
+                    self.in_place.resize.failed(e.message().to_owned(), pod, ctx);
                 }
             }
         }

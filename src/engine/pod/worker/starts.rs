@@ -53,7 +53,7 @@ impl Worker {
             // W21: two pods with the same UID would share cgroup and logs.
             if entry.strangers().running().is_some() {
                 self.state.forget_preparations();
-                return self.sharing.report_strangers(pod, &self.state, entry, ctx);
+                return self.removals.sharing.report_strangers(pod, &self.state, entry, ctx);
             }
         }
         if !self.may_start(pod, &next, entry, ctx) {
@@ -322,7 +322,7 @@ impl Worker {
         let in_pulls = pod.image_pull_secrets().any(|key| changed.contains(&key));
         let in_volumes = volume_contents::references(pod).any(|key| changed.contains(&key));
         let in_environment = environment::references(pod).any(|key| changed.contains(&key));
-        let released = in_environment && self.backoffs.release(&Reason::CreateContainerConfigError);
+        let released = in_environment && self.containers.backoffs.release(&Reason::CreateContainerConfigError);
         let released = in_pulls && self.release_pulls(now) || released;
         if in_volumes {
             self.volumes.outdated();
@@ -354,7 +354,7 @@ impl Worker {
         };
         ctx.emit_warning(Some(pod), Some(name), Reason::Failed, text);
         let until = ctx.now.boot + ctx.after_error();
-        self.backoffs.hold(name, until, Some((reason, message)));
+        self.containers.backoffs.hold(name, until, Some((reason, message)));
         self.state.set_starting(Starting::Nothing);
         // The next container does not wait for this one.
         self.timer.wake_at(ctx.now.boot);

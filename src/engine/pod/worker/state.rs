@@ -8,6 +8,7 @@ use super::sandbox::Preparation;
 use crate::api::facts::ImageFact;
 use crate::api::time::Boot;
 use crate::engine::pod::plan::Next;
+use crate::engine::pod::status::Cause;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -114,16 +115,23 @@ pub struct Forgotten {
     pub(super) directory: Directory,
 }
 
+/// Why the pod ends.
+#[derive(Debug, Default, Serialize)]
+pub struct Ending {
+    /// Why it was killed, for the status.
+    pub cause: Option<Cause>,
+    pub end: End,
+}
+
 /// Whether a pod has ended by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum End {
+    #[default]
     Open,
     /// All containers ended and none restarts, so the status may show a terminal phase (W3).
     Ended,
     /// W7: the pod is never started again and keeps its status. `recorded`: the record says so.
-    Terminal {
-        recorded: bool,
-    },
+    Terminal { recorded: bool },
 }
 
 impl End {

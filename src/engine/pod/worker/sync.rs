@@ -52,9 +52,9 @@ impl Worker {
         self.hold_the_ended(&pod, entry, ctx);
         let runs = entry.running().next().is_some();
         self.volumes.update(&pod, runs, &self.record, &mut self.ops, &mut self.timer, ctx);
-        self.resize.forget_ended(&entry.facts().containers);
+        self.in_place.resize.forget_ended(&entry.facts().containers);
         if self.record.is_durable() {
-            self.resize.continue_with(&pod, &mut self.ops, &mut self.stops, &mut self.timer, entry, ctx);
+            self.in_place.resize.continue_with(&pod, &mut self.ops, &mut self.stops, &mut self.timer, entry, ctx);
         }
         self.history.restarting.continue_stops(&pod, &mut self.stops, entry, ctx.now.boot);
         // The stop of a doomed container does not wait for a long pull or hook of another container.
@@ -78,11 +78,11 @@ impl Worker {
             facts: entry.facts(),
             first_attempt: self.sandbox.first_attempt,
             strangers: entry.strangers(),
-            first_free: &|name| self.failures.first_free(name).max(self.history.earlier.first_free(name)),
-            held: &|name| self.backoffs.holds(name, now),
+            first_free: &|name| self.containers.failures.first_free(name).max(self.history.earlier.first_free(name)),
+            held: &|name| self.containers.backoffs.holds(name, now),
             stopped: &|id| self.sandbox.is_stopped(id),
             in_doubt: entry.in_doubt(now),
-            started: &|c| pod.container(&c.name).is_none_or(|spec| self.probes.started(spec, &c.id)),
+            started: &|c| pod.container(&c.name).is_none_or(|spec| self.containers.probes.started(spec, &c.id)),
             begun_ephemeral: &self.history.begun_ephemeral,
             restarting: &self.history.restarting,
         })
@@ -96,7 +96,7 @@ impl Worker {
         self.state.keep_preparations_for(&next);
         match next {
             Next::Ended => {
-                self.end = End::Ended;
+                self.ending.end = End::Ended;
                 self.end_resize();
                 self.state = State::Terminating(Terminating::new(now, pod.grace_period()));
                 return;
@@ -148,14 +148,14 @@ impl Worker {
             }
             let is_restarted = self.history.restarting.contains(&dead.id);
             if !is_restarted && !plan::restarts(pod.restart_policy_of(index), dead) {
-                self.backoffs.forget(&spec.name);
+                self.containers.backoffs.forget(&spec.name);
                 continue;
             }
             if self.starts_at_once(pod, dead) {
                 continue;
             }
             let max = ctx.config.max_restart_backoff;
-            if let Some(message) = self.backoffs.ended(pod, &spec.name, dead, max, ctx.now) {
+            if let Some(message) = self.containers.backoffs.ended(pod, &spec.name, dead, max, ctx.now) {
                 ctx.emit_warning(Some(pod), Some(&spec.name), Reason::BackOff, message);
             }
         }
@@ -168,7 +168,7 @@ impl Worker {
         let running = |name: &str| plan::newest(facts, name).is_some_and(|c| c.state == ContainerState::Running);
         let runs =
             |id: &ContainerId| facts.containers.iter().any(|c| c.id == *id && c.state == ContainerState::Running);
-        self.backoffs.forget_running(running, runs, |id| self.stops.is_doomed(id));
+        self.containers.backoffs.forget_running(running, runs, |id| self.stops.is_doomed(id));
         if pod.containers().iter().all(|c| running(&c.name)) {
             self.measured.all_run(ctx);
         }
@@ -177,7 +177,7 @@ impl Worker {
     /// Arms the next sync: at the end of the next back-off, otherwise together with the other healthy pods (W9).
     fn schedule(&mut self, ctx: &mut Context<'_>) {
         let now = ctx.now.boot;
-        for at in [self.backoffs.next(now), self.sandbox.hold(now)].into_iter().flatten() {
+        for at in [self.containers.backoffs.next(now), self.sandbox.hold(now)].into_iter().flatten() {
             self.timer.wake_at(at);
         }
         if !self.ops.is_active() {

@@ -19,7 +19,7 @@ impl Worker {
     pub(super) fn step_terminating(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
         let State::Terminating(t) = &self.state else { return };
         let (grace_deadline, sandbox_stops) = (t.grace_deadline, t.sandbox);
-        self.sharing.forget_reads();
+        self.removals.sharing.forget_reads();
         // The node steps every worker when the connection is back.
         if !entry.known() || !ctx.up {
             return;
@@ -27,7 +27,7 @@ impl Worker {
         // Stops wait neither for a cancelled call nor for a status read in flight.
         let running: Vec<ContainerId> = entry.running().map(|c| c.id.clone()).collect();
         if !running.is_empty() {
-            self.end = End::Open;
+            self.ending.end = End::Open;
             self.state.set_all_stopped(false);
             return self.stop_all(&running, grace_deadline, true, entry, ctx);
         }
@@ -42,7 +42,7 @@ impl Worker {
         }
         let mut sandboxes = entry.facts().sandboxes.iter();
         // If the pod ended in a previous run, its dead sandboxes were stopped then.
-        let sandbox = sandboxes.find(|s| s.ready || !self.end.is_terminal() && !self.sandbox.is_stopped(&s.id));
+        let sandbox = sandboxes.find(|s| s.ready || !self.ending.end.is_terminal() && !self.sandbox.is_stopped(&s.id));
         if let Some(sandbox) = sandbox
             && sandbox_stops.failures() < SANDBOX_TRIES
         {
@@ -85,10 +85,10 @@ impl Worker {
         }
         if let State::Terminated(Terminated { cgroup: CgroupRemoval::NotTried, .. }) = self.state {
             // W21: the cgroup is named after the UID, and systemd kills everything in a slice that it stops.
-            if !self.sharing.knows_strangers(entry, ctx) {
+            if !self.removals.sharing.knows_strangers(entry, ctx) {
                 return;
             }
-            if let Some(pod) = self.pod.clone().filter(|_| self.extras.probes) {
+            if let Some(pod) = self.pod.clone().filter(|pod| crate::engine::probe::any(pod)) {
                 ctx.outbox.measure(Measure::NoMoreProbes { pod });
             }
             self.state.set_cgroup(CgroupRemoval::Tried { retry: Retry::default() });

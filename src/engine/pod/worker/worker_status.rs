@@ -94,11 +94,11 @@ impl Worker {
                     seconds: now.since(pull.began().unwrap_or(pull.wanted)).as_secs(),
                     ahead: None,
                 });
-                let backoffs = self.backoffs.all().filter_map(|(name, until, after_end)| {
+                let backoffs = self.containers.backoffs.all().filter_map(|(name, until, after_end)| {
                     Some(NextStart { container: name.to_owned(), seconds: left(until)?, after_end })
                 });
                 worker_status.back_off = backoffs.collect();
-                let pulls = self.failures.pulls().iter().filter_map(|(image, b)| {
+                let pulls = self.containers.failures.pulls().iter().filter_map(|(image, b)| {
                     let (failures, error) = (b.failures, b.error.clone());
                     Some(NextPull { image: image.clone(), seconds: left(b.until)?, failures, error })
                 });
@@ -123,7 +123,7 @@ impl Worker {
                 }
             }
             State::Finished(_) => {
-                if let Some(s) = self.cleanup.waits_until(now).and_then(left) {
+                if let Some(s) = self.removals.retry.waits_until(now).and_then(left) {
                     worker_status.waits_for.push(format!("the next attempt to remove its leftovers, in {}", words(s)));
                 }
             }
