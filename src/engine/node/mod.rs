@@ -390,7 +390,7 @@ impl Engine {
             (worker.state.is_finished(), worker.state.is_over(), worker.name.clone());
         if worker_is_over {
             self.admission.room_changed();
-            if worker.take_devices_after_end() && self.devices.release(uid) {
+            if worker_is_over && worker.history.take_devices() && self.devices.release(uid) {
                 self.devices_changed();
             }
         }

@@ -3,24 +3,29 @@
 //!
 //! Removals are changing operations like others: one at a time, and only when there is nothing else to do.
 
-use super::ops::{ActiveOp, BackgroundOp};
+use super::demand::Demand;
+use super::ops::BackgroundOp;
+use super::pod_record::PodRecord;
 use super::retry::Retry;
 use super::sandbox::LATE;
 use super::sharing::Sharing;
 use super::state::{CgroupRemoval, Directory, Forgotten};
+use super::timer::Timer;
 use super::{End, State, Terminating, Worker};
-use crate::api::facts::{ContainerFact, ContainerState};
-use crate::api::names::{ContainerId, SandboxId};
+use crate::api::names::ContainerId;
+use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::time::Boot;
 use crate::engine::context::Context;
-use crate::engine::effect::{CgroupCall, FilesCall, RecordChange, RuntimeCall};
+use crate::engine::effect::{FilesCall, RecordChange};
 use crate::engine::event::Answer;
-use crate::engine::op::{Code, OpError};
+use crate::engine::op::OpError;
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::kill::TerminationSource;
+use crate::engine::pod::status::Cause;
 use crate::engine::pod::{plan, record};
 use serde::Serialize;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// Maximum number of retries to remove a record.
@@ -34,81 +39,88 @@ pub struct Removals {
     pub sharing: Sharing,
 }
 
-impl Worker {
-    /// Dead containers and logs are no longer needed (W24, W26, E3).
-    fn content_should_be_removed(&self, ctx: &Context<'_>) -> bool {
-        let evicted = self
-            .demand
-            .waits_for
-            .iter()
-            .copied()
-            .chain(self.ending.cause.as_ref().and_then(|c| c.by))
-            .any(TerminationSource::evicts);
-        let unwanted = evicted || !self.demand.desired;
-        match self.state {
-            State::Waiting | State::Sync(_) => false,
-            State::Terminating(_) => evicted,
-            State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => unwanted || ctx.short_of_disk,
-        }
-    }
-
-    /// W26: removes superfluous containers and sandboxes in the background.
-    pub(super) fn clear_away(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
-        let container = plan::superfluous(entry.facts(), if ctx.short_of_disk { 1 } else { 2 });
-        let sandbox = plan::superfluous_sandbox(entry.facts());
-        if container.is_none() && sandbox.is_none() || self.cleaning_waits(ctx) {
-            return;
-        }
-        match (container, sandbox) {
-            (Some(c), _) => self.remove_container(c, ctx),
-            (None, Some(id)) => self.remove_sandbox(id, ctx),
-            (None, None) => {}
-        }
-    }
-
+impl Removals {
     /// The last removal failed recently.
-    fn cleaning_waits(&mut self, ctx: &Context<'_>) -> bool {
-        let at = self.removals.retry.waits_until(ctx.now.boot);
+    pub fn wait(&self, timer: &mut Timer, now: Boot) -> bool {
+        let at = self.retry.waits_until(now);
         if let Some(at) = at {
-            self.timer.wake_at(at);
+            timer.wake_at(at);
         }
         at.is_some()
     }
 
-    fn remove_sandbox(&mut self, id: SandboxId, ctx: &mut Context<'_>) {
-        let op = ctx.runtime(&self.uid, RuntimeCall::RemoveSandbox { id: id.clone() });
-        self.ops.start(op, ActiveOp::RemoveSandbox { id });
-    }
-
-    pub(super) fn remove_container(&mut self, c: &ContainerFact, ctx: &mut Context<'_>) {
-        // A container that never ran shares its log path with its successor.
-        let ended = c.state == ContainerState::Exited && !c.log_path.is_empty();
-        let log_path = ended.then(|| c.log_path.clone());
-        let op = ctx.runtime(&self.uid, RuntimeCall::RemoveContainer { id: c.id.clone() });
-        self.ops.start(op, ActiveOp::RemoveContainer { id: c.id.clone(), log_path });
-    }
-
-    /// `ended`: the dead containers that the removal included. A lost connection is reported elsewhere.
-    pub(super) fn removal_failed(
-        &mut self,
-        what: &str,
-        ended: impl Iterator<Item = ContainerId>,
-        e: &OpError,
-        ctx: &mut Context<'_>,
-    ) {
+    /// A removal has failed. A lost connection is reported elsewhere.
+    pub fn failed(&mut self, what: &str, e: &OpError, pod: Option<&Rc<Pod>>, ctx: &mut Context<'_>) {
         if !matches!(e, OpError::NotSent(_)) {
             let message = format!("failed to remove {what}: {e}");
-            ctx.emit_warning(self.pod.as_ref(), None, Reason::FailedCleanup, message);
+            ctx.emit_warning(pod, None, Reason::FailedCleanup, message);
         }
-        // If Wherry is killed during a start, a task (with `runc init` in it) may remain. containerd shows it as
-        // exited, and no CRI call removes it.
-        if matches!(e, OpError::Answered { code: Code::FailedPrecondition, .. }) {
-            for id in ended {
-                let op = ctx.runtime(&self.uid, RuntimeCall::DeleteTask { id });
-                self.ops.start_background(op, BackgroundOp::Other);
+        self.retry.failed(ctx);
+    }
+
+    /// `marker`: until then the empty directory stays (W26).
+    pub fn files_removed(
+        &mut self,
+        marker: Option<Boot>,
+        result: Result<(), OpError>,
+        pod: Option<&Rc<Pod>>,
+        state: &mut State,
+        ctx: &mut Context<'_>,
+    ) {
+        match result {
+            Ok(()) => {
+                state.set_directory(marker.map_or(Directory::Removed, |until| Directory::KeptAsMarker { until }));
+            }
+            Err(e) => {
+                let message = format!("failed to remove the pod's directories: {}", e.message());
+                ctx.emit_warning(pod, None, Reason::FailedCleanup, message);
+                self.retry.failed(ctx);
             }
         }
-        self.removals.retry.failed(ctx);
+    }
+
+    /// A record that remains belongs to a pod of which nothing else exists. The next start removes it.
+    pub fn record_removed(
+        &mut self,
+        result: Result<(), OpError>,
+        state: &mut State,
+        record: &mut PodRecord,
+        ctx: &mut Context<'_>,
+    ) {
+        if let (Err(_), State::Finished(finished)) = (result, state)
+            && finished.record_failures < RECORD_TRIES
+        {
+            finished.record_failures += 1;
+            record.not_removed();
+            self.retry.failed(ctx);
+        }
+    }
+}
+
+/// Dead containers and logs are no longer needed (W24, W26, E3).
+fn content_should_be_removed(state: &State, demand: &Demand, cause: Option<&Cause>, ctx: &Context<'_>) -> bool {
+    let evicted = demand.waits_for.iter().copied().chain(cause.and_then(|c| c.by)).any(TerminationSource::evicts);
+    let unwanted = evicted || !demand.desired;
+    match state {
+        State::Waiting | State::Sync(_) => false,
+        State::Terminating(_) => evicted,
+        State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => unwanted || ctx.short_of_disk,
+    }
+}
+
+impl Worker {
+    /// W26: removes superfluous containers and sandboxes in the background.
+    pub(super) fn clear_away(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
+        let container = plan::superfluous(entry.facts(), if ctx.short_of_disk { 1 } else { 2 });
+        let sandbox = plan::superfluous_sandbox(entry.facts());
+        if container.is_none() && sandbox.is_none() || self.removals.wait(&mut self.timer, ctx.now.boot) {
+            return;
+        }
+        match (container, sandbox) {
+            (Some(c), _) => self.ops.remove_container(&self.uid, c, ctx),
+            (None, Some(id)) => self.ops.remove_sandbox(&self.uid, id, ctx),
+            (None, None) => {}
+        }
     }
 
     pub(super) fn container_removed(
@@ -129,7 +141,12 @@ impl Worker {
                 }
             }
             Err(e) if e.is_not_found() => entry.forget_container(&id, ctx.generation),
-            Err(e) => self.removal_failed(&format!("container {id}"), [id.clone()].into_iter(), &e, ctx),
+            Err(e) => {
+                self.removals.failed(&format!("container {id}"), &e, self.pod.as_ref(), ctx);
+                if e.is_failed_precondition() {
+                    self.ops.delete_tasks(&self.uid, [id].into_iter(), ctx);
+                }
+            }
         }
     }
 
@@ -143,14 +160,15 @@ impl Worker {
             }
             return;
         }
-        let content_goes = self.content_should_be_removed(ctx) && self.ending.end == End::Terminal { recorded: true };
+        let content_goes = content_should_be_removed(&self.state, &self.demand, self.ending.cause.as_ref(), ctx)
+            && self.ending.end == End::Terminal { recorded: true };
         if self.demand.stays() && !self.stop_late_sandbox(entry, ctx) {
             self.try_cgroup_again(entry, ctx);
         }
         if self.demand.stays() && !content_goes {
             return;
         }
-        if !ctx.up || self.ops.is_active() || !entry.usable() || self.cleaning_waits(ctx) {
+        if !ctx.up || self.ops.is_active() || !entry.usable() || self.removals.wait(&mut self.timer, ctx.now.boot) {
             return;
         }
         let facts = entry.facts();
@@ -160,10 +178,10 @@ impl Worker {
         let alone = self.demand.stays() || entry.strangers().share_the_uid() || facts.sandboxes.is_empty();
         let container = facts.containers.last().filter(|_| alone);
         if let Some(c) = container {
-            return self.remove_container(&c.clone(), ctx);
+            return self.ops.remove_container(&self.uid, &c.clone(), ctx);
         }
         if let Some(s) = facts.sandboxes.last() {
-            return self.remove_sandbox(s.id.clone(), ctx);
+            return self.ops.remove_sandbox(&self.uid, s.id.clone(), ctx);
         }
         if self.ops.background_is_empty() && !self.demand.stays() {
             self.remove_the_rest(entry, ctx);
@@ -180,7 +198,9 @@ impl Worker {
                 return;
             }
             if !entry.strangers().share_the_uid() {
-                return self.remove_files(only_files, ctx);
+                // Kill like a kubelet: a runtime that was killed during a stop may lose track of a process.
+                let (kill, marker) = (!only_files, self.sandbox.late(ctx.now.boot));
+                return self.ops.remove_files(&self.uid, &self.name, kill, marker, ctx);
             }
             // Files named after the UID stay while another owner uses the UID.
             self.state.set_directory(Directory::KeptAsMarker { until: ctx.now.boot + LATE });
@@ -198,42 +218,6 @@ impl Worker {
         self.ops.start_background(op, BackgroundOp::RecordRemoved);
     }
 
-    fn remove_files(&mut self, only_files: bool, ctx: &mut Context<'_>) {
-        let (namespace, name) = (self.name.namespace.clone(), self.name.name.clone());
-        // Kill like a kubelet: a runtime that was killed during a stop may lose track of a process.
-        let kill = !only_files;
-        let marker = self.sandbox.late(ctx.now.boot);
-        let keep_directory = marker.is_some();
-        let call = FilesCall::RemovePod { uid: self.uid.clone(), namespace, name, kill, keep_directory };
-        let op = ctx.files(&self.uid, call);
-        self.ops.start_background(op, BackgroundOp::RemovePodFiles { marker });
-    }
-
-    /// `marker`: until then the empty directory stays (W26).
-    pub(super) fn files_removed(&mut self, marker: Option<Boot>, result: Result<(), OpError>, ctx: &mut Context<'_>) {
-        match result {
-            Ok(()) => {
-                self.state.set_directory(marker.map_or(Directory::Removed, |until| Directory::KeptAsMarker { until }));
-            }
-            Err(e) => {
-                let message = format!("failed to remove the pod's directories: {}", e.message());
-                ctx.emit_warning(self.pod.as_ref(), None, Reason::FailedCleanup, message);
-                self.removals.retry.failed(ctx);
-            }
-        }
-    }
-
-    /// A record that remains belongs to a pod of which nothing else exists. The next start removes it.
-    pub(super) fn record_removed(&mut self, result: Result<(), OpError>, ctx: &mut Context<'_>) {
-        if let (Err(_), State::Finished(finished)) = (result, &mut self.state)
-            && finished.record_failures < RECORD_TRIES
-        {
-            finished.record_failures += 1;
-            self.record.not_removed();
-            self.removals.retry.failed(ctx);
-        }
-    }
-
     /// W23: stops a ready sandbox of a finished pod, because it holds an IP address. A cancelled call created it late,
     /// or it could not be stopped before (W2). Returns true while there is one.
     fn stop_late_sandbox(&mut self, entry: &Entry, ctx: &mut Context<'_>) -> bool {
@@ -243,7 +227,7 @@ impl Worker {
         if ctx.up && !self.ops.is_active() && entry.usable() {
             match self.sandbox.hold(ctx.now.boot) {
                 Some(until) => self.timer.wake_at(until),
-                None => self.stop_sandbox(sandbox.id.clone(), ctx),
+                None => self.ops.stop_sandbox(&self.uid, sandbox.id.clone(), ctx),
             }
         }
         true
@@ -261,34 +245,7 @@ impl Worker {
         }
         self.state.set_cgroup(CgroupRemoval::Tried { retry });
         // Like a kubelet, kill processes that the runtime lost track of.
-        self.remove_cgroup(true, entry, ctx);
-    }
-
-    /// Removes the pod's cgroup, unless another owner uses the UID. `kill`: first kills the processes in it.
-    pub(super) fn remove_cgroup(&mut self, kill: bool, entry: &Entry, ctx: &mut Context<'_>) {
-        if !entry.strangers().share_the_uid() {
-            let op = ctx.cgroup(&self.uid, CgroupCall::Remove { uid: self.uid.clone(), kill });
-            self.ops.start_background(op, BackgroundOp::RemoveCgroup);
-        }
-    }
-
-    pub(super) fn cgroup_removed(&mut self, result: Result<(), OpError>, ctx: &mut Context<'_>) {
-        let mut retry = self.state.cgroup().retry();
-        let removal = match result {
-            Ok(()) => match self.sandbox.late(ctx.now.boot) {
-                Some(at) => CgroupRemoval::Again { at, retry },
-                None => CgroupRemoval::Tried { retry },
-            },
-            Err(e) => {
-                if self.state.is_finished() {
-                    let message = format!("failed to remove the pod's cgroup: {}", e.message());
-                    ctx.emit_warning(self.pod.as_ref(), None, Reason::FailedCleanup, message);
-                }
-                retry.failed(ctx);
-                CgroupRemoval::Again { at: retry.waits_until(ctx.now.boot).unwrap_or(ctx.now.boot), retry }
-            }
-        };
-        self.state.set_cgroup(removal);
+        self.ops.remove_cgroup(&self.uid, true, entry, ctx);
     }
 
     /// W7: records the terminal status, so that the pod stays ended when its dead containers are removed.

@@ -1,10 +1,12 @@
 //! Handles the results of a worker's operations. Each handler only records the result; the step that follows decides.
 
-use super::container_start::{Instance, Starting};
+use super::container_start::{Instance, StartError, Starting};
+use super::devices;
 use super::hooks;
 use super::measure::measure_start_error;
 use super::ops::{ActiveOp, BackgroundOp, Ended};
 use super::probing;
+use super::pulling;
 use super::sandbox::Preparation;
 use super::{State, Worker};
 use crate::api::facts::{ContainerFact, ContainerState};
@@ -14,8 +16,8 @@ use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::runtime_features::CdiDevices;
 use crate::api::time::{Boot, Wall};
-use crate::engine::context::Context;
-use crate::engine::effect::{FilesCall, Measure, RecordChange};
+use crate::engine::context::{Context, runtime_is_gone};
+use crate::engine::effect::{FilesCall, RecordChange};
 use crate::engine::event::Answer;
 use crate::engine::op::{OpError, OpId};
 use crate::engine::pleg::cache::Entry;
@@ -59,7 +61,11 @@ impl Worker {
                 entry.changed_somehow(ctx.generation);
             }
             BackgroundOp::Record => match result {
-                Ok(_) => self.record_written(),
+                Ok(_) => {
+                    if self.record.written(!self.ops.is_writing_record()) {
+                        self.containers.backoffs.release(&Reason::CreateContainerConfigError);
+                    }
+                }
                 Err(e) => self.record_failed(&e, ctx),
             },
             BackgroundOp::Message { id } => {
@@ -67,8 +73,13 @@ impl Worker {
                     self.containers.messages.insert(id, text);
                 }
             }
-            BackgroundOp::RemovePodFiles { marker } => self.files_removed(marker, result.map(drop), ctx),
-            BackgroundOp::RecordRemoved => self.record_removed(result.map(drop), ctx),
+            BackgroundOp::RemovePodFiles { marker } => {
+                let pod = self.pod.as_ref();
+                self.removals.files_removed(marker, result.map(drop), pod, &mut self.state, ctx);
+            }
+            BackgroundOp::RecordRemoved => {
+                self.removals.record_removed(result.map(drop), &mut self.state, &mut self.record, ctx);
+            }
             BackgroundOp::PreStop { container } => {
                 hooks::pre_stop_done(self.pod.as_ref(), &self.state, &container, result, ctx);
             }
@@ -83,16 +94,10 @@ impl Worker {
             }
             BackgroundOp::UpdateVolumes => self.volumes.updated(result.map(drop), self.pod.as_ref(), ctx),
             BackgroundOp::Unmount => self.volumes.unmounted(result.map(drop), self.pod.as_ref(), ctx),
-            BackgroundOp::RemoveCgroup => self.cgroup_removed(result.map(drop), ctx),
+            BackgroundOp::RemoveCgroup => {
+                self.state.cgroup_removed(result.map(drop), &self.sandbox, self.pod.as_ref(), ctx)
+            }
             BackgroundOp::Other => {}
-        }
-    }
-
-    fn record_written(&mut self) {
-        let lacked_devices = self.record.lacks_devices();
-        self.record.written(!self.ops.is_writing_record());
-        if lacked_devices && !self.record.lacks_devices() {
-            self.containers.backoffs.release(&Reason::CreateContainerConfigError);
         }
     }
 
@@ -148,7 +153,7 @@ impl Worker {
                     entry.changed_somehow(ctx.generation);
                 }
                 Err(e) if e.is_not_found() => self.sandbox.stopped(id),
-                Err(e) => self.sandbox_not_stopped(&id, &e, ctx),
+                Err(e) => self.sandbox.not_stopped(&id, &e, self.pod.as_ref(), &mut self.state, ctx),
             },
             ActiveOp::RemoveContainer { id, log_path } => self.container_removed(id, log_path, result, entry, ctx),
             ActiveOp::RemoveSandbox { id } => match result {
@@ -158,9 +163,12 @@ impl Worker {
                 }
                 Err(e) if e.is_not_found() => entry.forget_sandbox(&id, ctx.generation),
                 Err(e) => {
-                    let containers = entry.facts().containers.iter();
-                    let ended = containers.filter(|c| c.sandbox == id && c.state == ContainerState::Exited);
-                    self.removal_failed(&format!("sandbox {id}"), ended.map(|c| c.id.clone()), &e, ctx);
+                    self.removals.failed(&format!("sandbox {id}"), &e, self.pod.as_ref(), ctx);
+                    if e.is_failed_precondition() {
+                        let containers = entry.facts().containers.iter();
+                        let ended = containers.filter(|c| c.sandbox == id && c.state == ContainerState::Exited);
+                        self.ops.delete_tasks(&self.uid, ended.map(|c| c.id.clone()), ctx);
+                    }
                 }
             },
             active => self.start_step_done(active, result, entry, ctx),
@@ -175,7 +183,9 @@ impl Worker {
                 entry.changed_somehow(ctx.generation);
             }
             (ActiveOp::Create { index, attempt, level }, Ok(Answer::Created(id))) => {
-                self.created(Instance { index, attempt }, level, id, entry, ctx);
+                if let Some(pod) = &self.pod {
+                    created(pod, Instance { index, attempt }, level, id, entry, ctx);
+                }
             }
             (ActiveOp::Start { index, id }, Ok(Answer::Container(fact))) => self.started(index, id, fact, entry, ctx),
             (ActiveOp::Allocate { index, attempt, resource, ids }, result) => {
@@ -209,15 +219,18 @@ impl Worker {
                 self.state.set_preparation(Preparation::Directories { attempt })
             }
             (ActiveOp::MakeCgroup { attempt }, Ok(_)) => self.state.set_preparation(Preparation::Cgroup { attempt }),
-            (ActiveOp::PreparePod { .. } | ActiveOp::MakeCgroup { .. }, Err(e)) => self.sandbox_failed(&e, ctx),
+            (ActiveOp::PreparePod { .. } | ActiveOp::MakeCgroup { .. }, Err(e)) => {
+                self.state.set_preparation(Preparation::Nothing);
+                self.sandbox.step_failed(&e, self.pod.as_ref(), ctx);
+            }
             (ActiveOp::ImageStatus { index, attempt, needed }, Ok(Answer::Image(found))) => {
                 self.image_found(Instance { index, attempt }, needed, found, ctx);
             }
             (ActiveOp::DockerConfig { index, attempt }, result) => {
-                self.docker_config_read(Instance { index, attempt }, result, ctx);
+                pulling::docker_config_read(Instance { index, attempt }, result, &mut self.state, ctx);
             }
             (ActiveOp::AskProvider { index, attempt, name }, result) => {
-                self.provider_asked(Instance { index, attempt }, &name, result, ctx);
+                pulling::provider_asked(Instance { index, attempt }, &name, result, &mut self.state, ctx);
             }
             (ActiveOp::Pull { index, attempt, needed, image, began }, result) => {
                 self.pulled(Instance { index, attempt }, needed, image, began, result, ctx);
@@ -257,62 +270,11 @@ impl Worker {
             Err(e) => {
                 self.sandbox.failed(attempt, &e, ctx.now.boot);
                 if self.state.is_sync() {
-                    self.sandbox_failed(&e, ctx);
+                    self.state.set_preparation(Preparation::Nothing);
+                    self.sandbox.step_failed(&e, self.pod.as_ref(), ctx);
                 }
             }
         }
-    }
-
-    fn sandbox_failed(&mut self, e: &OpError, ctx: &mut Context<'_>) {
-        self.state.set_preparation(Preparation::Nothing);
-        ctx.outbox.measure(Measure::StartedPodError);
-        if runtime_is_gone(e, ctx) {
-            self.sandbox.hold_until(ctx.now.boot + ctx.rng.jitter(Duration::from_secs(1)));
-            return;
-        }
-        self.sandbox_not_possible(e, ctx);
-    }
-
-    /// Reports why there is no sandbox, and retries later.
-    pub(super) fn sandbox_not_possible(&mut self, why: impl std::fmt::Display, ctx: &mut Context<'_>) {
-        self.sandbox.hold_until(ctx.now.boot + ctx.after_error());
-        let message = format!("Failed to create pod sandbox: {why}");
-        ctx.emit_warning(self.pod.as_ref(), None, Reason::FailedCreatePodSandBox, message);
-    }
-
-    fn created(&mut self, of: Instance, level: u32, id: ContainerId, entry: &mut Entry, ctx: &mut Context<'_>) {
-        let Some(pod) = self.pod.clone() else { return };
-        let spec = pod.at(of.index);
-        let message = format!("Created container: {}", spec.name);
-        ctx.emit_normal(Some(&pod), Some(&spec.name), Reason::Created, message);
-        let sandbox = plan::ready_sandbox(entry.facts()).map(|s| s.id.clone());
-        let fact = ContainerFact {
-            id,
-            sandbox: sandbox.unwrap_or_else(|| "".into()),
-            name: spec.name.clone(),
-            attempt: of.attempt,
-            state: ContainerState::Created,
-            created_at: ctx.now.wall,
-            started_at: Wall(0),
-            finished_at: Wall(0),
-            exit_code: 0,
-            reason: String::new(),
-            message: String::new(),
-            image: spec.image.clone().unwrap_or_default(),
-            image_ref: String::new(),
-            spec_hash: Some(hash::container(&spec.name, spec.image.as_deref().unwrap_or_default())),
-            backoff_level: level,
-            grace_seconds: None,
-            pre_stop: None,
-            stop_signal: None,
-            user: None,
-            termination_file: None,
-            fallback_to_logs: false,
-            log_path: String::new(),
-            owner: Some(ctx.config.owner.clone()),
-            pid: None,
-        };
-        entry.put_container(fact, ctx.generation);
     }
 
     fn started(
@@ -336,7 +298,7 @@ impl Worker {
             );
             ctx.emit_warning(Some(&pod), Some(name), Reason::StopSignalIgnored, message);
         }
-        let cdi = self.allocated_to(name).cdi;
+        let cdi = devices::allocated_to(&self.history.devices, name).cdi;
         if !cdi.is_empty() && ctx.runtime_features.cdi_devices == CdiDevices::Ignored {
             let message = format!(
                 "the container runtime does not support CDI devices: the container runs without {}; upgrade the \
@@ -386,17 +348,46 @@ impl Worker {
             // The runtime shows the container as ended (then its back-off applies) or still as created.
             self.containers.backoffs.start_failed(id, (reason.clone(), e.message().to_string()));
         }
-        self.hold_error(pod, index, reason, e.message().to_string(), ctx);
+        self.hold_error(pod, index, StartError { reason, message: e.message().to_string() }, ctx);
     }
+}
+
+/// Reports the new container, and notes it until the next status read.
+fn created(pod: &Rc<Pod>, of: Instance, level: u32, id: ContainerId, entry: &mut Entry, ctx: &mut Context<'_>) {
+    let spec = pod.at(of.index);
+    let message = format!("Created container: {}", spec.name);
+    ctx.emit_normal(Some(pod), Some(&spec.name), Reason::Created, message);
+    let sandbox = plan::ready_sandbox(entry.facts()).map(|s| s.id.clone());
+    let fact = ContainerFact {
+        id,
+        sandbox: sandbox.unwrap_or_else(|| "".into()),
+        name: spec.name.clone(),
+        attempt: of.attempt,
+        state: ContainerState::Created,
+        created_at: ctx.now.wall,
+        started_at: Wall(0),
+        finished_at: Wall(0),
+        exit_code: 0,
+        reason: String::new(),
+        message: String::new(),
+        image: spec.image.clone().unwrap_or_default(),
+        image_ref: String::new(),
+        spec_hash: Some(hash::container(&spec.name, spec.image.as_deref().unwrap_or_default())),
+        backoff_level: level,
+        grace_seconds: None,
+        pre_stop: None,
+        stop_signal: None,
+        user: None,
+        termination_file: None,
+        fallback_to_logs: false,
+        log_path: String::new(),
+        owner: Some(ctx.config.owner.clone()),
+        pid: None,
+    };
+    entry.put_container(fact, ctx.generation);
 }
 
 /// Whether the object belongs to this root directory (W21).
 fn is_ours(owner: &Option<String>, ctx: &Context<'_>) -> bool {
     owner.as_ref() == Some(&ctx.config.owner)
-}
-
-/// The call was not sent because the connection was lost. The node reports that and steps every worker when the
-/// connection is back. Any other error gets an event and a back-off, also if nothing was sent.
-fn runtime_is_gone(e: &OpError, ctx: &Context<'_>) -> bool {
-    matches!(e, OpError::NotSent(_)) && !ctx.up
 }

@@ -2,6 +2,8 @@
 //! its end (W6).
 
 use crate::api::pod::Pod;
+use crate::engine::effect::Effect;
+use crate::engine::outbox::Outbox;
 use crate::engine::pod::kill::{KillId, TerminationSource};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -35,6 +37,11 @@ impl Demand {
     /// A10: a drained pod of a cordoned node waits for `uncordon` after `undrain`.
     pub fn wait_for_uncordon(&mut self) {
         self.waits_for.insert(TerminationSource::ApiEviction);
+    }
+
+    /// W5: nothing of the pod runs any more: answers the requesters.
+    pub fn answer_kills(&mut self, outbox: &mut Outbox) {
+        self.kills.drain(..).for_each(|id| outbox.push(Effect::Killed { id }));
     }
 
     /// W6: at least one cause of its kills is not over yet.

@@ -107,6 +107,11 @@ impl History {
         self.pre_stopped.insert(id.clone())
     }
 
+    /// Returns true if the pod had devices.
+    pub fn take_devices(&mut self) -> bool {
+        !std::mem::take(&mut self.devices).is_empty()
+    }
+
     /// Drops the notes about containers that do not exist any more.
     pub fn forget_gone(&mut self, containers: &[ContainerFact]) {
         self.pre_stopped.retain(|id| containers.iter().any(|c| c.id == *id));

@@ -7,7 +7,7 @@ use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::time::{Now, Wall};
 use crate::engine::context::Context;
-use crate::engine::effect::{Effect, RecordChange};
+use crate::engine::effect::RecordChange;
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
 use crate::engine::pod::placement::Placement;
@@ -139,18 +139,11 @@ impl Worker {
         // The last status of an ended pod may not be known yet. With this entry the next run terminates the pod again.
         let over = || {
             let (began, grace_deadline) = (ctx.now.wall, ctx.now.wall + self.grace_period());
-            self.termination_of(began, grace_deadline)
+            self.ending.termination(began, grace_deadline, !self.demand.desired)
         };
         let termination =
             self.termination(ctx).or_else(|| (self.state.is_over() && !self.ending.end.is_terminal()).then(over));
         (termination, terminal)
-    }
-
-    /// W5: answers the requesters once nothing of the pod runs any more.
-    pub(super) fn answer_kills(&mut self, ctx: &mut Context<'_>) {
-        if self.state.is_over() {
-            self.demand.kills.drain(..).for_each(|id| ctx.outbox.push(Effect::Killed { id }));
-        }
     }
 
     /// Terminates the pod within `grace` (W4, W5). A termination in progress continues and can only become shorter.
@@ -173,7 +166,7 @@ impl Worker {
             State::Waiting | State::Sync(_) => {
                 self.state = State::Terminating(Terminating::new(ctx.now.boot, grace));
                 self.measured.begin_work("kill", ctx);
-                self.cancel_op(ctx);
+                self.ops.cancel_for_kill(ctx);
                 // The status shows nothing to stop, but a lost call may have created something meanwhile.
                 if entry.facts().sandboxes.is_empty() || self.sandbox.lost.is_some() {
                     entry.want_read();
@@ -249,11 +242,8 @@ impl Worker {
         let State::Terminating(t) = &self.state else { return None };
         let ago = i64::try_from(ctx.now.boot.since(t.began).as_nanos()).unwrap_or(0);
         let began = Wall(ctx.now.wall.0.saturating_sub(ago));
-        Some(self.termination_of(began, began + t.grace_deadline.since(t.began)))
-    }
-
-    fn termination_of(&self, began: Wall, grace_deadline: Wall) -> Termination {
-        Termination { began, grace_deadline, cause: self.ending.cause.clone(), undesired: !self.demand.desired }
+        let grace_deadline = began + t.grace_deadline.since(t.began);
+        Some(self.ending.termination(began, grace_deadline, !self.demand.desired))
     }
 
     /// Writes the pod's record unless a current one exists.
@@ -306,13 +296,6 @@ impl Worker {
             waits_for: self.demand.waits_for.clone(),
             termination,
             resizing: self.in_place.resize.outdated().cloned(),
-        }
-    }
-
-    /// W2: pulls, creates and starts do not delay a termination. A status read determines their outcome.
-    pub(super) fn cancel_op(&mut self, ctx: &mut Context<'_>) {
-        if let Some(op) = self.ops.cancelled_by_kill() {
-            ctx.outbox.push(Effect::Cancel { op });
         }
     }
 }

@@ -36,6 +36,7 @@ mod probing;
 mod pull;
 mod pulling;
 mod replacing;
+mod requests;
 mod resize;
 pub mod restarting;
 mod retry;
@@ -324,7 +325,9 @@ impl Worker {
         }
         self.update_status(entry, ctx);
         self.record_terminal(ctx);
-        self.answer_kills(ctx);
+        if self.state.is_over() {
+            self.demand.answer_kills(ctx.outbox);
+        }
     }
 
     /// A removed pod is shown until nothing of it runs.

@@ -4,12 +4,18 @@ use super::container_start::{Instance, Starting};
 use super::needed_image::NeededImage;
 use super::pull::Pull;
 use super::retry::Retry;
-use super::sandbox::Preparation;
+use super::sandbox::{Preparation, Sandbox};
 use crate::api::facts::ImageFact;
-use crate::api::time::Boot;
+use crate::api::pod::Pod;
+use crate::api::reason::Reason;
+use crate::api::time::{Boot, Wall};
+use crate::engine::context::Context;
+use crate::engine::op::OpError;
 use crate::engine::pod::plan::Next;
+use crate::engine::pod::record::Termination;
 use crate::engine::pod::status::Cause;
 use serde::Serialize;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// W4: the minimum grace period.
@@ -121,6 +127,12 @@ pub struct Ending {
     /// Why it was killed, for the status.
     pub cause: Option<Cause>,
     pub end: End,
+}
+
+impl Ending {
+    pub(super) fn termination(&self, began: Wall, grace_deadline: Wall, undesired: bool) -> Termination {
+        Termination { began, grace_deadline, cause: self.cause.clone(), undesired }
+    }
 }
 
 /// Whether a pod has ended by itself.
@@ -300,6 +312,12 @@ impl State {
         }
     }
 
+    pub(super) fn devices_are_prepared(&mut self, of: Instance, resource: String) {
+        if let Some(sync) = self.sync_mut() {
+            sync.starting.devices_prepared(of, resource);
+        }
+    }
+
     /// The pull for this instance.
     pub(super) fn pull_of(&mut self, of: Instance) -> Option<&mut Pull> {
         match &mut self.sync_mut()?.starting {
@@ -312,6 +330,31 @@ impl State {
         if let State::Terminating(t) = self {
             t.all_stopped = all_stopped;
         }
+    }
+
+    pub(super) fn cgroup_removed(
+        &mut self,
+        result: Result<(), OpError>,
+        sandbox: &Sandbox,
+        pod: Option<&Rc<Pod>>,
+        ctx: &mut Context<'_>,
+    ) {
+        let mut retry = self.cgroup().retry();
+        let removal = match result {
+            Ok(()) => match sandbox.late(ctx.now.boot) {
+                Some(at) => CgroupRemoval::Again { at, retry },
+                None => CgroupRemoval::Tried { retry },
+            },
+            Err(e) => {
+                if self.is_finished() {
+                    let message = format!("failed to remove the pod's cgroup: {}", e.message());
+                    ctx.emit_warning(pod, None, Reason::FailedCleanup, message);
+                }
+                retry.failed(ctx);
+                CgroupRemoval::Again { at: retry.waits_until(ctx.now.boot).unwrap_or(ctx.now.boot), retry }
+            }
+        };
+        self.set_cgroup(removal);
     }
 
     pub(super) fn set_directory(&mut self, directory: Directory) {

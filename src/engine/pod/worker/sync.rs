@@ -119,7 +119,7 @@ impl Worker {
                 self.report_dead_sandbox(pod, entry, ctx);
                 // A sandbox call failed recently, or the last sandbox is too young to be replaced.
                 if self.sandbox.hold(now).is_none() {
-                    self.stop_sandbox(id, ctx);
+                    self.ops.stop_sandbox(&self.uid, id, ctx);
                 }
             }
             Next::RunSandbox { .. } | Next::Create { .. } | Next::Start { .. } => self.start(pod, next, entry, ctx),

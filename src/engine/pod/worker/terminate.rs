@@ -1,15 +1,12 @@
 //! Terminating: stops every container and then the sandbox, with retries, until a status read that began after the last
 //! call shows nothing running (W2, W4). Terminated: removes the volumes, then the cgroup.
 
-use super::ops::ActiveOp;
 use super::retry::Retry;
 use super::state::{CgroupRemoval, Finished, Terminated};
 use super::{End, State, Worker};
-use crate::api::names::{ContainerId, SandboxId};
-use crate::api::reason::Reason;
+use crate::api::names::ContainerId;
 use crate::engine::context::Context;
-use crate::engine::effect::{Measure, RuntimeCall};
-use crate::engine::op::OpError;
+use crate::engine::effect::Measure;
 use crate::engine::pleg::cache::Entry;
 
 /// W2: after this number of failed attempts a sandbox no longer delays the termination.
@@ -49,7 +46,7 @@ impl Worker {
             if let Some(at) = sandbox_stops.waits_until(ctx.now.boot) {
                 return self.timer.wake_at(at);
             }
-            return self.stop_sandbox(sandbox.id.clone(), ctx);
+            return self.ops.stop_sandbox(&self.uid, sandbox.id.clone(), ctx);
         }
         self.state = State::Terminated(Terminated::default());
         self.measured.begin_work("terminated", ctx);
@@ -58,24 +55,6 @@ impl Worker {
     /// The pod is terminating, and no call that may still start something is in flight.
     pub fn is_only_stopping(&self) -> bool {
         matches!(self.state, State::Terminating(_)) && !self.ops.is_active()
-    }
-
-    pub(super) fn stop_sandbox(&mut self, id: SandboxId, ctx: &mut Context<'_>) {
-        let op = ctx.runtime(&self.uid, RuntimeCall::StopSandbox { id: id.clone() });
-        self.ops.start(op, ActiveOp::StopSandbox { id });
-    }
-
-    /// Reports that a sandbox could not be stopped, and schedules a retry.
-    pub(super) fn sandbox_not_stopped(&mut self, id: &SandboxId, e: &OpError, ctx: &mut Context<'_>) {
-        let message = format!("error killing pod: failed to stop sandbox {id}: {e}");
-        ctx.emit_warning(self.pod.as_ref(), None, Reason::FailedKillPod, message);
-        // A lost connection does not count as a try (W2).
-        if let State::Terminating(t) = &mut self.state
-            && !matches!(e, OpError::NotSent(_))
-        {
-            t.sandbox.failed(ctx);
-        }
-        self.sandbox.hold_until(ctx.now.boot + ctx.after_error());
     }
 
     pub(super) fn step_terminated(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
@@ -92,7 +71,7 @@ impl Worker {
                 ctx.outbox.measure(Measure::NoMoreProbes { pod });
             }
             self.state.set_cgroup(CgroupRemoval::Tried { retry: Retry::default() });
-            self.remove_cgroup(false, entry, ctx);
+            self.ops.remove_cgroup(&self.uid, false, entry, ctx);
         }
         // A finished pod that is not desired is not shown any more, so the end of its containers is shown before that.
         let is_never_shown = self.status_stays(entry, false);
