@@ -8,11 +8,12 @@
 //! and is idempotent.
 //!
 //! Each state in `state` carries its own data. Each concern that outlives a state is a small machine with its own
-//! tests: `ops` (operations in flight), `sandbox`, `container_start`, `pull`, `container_backoff`, `stops`,
-//! `replacing`, `restarting`, `volumes`, `resize`, `demand`, `history`, `pod_record`, `deadline`, `sharing`, `retry`, `timer`, and
-//! `engine::probe`. The worker composes them: `admission` keeps the node's decision, `sync` plans, `starts` carries out
-//! the steps that start something and `pulling` those of a pull, `killing` and `terminate` end the pod, `cleanup`
-//! removes the rest, `completions` records the results of operations.
+//! tests: `ops` (operations in flight; `requests` begins those of several states), `sandbox`, `container_start`,
+//! `pull`, `container_backoff`, `stops`, `replacing`, `restarting`, `volumes`, `resize`, `demand`, `history`,
+//! `pod_record`, `deadline`, `sharing`, `termination_messages`, `retry`, `timer`, and `engine::probe`. They get what
+//! they need as arguments. The worker composes them: `admission` keeps the node's decision, `sync` plans, `starts`
+//! carries out the steps that start something and `pulling` those of a pull, `killing` and `terminate` end the pod,
+//! `cleanup` removes the rest, `completions` records the results of operations.
 
 mod admission;
 mod cleanup;

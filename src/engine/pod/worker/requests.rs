@@ -32,8 +32,8 @@ impl Operations {
         self.start(op, ActiveOp::RemoveContainer { id: c.id.clone(), log_path });
     }
 
-    /// If Wherry is killed during a start, a task (with `runc init` in it) may remain. containerd shows it as exited, and
-    /// no CRI call removes it.
+    /// If Wherry is killed during a start, a task (with `runc init` in it) may remain. containerd shows it as exited,
+    /// and no CRI call removes it.
     pub fn delete_tasks(&mut self, uid: &Uid, ended: impl Iterator<Item = ContainerId>, ctx: &mut Context<'_>) {
         for id in ended {
             let op = ctx.runtime(uid, RuntimeCall::DeleteTask { id });
