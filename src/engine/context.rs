@@ -16,7 +16,7 @@ use crate::engine::effect::{
     CgroupCall, DeviceCall, Effect, FilesCall, HookCall, ProbeCall, RecordChange, RuntimeCall, Severity, VolumesCall,
 };
 use crate::engine::handler::{Handler, HandlerCall};
-use crate::engine::op::OpId;
+use crate::engine::op::{OpError, OpId};
 use crate::engine::outbox::Outbox;
 use crate::engine::pleg::cache::Generation;
 use crate::engine::provider_cache::ProviderCache;
@@ -215,4 +215,10 @@ impl Context<'_> {
     pub fn after_error(&mut self) -> Duration {
         self.rng.jitter(Duration::from_secs(10))
     }
+}
+
+/// The call was not sent because the connection was lost. The node reports that and steps every worker when the
+/// connection is back. Any other error gets an event and a back-off, also if nothing was sent.
+pub fn runtime_is_gone(e: &OpError, ctx: &Context<'_>) -> bool {
+    matches!(e, OpError::NotSent(_)) && !ctx.up
 }

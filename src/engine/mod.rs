@@ -9,7 +9,8 @@
 //! - `container_ends`: reports the end of each container once;
 //! - `orphaned_directories`: directories without a known pod; `slots`: limits on calls in flight;
 //! - `provider_cache`: the responses of credential providers;
-//! - `context`, `outbox`, `timers`, `rng`, `config`, `record_error`: parts that several machines use.
+//! - `record_fields`, `record_error`, `nanoseconds`: the form of records on disk;
+//! - `context`, `outbox`, `timers`, `rng`, `config`: parts that several machines use.
 
 pub mod admission;
 pub mod cluster;
@@ -26,6 +27,7 @@ pub mod eviction;
 pub mod handler;
 pub mod images;
 pub mod log_rotation;
+pub mod nanoseconds;
 pub mod node;
 pub mod op;
 pub mod orphaned_directories;
@@ -35,6 +37,7 @@ pub mod pod;
 pub mod probe;
 pub mod provider_cache;
 pub mod record_error;
+pub mod record_fields;
 pub mod rng;
 pub mod runtime;
 pub mod shutdown;

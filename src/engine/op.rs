@@ -74,6 +74,11 @@ impl OpError {
         !matches!(self, OpError::NotSent(_) | OpError::Refused(_))
     }
 
+    /// containerd refuses the removal of a container whose task remains.
+    pub fn is_failed_precondition(&self) -> bool {
+        matches!(self, OpError::Answered { code: Code::FailedPrecondition, .. })
+    }
+
     pub fn is_not_found(&self) -> bool {
         matches!(self, OpError::Answered { code: Code::NotFound, .. })
     }

@@ -29,7 +29,7 @@ impl OrphanedDirectory {
     /// Passes the directory to the worker of a pod that is known after all.
     pub fn hand_over(self, worker: &mut Worker) {
         if self.path.is_some() {
-            worker.has_directory();
+            worker.volumes.has_directory();
         }
         worker.sandbox.may_be_late(self.due);
     }

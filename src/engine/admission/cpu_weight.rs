@@ -24,8 +24,8 @@ pub struct CpuWeight {
 impl CpuWeight {
     /// Sets the weight if the requests of the admitted pods have changed.
     pub fn update(&mut self, workers: &BTreeMap<Uid, Box<Worker>>, outbox: &mut Outbox) {
-        let burstable = workers.values().filter(|w| holds_room(w) && w.requests.qos == Qos::Burstable);
-        let sum = burstable.map(|w| w.requests.resources.get(CPU)).fold(0, u64::saturating_add);
+        let burstable = workers.values().filter(|w| holds_room(w) && w.admission.requests.qos == Qos::Burstable);
+        let sum = burstable.map(|w| w.admission.requests.resources.get(CPU)).fold(0, u64::saturating_add);
         if self.set != Some(sum) {
             self.set = Some(sum);
             outbox.begin(Owner::Cgroups, |op| Effect::Cgroup { op, call: CgroupCall::SetCpuWeight { burstable: sum } });

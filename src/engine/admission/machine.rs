@@ -13,7 +13,7 @@ use crate::api::resources::Resources;
 use crate::api::time::Boot;
 use crate::engine::desired::names::Names;
 use crate::engine::outbox::Outbox;
-use crate::engine::pod::worker::{State, Worker};
+use crate::engine::pod::worker::{ResizeVerdict, State, Worker};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ impl NodeAdmission {
     /// A1: the place of a new worker: behind all others, or the place of its predecessor.
     pub fn place_of(&mut self, worker: &Worker, names: &Names, workers: &BTreeMap<Uid, Box<Worker>>) -> u64 {
         let before = names.pods(&worker.name).filter_map(|uid| workers.get(uid));
-        let inherited = before.filter(|w| w.pod.is_some()).map(|w| w.place).min();
+        let inherited = before.filter(|w| w.pod.is_some()).map(|w| w.admission.place).min();
         inherited.unwrap_or_else(|| self.next_place())
     }
 
@@ -61,7 +61,9 @@ impl NodeAdmission {
 
     /// Runs a pass, if a pod requests room or the room has changed. None if there was no pass.
     pub fn step(&mut self, input: Input<'_>, shutting_down: bool, outbox: &mut Outbox) -> Option<Vec<Decision>> {
-        let requested = input.workers.values().any(|w| w.may_be_admitted() || w.has_open_resize());
+        let requested = input.workers.values().any(|w| {
+            w.may_be_admitted() || w.wanted_resize().is_some_and(|wanted| wanted.verdict == ResizeVerdict::Open)
+        });
         if !requested && !std::mem::take(&mut self.room_changed) {
             return None;
         }
@@ -90,7 +92,7 @@ impl NodeAdmission {
         if !std::mem::take(&mut self.room_changed) || shutting_down {
             return Vec::new();
         }
-        if input.workers.values().any(|w| w.never_began() && w.had_directory()) {
+        if input.workers.values().any(|w| w.never_began() && w.volumes.had_directory()) {
             return Vec::new();
         }
         let mut decisions = pass::run(input, &self.victims);
@@ -109,7 +111,7 @@ impl NodeAdmission {
 /// The sum of the requests of the admitted pods.
 pub fn requested(workers: &BTreeMap<Uid, Box<Worker>>) -> Resources {
     let mut requested = Resources::default();
-    workers.values().filter(|w| holds_room(w)).for_each(|w| requested.add(&w.requests.resources));
+    workers.values().filter(|w| holds_room(w)).for_each(|w| requested.add(&w.admission.requests.resources));
     requested
 }
 
@@ -117,7 +119,7 @@ pub fn requested(workers: &BTreeMap<Uid, Box<Worker>>) -> Resources {
 pub fn holds_room(worker: &Worker) -> bool {
     match worker.state {
         State::Terminating(_) => true,
-        State::Sync(_) => worker.is_admitted(),
+        State::Sync(_) => worker.admission.is_admitted(),
         State::Waiting | State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => false,
     }
 }

@@ -80,7 +80,10 @@ impl Input<'_> {
     /// W8: the pod that currently has this pod's name was edited, and continues until its record has been written.
     fn follows_outdated(&self, worker: &Worker) -> bool {
         let first = self.names.first(&worker.name);
-        first.filter(|uid| **uid != worker.uid).and_then(|uid| self.workers.get(uid)).is_some_and(|w| w.is_outdated())
+        first
+            .filter(|uid| **uid != worker.uid)
+            .and_then(|uid| self.workers.get(uid))
+            .is_some_and(|w| w.state.is_outdated())
     }
 
     /// It started in a previous run, and its status has not been read yet.
@@ -103,7 +106,7 @@ struct RoomRequest<'a> {
 
 impl RoomRequest<'_> {
     fn requests(&self) -> &PodRequests {
-        self.after_end.as_ref().unwrap_or(&self.worker.requests)
+        self.after_end.as_ref().unwrap_or(&self.worker.admission.requests)
     }
 }
 
@@ -131,21 +134,21 @@ impl<'a> Pods<'a> {
             match worker.state {
                 State::Terminating(_) => pods.ending.push(worker),
                 // W8: its successor has its place.
-                State::Sync(_) if worker.is_outdated() => pods.ending.push(worker),
+                State::Sync(_) if worker.state.is_outdated() => pods.ending.push(worker),
                 State::Terminated(_) | State::Finished(_) | State::Forgotten(_) if input.runs(worker) => {
                     pods.ending.push(worker);
                 }
                 // (A waiting pod can be admitted if it runs without a record, behind another pod of its name.)
-                State::Waiting | State::Sync(_) if worker.is_admitted() => pods.holding.push(worker),
+                State::Waiting | State::Sync(_) if worker.admission.is_admitted() => pods.holding.push(worker),
                 State::Waiting | State::Sync(_) if worker.may_be_admitted() => {
-                    let place = (!worker.was_begun(), worker.place);
+                    let place = (worker.history.waiting, worker.admission.place);
                     pods.requesting.push(RoomRequest { place, worker, after_end: None });
                 }
                 _ => {}
             }
             // W6: the pod that starts under this UID after the current one.
             if let Some(requests) = worker.demand.next().map(PodRequests::of) {
-                let place = (false, worker.place);
+                let place = (false, worker.admission.place);
                 pods.requesting.push(RoomRequest { place, worker, after_end: Some(requests) });
             } else if worker.demand.desired && worker.demand.waits_only_for(TerminationSource::Preemption) {
                 pods.victims.push(worker);
@@ -168,10 +171,10 @@ pub fn run(input: Input<'_>, victims: &Victims) -> Vec<Decision> {
         decisions: Vec::new(),
     };
     for worker in &pods.holding {
-        pass.hold(Share { worker, requests: &worker.requests });
+        pass.hold(Share { worker, requests: &worker.admission.requests });
     }
     for worker in &pass.ending {
-        pass.room.add_ending(&worker.name, &worker.requests);
+        pass.room.add_ending(&worker.name, &worker.admission.requests);
     }
     for worker in resize::in_order(&pods.holding) {
         pass.resize(worker);
@@ -208,9 +211,9 @@ impl<'a> Pass<'a> {
     fn resize(&mut self, worker: &'a Worker) {
         let Some(wanted) = worker.wanted_resize().filter(|_| !self.input.is_unread(worker)) else { return };
         let uid = worker.uid.clone();
-        match resize::obstacle(&self.room, &worker.requests, &wanted.requests) {
+        match resize::obstacle(&self.room, &worker.admission.requests, &wanted.requests) {
             None => {
-                self.room.exchange(&worker.requests, &wanted.requests);
+                self.room.exchange(&worker.admission.requests, &wanted.requests);
                 for share in self.shares.iter_mut().filter(|s| s.worker.uid == uid) {
                     share.requests = &wanted.requests;
                 }
@@ -235,7 +238,7 @@ impl<'a> Pass<'a> {
     /// pods.
     fn evaluate(&mut self, request: &'a RoomRequest<'a>) -> bool {
         let worker = request.worker;
-        if self.input.cordoned && !worker.bound {
+        if self.input.cordoned && !worker.history.is_bound() {
             self.hold_back(request);
             return true;
         }
@@ -256,12 +259,12 @@ impl<'a> Pass<'a> {
             self.reserve_uncertain(share);
             return true;
         }
-        let Some(pod) = worker.pod.as_deref().filter(|_| worker.wants_room()) else {
+        let Some(pod) = worker.pod.as_deref().filter(|_| worker.state.wants_room()) else {
             self.reserve(share);
             return true;
         };
         if let Some(why) = self.waits_without_room(pod, share.requests) {
-            if self.input.has_its_name(worker) && !worker.waits_because(&why) {
+            if self.input.has_its_name(worker) && !worker.admission.waits_because(&why) {
                 self.decisions.push(Decision::Wait(worker.uid.clone(), why));
             }
             return true;
@@ -273,7 +276,7 @@ impl<'a> Pass<'a> {
     fn hold_back(&mut self, request: &RoomRequest<'_>) {
         let worker = request.worker;
         let is_shown = self.input.has_its_name(worker) && request.after_end.is_none();
-        if is_shown && worker.admission != Admission::Cordoned {
+        if is_shown && worker.admission.decision != Admission::Cordoned {
             self.decisions.push(Decision::Hold(worker.uid.clone()));
         }
     }
@@ -291,7 +294,7 @@ impl<'a> Pass<'a> {
     fn evaluate_now(&mut self, pod: &Pod, share: Share<'a>) -> bool {
         let worker = share.worker;
         // A pod that has started on this node stays, also if it starts again.
-        let taint = predicates::untolerated(pod, self.input.node).filter(|_| !worker.bound);
+        let taint = predicates::untolerated(pod, self.input.node).filter(|_| !worker.history.is_bound());
         match self.room.evaluate(pod, share.requests).and_against(taint) {
             Verdict::Fits if self.input.has_its_name(worker) => {
                 self.hold(share);
@@ -337,7 +340,7 @@ impl<'a> Pass<'a> {
         let unread: Vec<&Worker> =
             self.uncertain.iter().map(|s| s.worker).filter(|w| self.input.is_unread(w)).collect();
         let why = waits_for(missing, &self.ending, &unread);
-        if self.input.has_its_name(worker) && !worker.waits_because(&why) {
+        if self.input.has_its_name(worker) && !worker.admission.waits_because(&why) {
             self.decisions.push(Decision::Wait(worker.uid.clone(), why));
         }
         match unread.is_empty() {
@@ -416,7 +419,7 @@ fn victims<'a>(missing: &[Insufficient], shares: impl Iterator<Item = &'a Share<
         priority: s.requests.priority,
         qos: s.requests.qos,
         requests: &s.requests.resources,
-        since: s.worker.start_time,
+        since: s.worker.history.start_time,
     });
     let victims = preempt::victims(&fit::shortages(missing), &candidates.collect::<Vec<_>>())?;
     Some((victims, missing.first().map_or_else(|| "".into(), |i| i.resource.as_str().into())))
@@ -424,7 +427,9 @@ fn victims<'a>(missing: &[Insufficient], shares: impl Iterator<Item = &'a Share<
 
 /// A4: the message for people.
 fn waits_for(missing: &[Insufficient], ending: &[&Worker], unread: &[&Worker]) -> String {
-    let of_use = |w: &&&Worker| missing.is_empty() || missing.iter().any(|i| w.requests.resources.get(&i.resource) > 0);
+    let of_use = |w: &&&Worker| {
+        missing.is_empty() || missing.iter().any(|i| w.admission.requests.resources.get(&i.resource) > 0)
+    };
     let names = |workers: &[&Worker]| {
         let who: Vec<String> = workers.iter().filter(of_use).map(|w| w.name.to_string()).collect();
         let names = who.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");

@@ -14,7 +14,7 @@ use std::cmp::Reverse;
 /// The order in which the resizes of these pods are evaluated.
 pub fn in_order<'a>(workers: &[&'a Worker]) -> Vec<&'a Worker> {
     let mut all: Vec<&Worker> = workers.iter().copied().filter(|w| w.wanted_resize().is_some()).collect();
-    all.order_by_key(|w| (Reverse(w.requests.priority), w.requests.qos, w.place));
+    all.order_by_key(|w| (Reverse(w.admission.requests.priority), w.admission.requests.qos, w.admission.place));
     all
 }
 

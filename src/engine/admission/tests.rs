@@ -41,7 +41,7 @@ impl Node {
         pod.uid = uid.into();
         pod.name = FullName::new("default", uid);
         let mut worker = Worker::new(Rc::new(pod), Now::default().wall, Now::default());
-        worker.place = self.admission.place_of(&worker, &self.names, &self.workers);
+        worker.admission.place = self.admission.place_of(&worker, &self.names, &self.workers);
         self.names.add(worker.name.clone(), worker.uid.clone());
         self.cache.insert(worker.uid.clone(), Entry::empty(0));
         self.admission.room_changed();

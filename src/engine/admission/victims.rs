@@ -40,12 +40,10 @@ impl Victims {
 
     /// Restores a victim from a record of a previous run, so that it is counted and restarted.
     pub fn restore(&mut self, record: &Record, now: Now) {
-        let Some(of) = record.preempted.as_ref().filter(|_| record.waits_for.contains(&TerminationSource::Preemption))
-        else {
-            return;
-        };
+        let waits = record.snapshot.waits_for.contains(&TerminationSource::Preemption);
+        let Some(of) = record.history.preempted.as_ref().filter(|_| waits) else { return };
         let uid = &record.pod.uid;
-        if record.termination.is_some() && record.terminal.is_none() {
+        if record.snapshot.termination.is_some() && record.terminal.is_none() {
             self.stopping.insert(uid.clone(), of.signal.clone());
         }
         // If the clock was set back, wait at most the whole period from now.
@@ -56,7 +54,7 @@ impl Victims {
     /// A8: counts each victim once it has stopped.
     pub fn count(&mut self, workers: &BTreeMap<Uid, Box<Worker>>, outbox: &mut Outbox) {
         self.stopping.retain(|uid, signal| {
-            let stopped = workers.get(uid).is_none_or(|w| w.is_over());
+            let stopped = workers.get(uid).is_none_or(|w| w.state.is_over());
             if stopped {
                 outbox.measure(Measure::Preempted { signal: signal.clone() });
             }
@@ -71,15 +69,15 @@ impl Victims {
         // A victim may have been edited meanwhile under the same UID.
         let requesting = victims.into_iter().filter_map(|w| match (w.demand.successor.as_deref(), w.pod.as_deref()) {
             (Some(successor), _) => Some((w, successor, Rc::new(PodRequests::of(successor)))),
-            (None, pod) => Some((w, pod?, w.requests.clone())),
+            (None, pod) => Some((w, pod?, w.admission.requests.clone())),
         });
         let mut requesting: Vec<(&Worker, &Pod, Rc<PodRequests>)> = requesting.collect();
-        requesting.order_by_key(|(w, _, requests)| (Reverse(requests.priority), w.start_time));
+        requesting.order_by_key(|(w, _, requests)| (Reverse(requests.priority), w.history.start_time));
         let mut room = room.clone();
         for (worker, pod, requests) in requesting {
             match room.evaluate(pod, &requests) {
                 Verdict::Against { .. } => {}
-                Verdict::Fits if worker.is_finished() && self.may_restart_at(&worker.uid) <= now => {
+                Verdict::Fits if worker.state.is_finished() && self.may_restart_at(&worker.uid) <= now => {
                     return Some(worker.uid.clone());
                 }
                 Verdict::Fits | Verdict::Later(_) => room.reserve(&worker.name, &requests),

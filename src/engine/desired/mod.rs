@@ -24,7 +24,7 @@ use crate::engine::context::Owner;
 use crate::engine::effect::{RecordChange, Severity};
 use crate::engine::outbox::Outbox;
 use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
-use crate::engine::pod::record::{self, Record};
+use crate::engine::pod::record::{self, History, Record};
 use classes::Resolution;
 use conflict::{Common, Conflict};
 use in_force::InForce;
@@ -309,7 +309,10 @@ impl Desired {
                 let mut recorded: Vec<Record> = recorded.into_values().collect();
                 // W25: a desired pod that had started precedes others of its name, because they had finished before it
                 // started (W8). Pods that were waiting keep their order.
-                recorded.order_by_key(|r| (r.waiting, !r.waiting && !chosen.contains_key(&r.pod.uid), r.start_time));
+                recorded.order_by_key(|r| {
+                    let History { waiting, start_time, .. } = r.history;
+                    (waiting, !waiting && !chosen.contains_key(&r.pod.uid), start_time)
+                });
                 (recorded, early)
             }
         }

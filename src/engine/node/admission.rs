@@ -23,10 +23,10 @@ impl Engine {
     /// A3: a user requests a retry of a rejected pod.
     pub(super) fn retry(&mut self, uid: &Uid) {
         let Some(worker) = self.workers.get_mut(uid) else { return };
-        if worker.rejection().is_none() || worker.is_rejected_for_now() {
+        if worker.admission.rejection().is_none() || worker.is_rejected_for_now() {
             return;
         }
-        worker.place = self.admission.next_place();
+        worker.admission.place = self.admission.next_place();
         self.with_worker(uid, |worker, _, ctx| worker.reopen_admission(ctx));
         self.dirty.insert(uid.clone());
     }
@@ -35,7 +35,7 @@ impl Engine {
     pub(super) fn begin(&mut self, uid: &Uid) -> bool {
         let begins = self.may_begin(uid)
             && self.workers.get_mut(uid).is_some_and(|w| {
-                let ready = w.is_admitted() || w.was_begun() && w.rejection().is_none();
+                let ready = w.admission.is_admitted() || !w.history.waiting && w.admission.rejection().is_none();
                 ready && w.begin()
             });
         if begins {
@@ -48,7 +48,7 @@ impl Engine {
     /// Admits a pod that runs already, and gives it its name.
     pub(super) fn adopt(&mut self, uid: &Uid) {
         // The record is out of date: the pod was retried after its rejection, and the new record could not be written.
-        if self.workers.get(uid).is_some_and(|w| w.rejection().is_some()) {
+        if self.workers.get(uid).is_some_and(|w| w.admission.rejection().is_some()) {
             self.with_worker(uid, |worker, _, ctx| worker.reopen_admission(ctx));
         }
         if let Some(worker) = self.workers.get_mut(uid) {
@@ -126,7 +126,7 @@ impl Engine {
             Decision::Preempt(victims, signal) => {
                 for uid in victims {
                     if let Some(worker) = self.workers.get_mut(&uid) {
-                        worker.preempted = Some(Preempted { at: self.now.wall, signal: signal.clone() });
+                        worker.history.preempted = Some(Preempted { at: self.now.wall, signal: signal.clone() });
                     }
                     let kill = Kill { by: TerminationSource::Preemption, message: None, grace: None };
                     self.with_worker(&uid, |worker, entry, ctx| worker.kill_for(None, &kill, entry, ctx));
@@ -139,7 +139,9 @@ impl Engine {
                 self.dirty.insert(uid);
             }
             Decision::PostponeResize(uid, verdict) => {
-                self.with_worker(&uid, |worker, _, ctx| worker.postpone_resize(verdict, ctx));
+                self.with_worker(&uid, |worker, _, ctx| {
+                    worker.in_place.resize.postpone(worker.pod.as_ref(), verdict, ctx)
+                });
                 self.dirty.insert(uid);
             }
             Decision::Restart(uid) => self.release(TerminationSource::Preemption, Some(vec![uid])),

@@ -168,7 +168,7 @@ impl Engine {
                 dirty.insert(uid.clone());
             }
             if tokens.contains(uid) {
-                worker.token_changed();
+                worker.volumes.outdated();
                 dirty.insert(uid.clone());
             }
         }
@@ -291,8 +291,9 @@ impl Engine {
     /// them.
     pub(super) fn end_as_at_server(&mut self) {
         let Some(member) = self.cluster.member() else { return };
-        let here =
-            |uid: &&Uid| self.workers.get(*uid).is_some_and(|worker| !has_ended(worker) || worker.is_held_back());
+        let here = |uid: &&Uid| {
+            self.workers.get(*uid).is_some_and(|worker| !has_ended(worker) || worker.demand.is_held_back())
+        };
         let ended_there = member.pods.iter().filter(|(_, bound)| bound.ended).map(|(uid, _)| uid);
         for uid in ended_there.filter(here).cloned().collect::<Vec<_>>() {
             self.with_worker(&uid, |worker, entry, ctx| worker.end_as_at_server(entry, ctx));
@@ -429,7 +430,7 @@ fn status_of(rejection: &Rejection) -> core::PodStatus {
 }
 
 fn has_ended(worker: &Worker) -> bool {
-    matches!(worker.status.phase.as_deref(), Some("Succeeded" | "Failed"))
+    matches!(worker.shown.status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
 /// The status of a pod of the API server. The server has the conditions of readiness gates, so only its status has the
@@ -445,7 +446,7 @@ fn status_for_server(worker: &Worker, bound: Option<&Bound>, member: &Member, no
 /// The status for the API server. `addresses`: of the node.
 fn complete(worker: &Worker, bound: Option<&Bound>, addresses: &[String]) -> core::PodStatus {
     let host_network = worker.pod.as_ref().is_some_and(|pod| pod.host_network());
-    let mut status = worker.status.clone();
+    let mut status = worker.shown.status.clone();
     let generation = bound.and_then(|bound| bound.generation);
     let closed_gate = bound.and_then(|bound| bound.closed_gate.clone());
     pod_status::complete(&mut status, addresses, host_network, generation, closed_gate);

@@ -38,7 +38,7 @@ impl Engine {
 
     /// A11: evicted pods start again unless the node is cordoned.
     pub(super) fn release_evicted(&mut self) {
-        let evicted = |w: &Worker| w.is_evicted_through_api() && !self.cordon.is_on();
+        let evicted = |w: &Worker| w.demand.is_evicted_through_api() && !self.cordon.is_on();
         let evicted: Vec<Uid> = self.workers.values().filter(|w| evicted(w)).map(|w| w.uid.clone()).collect();
         if !evicted.is_empty() {
             self.release(TerminationSource::ApiEviction, Some(evicted));

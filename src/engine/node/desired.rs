@@ -76,7 +76,7 @@ impl Engine {
         let of_api = self.cluster_pods();
         let workers = &self.workers;
         // An outdated pod still runs, but the document of its successor is in force, perhaps under another UID.
-        let is_current = |w: &Worker| w.demand.desired && (!w.is_outdated() || w.demand.successor.is_some());
+        let is_current = |w: &Worker| w.demand.desired && (!w.state.is_outdated() || w.demand.successor.is_some());
         let desired = workers.iter().filter(|(_, w)| is_current(w));
         let as_pods = desired.filter_map(|(uid, w)| Some((uid, w.demand.successor.as_ref().or(w.pod.as_ref())?)));
         let of_workers = as_pods.collect_map();
@@ -116,7 +116,7 @@ impl Engine {
             let (uid, name) = (record.pod.uid.clone(), record.pod.name.clone());
             if !self.workers.contains_key(&uid) {
                 self.admission.victims.restore(&record, self.now);
-                self.devices.restore(&uid, &record.devices);
+                self.devices.restore(&uid, &record.history.devices);
                 let worker = Worker::revive(record, self.now, &self.config.boot_id);
                 if worker.is_from_api_server() && worker.has_ended_for_good() {
                     // C2: perhaps the last run did not report it.
@@ -249,12 +249,12 @@ impl Engine {
         let entry = if nothing { Entry::empty(self.generation) } else { Entry::default() };
         let (start, first_attempt) = (self.now.wall, self.pleg.without_worker.first_attempt(&uid));
         let mut worker = Worker::new(pod, start, self.now);
-        worker.bound = self.follows_bound(&worker);
+        worker.history.bind(self.follows_bound(&worker));
         self.insert_worker(&uid, entry, worker);
         let refused = !self.may_begin(&uid);
         if let Some(worker) = self.workers.get_mut(&uid) {
             worker.sandbox.first_attempt = first_attempt;
-            worker.place = place.unwrap_or(worker.place);
+            worker.admission.place = place.unwrap_or(worker.admission.place);
             // A pod that runs without a record counts as admitted.
             if self.pleg.without_worker.unclaimed.get(&uid).is_some_and(|shown| shown.runs) {
                 worker.admit();
@@ -270,7 +270,7 @@ impl Engine {
     /// S4: during a shutdown only pods that may already be running start.
     pub(super) fn may_begin(&self, uid: &Uid) -> bool {
         // (Meanwhile only pods that were found running are admitted.)
-        let runs = || self.workers.get(uid).is_some_and(|w| w.was_begun() || w.is_admitted());
+        let runs = || self.workers.get(uid).is_some_and(|w| !w.history.waiting || w.admission.is_admitted());
         !self.shutdown.is_on() || runs() || !self.pleg.knows_nothing_of(uid)
     }
 
@@ -317,7 +317,7 @@ impl Engine {
         if let Some(leftover) = self.orphaned_directories.take(uid) {
             leftover.hand_over(&mut worker);
         }
-        worker.place = self.admission.place_of(&worker, self.desired.names(), &self.workers);
+        worker.admission.place = self.admission.place_of(&worker, self.desired.names(), &self.workers);
         self.workers.insert(uid.clone(), Box::new(worker));
         self.pleg.add(uid.clone(), entry);
     }
@@ -325,8 +325,8 @@ impl Engine {
     /// A10: a new version is bound to the node like the version before it.
     fn follows_bound(&self, worker: &Worker) -> bool {
         let before = self.desired.names().pods(&worker.name).filter_map(|uid| self.workers.get(uid));
-        let mut before = before.filter(|w| w.pod.is_some() && w.bound);
-        before.any(|w| !w.is_drained() && !w.is_evicted_through_api())
+        let mut before = before.filter(|w| w.pod.is_some() && w.history.is_bound());
+        before.any(|w| !w.demand.is_drained() && !w.demand.is_evicted_through_api())
     }
 
     /// W8: the next pod with this name may start.

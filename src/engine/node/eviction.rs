@@ -23,7 +23,7 @@ impl Engine {
     /// E4: running pods that are not critical and do not end already.
     fn candidates(&self) -> impl Iterator<Item = (&Uid, &Worker)> {
         let workers = self.workers.iter().map(|(uid, worker)| (uid, worker.as_ref()));
-        workers.filter(|(_, w)| w.state.is_sync() && w.pod.is_some() && w.requests.priority < CRITICAL)
+        workers.filter(|(_, w)| w.state.is_sync() && w.pod.is_some() && w.admission.requests.priority < CRITICAL)
     }
 
     fn eviction_candidates(&self) -> Vec<Candidate> {
@@ -32,9 +32,9 @@ impl Engine {
             Some(Candidate {
                 uid: uid.clone(),
                 pod: worker.pod.clone()?,
-                requests: worker.requests.resources.clone(),
-                priority: worker.requests.priority,
-                since: worker.start_time,
+                requests: worker.admission.requests.resources.clone(),
+                priority: worker.admission.requests.priority,
+                since: worker.history.start_time,
                 containers: running.map(|c| (c.name.clone(), c.id.clone())).collect(),
             })
         };
@@ -75,7 +75,7 @@ impl Engine {
             up: self.runtime.is_up(),
             candidates: &|| self.eviction_candidates(),
             measured: &|only_limited| self.measured_pods(only_limited),
-            is_over: &|uid| self.workers.get(uid).is_none_or(|w| w.is_over()),
+            is_over: &|uid| self.workers.get(uid).is_none_or(|w| w.state.is_over()),
             any_waits: &|| self.evicted_pods().next().is_some(),
             outbox: &mut outbox,
         };
@@ -118,7 +118,8 @@ impl Engine {
                 Action::Evict { uid, signal, message, grace } => {
                     self.outbox.measure(Measure::Evicted { signal: signal.map_or(OWN_LIMIT, |s| s.name()) });
                     if let Some(worker) = self.workers.get_mut(&uid) {
-                        worker.evicted = Some(restart::evicted(worker.evicted.as_ref(), self.now.wall));
+                        let history = &mut worker.history;
+                        history.evicted = Some(restart::evicted(history.evicted.as_ref(), self.now.wall));
                     }
                     let kill = Kill { by: TerminationSource::Eviction, message: Some(message), grace: Some(grace) };
                     self.with_worker(&uid, |worker, entry, ctx| worker.kill_for(None, &kill, entry, ctx));
@@ -137,9 +138,11 @@ impl Engine {
 
     /// E5: one pod starts again after each measurement without pressure: the highest priority first, then the oldest.
     fn restart_evicted(&mut self) {
-        let due = |w: &&Worker| w.evicted.as_ref().is_none_or(|of| restart::left(of, self.now.wall).is_zero());
-        let finished = self.evicted_pods().filter(|w| w.is_finished()).filter(due);
-        let first = finished.min_by_key(|w| (Reverse(w.requests.priority), w.start_time)).map(|w| w.uid.clone());
+        let due = |w: &&Worker| w.history.evicted.as_ref().is_none_or(|of| restart::left(of, self.now.wall).is_zero());
+        let finished = self.evicted_pods().filter(|w| w.state.is_finished()).filter(due);
+        let first = finished
+            .min_by_key(|w| (Reverse(w.admission.requests.priority), w.history.start_time))
+            .map(|w| w.uid.clone());
         if let Some(uid) = first {
             self.release(TerminationSource::Eviction, Some(vec![uid]));
         }

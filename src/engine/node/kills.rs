@@ -51,17 +51,17 @@ impl Engine {
 
     /// W6: the pod must run again, but a cause other than its own termination prevents that.
     pub fn is_held_back(&self, uid: &Uid) -> bool {
-        self.workers.get(uid).is_some_and(|w| w.is_held_back())
+        self.workers.get(uid).is_some_and(|w| w.demand.is_held_back())
     }
 
     /// Only the pod's status remains.
     pub fn is_finished(&self, uid: &Uid) -> bool {
-        self.workers.get(uid).is_some_and(|w| w.is_finished())
+        self.workers.get(uid).is_some_and(|w| w.state.is_finished())
     }
 
     /// W27: the names whose new pods are held back.
     pub(super) fn drained_names(&self) -> BTreeSet<FullName> {
-        self.workers.values().filter(|w| w.is_drained()).map(|w| w.name.clone()).collect_set()
+        self.workers.values().filter(|w| w.demand.is_drained()).map(|w| w.name.clone()).collect_set()
     }
 
     /// W27, A11: holds back a pod that follows a drained or evicted pod.

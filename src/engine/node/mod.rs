@@ -249,7 +249,7 @@ impl Engine {
         let published = |uid: &Uid| {
             let worker = workers.get(uid).filter(|w| w.is_shown())?;
             let (pod, facts) = (worker.pod.as_ref()?, pleg.cache.get(uid)?.facts());
-            Some(Published { pod, status: &worker.status, facts })
+            Some(Published { pod, status: &worker.shown.status, facts })
         };
         self.container_ends.report(published, self.config.started, &mut self.outbox);
     }
@@ -374,7 +374,7 @@ impl Engine {
             runtime_features: self.runtime.features(),
         };
         f(worker, entry, &mut ctx);
-        let has_begun = worker.has_begun();
+        let has_begun = worker.state.has_begun();
         self.pleg.worker_stepped(uid, has_begun, self.now.boot, &mut self.outbox);
     }
 
@@ -383,13 +383,14 @@ impl Engine {
         let Some(worker) = self.workers.get_mut(uid) else { return };
         self.pod_deadlines.change(uid, worker.timer.next());
         let placement = worker.placement(self.cordon.is_on());
-        if std::mem::replace(&mut worker.shown_placement, placement) != placement {
+        if std::mem::replace(&mut worker.shown.placement, placement) != placement {
             self.outbox.publish(uid, &worker.name);
         }
-        let (finished, worker_is_over, name) = (worker.is_finished(), worker.is_over(), worker.name.clone());
+        let (finished, worker_is_over, name) =
+            (worker.state.is_finished(), worker.state.is_over(), worker.name.clone());
         if worker_is_over {
             self.admission.room_changed();
-            if worker.take_devices_after_end() && self.devices.release(uid) {
+            if worker_is_over && worker.history.take_devices() && self.devices.release(uid) {
                 self.devices_changed();
             }
         }
@@ -398,7 +399,7 @@ impl Engine {
             self.free_name(&name, uid);
         }
         self.update_logs(uid);
-        if self.workers.get(uid).is_some_and(|w| w.is_forgotten()) {
+        if self.workers.get(uid).is_some_and(|w| w.state.is_forgotten()) {
             self.forget(uid);
         }
     }
@@ -422,14 +423,14 @@ impl Engine {
         if let Some(attempt) = worker.sandbox.lost {
             self.pleg.without_worker.lost(uid, attempt, self.now.boot + self.config.request_timeout * 2);
         }
-        if let Some(due) = worker.kept_directory() {
+        if let Some(due) = worker.state.kept_directory() {
             self.orphaned_directories.keep(uid.clone(), worker.name.clone(), due);
         }
         // W6: a create for this UID that arrived meanwhile starts the pod again.
         if let Some(pod) = worker.demand.successor.clone() {
             self.outbox.push(Effect::Measure(Measure::RestartedPod));
             let uid = pod.uid.clone();
-            self.add_worker(pod, Some(worker.place));
+            self.add_worker(pod, Some(worker.admission.place));
             if let Some(next) = self.workers.get_mut(&uid) {
                 next.inherit(&worker);
             }

@@ -83,7 +83,7 @@ impl Engine {
 
     pub(super) fn begin_reads(&mut self) {
         if self.runtime.is_up() {
-            let has_begun = |uid: &Uid| self.workers.get(uid).is_some_and(|w| w.has_begun());
+            let has_begun = |uid: &Uid| self.workers.get(uid).is_some_and(|w| w.state.has_begun());
             let step = (self.generation, self.now.boot);
             self.pleg.begin_reads(has_begun, step, self.config.request_timeout, &mut self.outbox);
         }

@@ -99,7 +99,7 @@ impl Engine {
             if engine.cordon.is_on()
                 && let Some(worker) = engine.workers.get_mut(uid)
             {
-                worker.wait_for_uncordon();
+                worker.demand.wait_for_uncordon();
             }
             engine.release(TerminationSource::Drain, Some(vec![uid.clone()]));
             engine.settle_all();
@@ -182,7 +182,7 @@ impl Engine {
     }
 
     fn is_drained(&self, uid: &Uid) -> bool {
-        self.workers.get(uid).is_some_and(|worker| worker.is_drained())
+        self.workers.get(uid).is_some_and(|worker| worker.demand.is_drained())
     }
 
     /// A change of a record is complete, or failed.

@@ -89,7 +89,7 @@ impl Engine {
             return None;
         }
         let deletion = match &worker.state {
-            State::Terminating(t) if !worker.demand.desired || worker.is_evicted_through_api() => {
+            State::Terminating(t) if !worker.demand.desired || worker.demand.is_evicted_through_api() => {
                 let ago = self.now.boot.since(t.began);
                 let at = Wall(self.now.wall.0.saturating_sub(i64::try_from(ago.as_nanos()).unwrap_or(0)));
                 Some((at, i64::try_from(t.grace_deadline.since(t.began).as_secs()).unwrap_or(i64::MAX)))
@@ -98,9 +98,9 @@ impl Engine {
         };
         Some(PodView {
             pod,
-            status: &worker.status,
+            status: &worker.shown.status,
             desired: worker.demand.desired,
-            admission: &worker.admission,
+            admission: &worker.admission.decision,
             deletion,
             placement: worker.placement(self.cordon.is_on()),
         })
@@ -109,7 +109,7 @@ impl Engine {
     /// A1: it has a share of the node, or waits for one.
     fn is_active(&self, worker: &Worker) -> bool {
         match worker.state {
-            State::Waiting | State::Sync(_) => worker.rejection().is_none(),
+            State::Waiting | State::Sync(_) => worker.admission.rejection().is_none(),
             State::Terminating(_) => true,
             // A container turned up running again.
             State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => {
@@ -201,10 +201,10 @@ impl Engine {
         for w in self.workers.values() {
             s.desired += usize::from(w.demand.desired);
             s.active += usize::from(self.is_active(w));
-            s.drained += usize::from(w.demand.desired && w.is_drained());
-            let waits = w.is_held_by_cordon() || w.is_evicted_through_api();
+            s.drained += usize::from(w.demand.desired && w.demand.is_drained());
+            let waits = w.is_held_by_cordon() || w.demand.is_evicted_through_api();
             s.waiting_for_uncordon += usize::from(w.demand.desired && waits);
-            match (&w.state, &w.admission) {
+            match (&w.state, &w.admission.decision) {
                 (State::Waiting | State::Sync(_), Admission::Rejected(_)) => {
                     s.rejected += 1;
                     continue;

@@ -5,7 +5,7 @@ use super::Engine;
 use crate::api::names::Uid;
 use crate::api::time::Boot;
 use crate::engine::admission::Admission;
-use crate::engine::pod::worker::{State, Worker, WorkerStatus};
+use crate::engine::pod::worker::{State, Worker, WorkerStatus, waits_for_strangers};
 use crate::engine::shutdown::pods::pods_in_words;
 
 impl Engine {
@@ -38,7 +38,7 @@ impl Engine {
         if let Some(first) = first {
             waits_for.push(format!("the pod {first} of the same name, which has not finished yet"));
         }
-        match &worker.admission {
+        match &worker.admission.decision {
             Admission::Waits(why) => waits_for.push(format!("room: {why}")),
             Admission::Cordoned => waits_for.push("`wherry uncordon`, to start".into()),
             Admission::Rejected(_) if worker.is_rejected_for_now() => {
@@ -56,7 +56,9 @@ impl Engine {
     /// What holds up the starts of a pod that runs.
     fn add_starting(&self, worker: &Worker, now: Boot, waits_for: &mut Vec<String>) {
         let uid = &worker.uid;
-        if let Some((_, why)) = self.pleg.cache.get(uid).and_then(|entry| worker.waits_for_strangers(entry)) {
+        if let Some((_, why)) =
+            self.pleg.cache.get(uid).and_then(|entry| waits_for_strangers(worker.pod.as_ref()?, &worker.state, entry))
+        {
             waits_for.push(why);
         }
         let queues = [

@@ -1,21 +1,20 @@
-//! The record of a pod (W25): the accepted spec and its source, the time when the pod was first seen (A4), the progress
-//! of its termination (W4, W7), and the conditions for its restart (W6). Each pod has one JSON object. The status of a
-//! terminal pod is in the usual place inside the pod object.
+//! The record of a pod (W25): the accepted spec and its source, the pod's history, and its state when the record was
+//! written. Each pod has one JSON object, and `History` and `Snapshot` define its form. The status of a terminal pod is
+//! in the usual place inside the pod object.
 
-use crate::api::devices::PodDevices;
 use crate::api::names::{ContainerId, FullName, Uid};
-use crate::api::ordered::CollectOrdered;
 use crate::api::pod::{Pod, Source};
-use crate::api::reason::Reason;
 use crate::api::time::{Boot, Wall};
+use crate::engine::nanoseconds;
 use crate::engine::pod::kill::TerminationSource;
 use crate::engine::pod::status::Cause;
-use crate::engine::pod::worker::restarting::{Restart, Restarting};
-use crate::engine::pod::worker::{Earlier, Outdated};
-use crate::engine::record_error::{self, RecordError};
+use crate::engine::pod::worker::Outdated;
+pub use crate::engine::pod::worker::history::{Evicted, History, Preempted};
+use crate::engine::pod::worker::restarting::Restart;
+use crate::engine::record_error::RecordError;
+use crate::engine::record_fields as fields;
 use k8s_openapi::api::core::v1 as core;
-use serde::de::DeserializeOwned;
-use serde::{Deserialize as _, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -29,104 +28,116 @@ const VERSION: u64 = 1;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Record {
     pub pod: Rc<Pod>,
-    /// When the pod was first seen.
-    pub start_time: Wall,
-    /// When the record was written; None in records of older versions.
-    pub kept: Option<Kept>,
-    /// The part of activeDeadlineSeconds that had passed when the record was written.
-    pub active: Duration,
-    /// The pod waited for its name (W8) and nothing of it was ever started.
-    pub waiting: bool,
-    /// A10: the pod, or the version before it, has started on this node.
-    pub bound: bool,
-    /// A3: why the pod was rejected.
-    pub rejected: Option<Cause>,
-    /// W6: the pod starts again after its end if it is still desired.
-    pub again: bool,
-    /// W6: the causes that must end before the pod starts again.
-    pub waits_for: BTreeSet<TerminationSource>,
-    pub preempted: Option<Preempted>,
-    /// E5: the last eviction.
-    pub evicted: Option<Evicted>,
-    pub termination: Option<Termination>,
-    /// R3: a resize is in progress; the containers that still have their old resources.
-    pub resizing: Option<Outdated>,
-    /// G3: the devices of each container.
-    pub devices: PodDevices,
-    /// W29: the ephemeral containers that were started.
-    pub begun_ephemeral: BTreeSet<String>,
-    /// W10: the containers that were stopped to start again.
-    pub restarting: Restarting,
-    /// C5: the containers before a shutdown.
-    pub earlier: Earlier,
     /// The terminal status that the pod showed (W7).
     pub terminal: Option<core::PodStatus>,
-    /// Containers whose preStop hook has started (W4: it runs once).
-    pub pre_stopped: BTreeSet<ContainerId>,
+    /// What the worker keeps itself.
+    pub history: History,
+    /// What the worker derives from the states of its machines.
+    pub snapshot: Snapshot,
+}
+
+/// The pod's state when the record was written. The names of the fields are those of the record.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Snapshot {
+    /// None in records of older versions.
+    #[serde(rename = "kept", skip_serializing_if = "Option::is_none")]
+    pub written: Option<WriteTime>,
+    /// The part of activeDeadlineSeconds that had passed.
+    #[serde(default, with = "nanoseconds", skip_serializing_if = "Duration::is_zero")]
+    pub active: Duration,
+    /// A3: why the pod was rejected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rejected: Option<Cause>,
+    /// W6: the pod starts again after its end if it is still desired.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub again: bool,
+    /// W6: the causes that must end before the pod starts again.
+    #[serde(default, deserialize_with = "termination_sources", skip_serializing_if = "BTreeSet::is_empty")]
+    pub waits_for: BTreeSet<TerminationSource>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub termination: Option<Termination>,
+    /// R3: a resize is in progress; the containers that still have their old resources.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resizing: Option<Outdated>,
 }
 
 /// The time when a record was written, on the boot clock, because the wall clock may be wrong then or be set
 /// before the record is read.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Kept {
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WriteTime {
     /// The boot to which `boot` belongs.
+    #[serde(default)]
     pub boot_id: String,
+    #[serde(default, with = "nanoseconds")]
     pub boot: Boot,
     /// The wall clock at the same time; the times in `termination` refer to it.
+    #[serde(default, with = "nanoseconds")]
     pub wall: Wall,
+}
+
+/// A termination that was requested.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Termination {
+    #[serde(default, with = "nanoseconds")]
+    pub began: Wall,
+    /// The end of the grace period.
+    #[serde(rename = "cut", default, with = "nanoseconds")]
+    pub grace_deadline: Wall,
+    #[serde(flatten)]
+    pub cause: Option<Cause>,
+    /// No source desires the pod any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub undesired: bool,
+}
+
+/// The accepted spec and its source, as the record has them.
+#[derive(Serialize, Deserialize)]
+struct Accepted {
+    #[serde(default)]
+    path: String,
+    #[serde(default = "first")]
+    document: u32,
+    #[serde(default)]
+    digest: String,
+    pod: Value,
+}
+
+fn first() -> u32 {
+    1
+}
+
+/// The error shows the unknown source alone.
+fn termination_sources<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeSet<TerminationSource>, D::Error> {
+    let unknown = |source: &Value| serde::de::Error::custom(source);
+    let sources = Vec::<Value>::deserialize(deserializer)?;
+    sources.iter().map(|source| TerminationSource::deserialize(source).map_err(|_| unknown(source))).collect()
 }
 
 impl Record {
     /// The time since the record was written; None if it was written in another boot.
     pub fn age(&self, now: Boot, boot_id: &str) -> Option<Duration> {
-        let kept = self.kept.as_ref().filter(|k| !boot_id.is_empty() && k.boot_id == boot_id)?;
-        Some(now.since(kept.boot))
+        let written = self.snapshot.written.as_ref().filter(|w| !boot_id.is_empty() && w.boot_id == boot_id)?;
+        Some(now.since(written.boot))
     }
-}
 
-impl Record {
     /// For a pod of an API server: the grace period of its deletion.
     pub fn deletion(&self) -> Option<Duration> {
-        let termination = self.termination.as_ref().filter(|t| t.undesired)?;
+        let termination = self.snapshot.termination.as_ref().filter(|t| t.undesired)?;
         Some(termination.grace_deadline.since(termination.began))
     }
 
     /// The pod ends because no document defines it any more.
     pub fn is_undesired(&self) -> bool {
-        self.termination.as_ref().is_some_and(|t| t.undesired)
+        self.snapshot.termination.as_ref().is_some_and(|t| t.undesired)
     }
 
     /// The pod had started, and nothing ended it.
     pub fn goes_on(&self) -> bool {
-        !self.waiting && !self.again && self.rejected.is_none() && self.termination.is_none() && self.terminal.is_none()
+        let Snapshot { again, rejected, termination, .. } = &self.snapshot;
+        !self.history.waiting && !again && rejected.is_none() && termination.is_none() && self.terminal.is_none()
     }
-}
-
-/// A8, A9: the pod was preempted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Preempted {
-    /// When the pod was killed.
-    pub at: Wall,
-    /// The first resource in short supply.
-    pub signal: Rc<str>,
-}
-
-/// The last eviction of a pod, and how many followed each other.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Evicted {
-    pub at: Wall,
-    pub times: u32,
-}
-
-/// A termination that was requested.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Termination {
-    pub began: Wall,
-    /// The end of the grace period.
-    pub grace_deadline: Wall,
-    pub cause: Option<Cause>,
-    /// No source desires the pod any more.
-    pub undesired: bool,
 }
 
 pub fn key(uid: &Uid) -> String {
@@ -143,81 +154,13 @@ pub fn write(record: &Record) -> String {
     if let (Some(status), Value::Object(map)) = (&record.terminal, &mut object) {
         map.insert("status".into(), json!(status));
     }
-    let mut value = json!({
-        "version": VERSION,
-        "path": pod.source.path,
-        "document": pod.source.document,
-        "digest": pod.digest,
-        "startTime": record.start_time.0,
-        "pod": object,
-    });
-    // A pod that does not wait is bound.
-    let bound = record.bound && record.waiting;
-    for (name, is_so) in [("waiting", record.waiting), ("bound", bound), ("again", record.again)] {
-        if is_so {
-            value[name] = json!(true);
-        }
-    }
-    if let Some(kept) = &record.kept {
-        value["kept"] = json!({ "bootId": kept.boot_id, "boot": kept.boot.0, "wall": kept.wall.0 });
-    }
-    if !record.active.is_zero() {
-        value["active"] = json!(u64::try_from(record.active.as_nanos()).unwrap_or(u64::MAX));
-    }
-    if let Some(cause) = &record.rejected {
-        value["rejected"] = json!({ "reason": cause.reason, "message": cause.message });
-    }
-    if !record.waits_for.is_empty() {
-        value["waitsFor"] = json!(record.waits_for);
-    }
-    if let Some(of) = &record.preempted {
-        value["preempted"] = json!({ "at": of.at.0, "signal": &*of.signal });
-    }
-    if let Some(of) = &record.evicted {
-        value["evicted"] = json!({ "at": of.at.0, "times": of.times });
-    }
-    if let Some(outdated) = &record.resizing {
-        value["resizing"] = json!(outdated);
-    }
-    write_of_containers(record, &mut value);
-    if let Some(termination) = &record.termination {
-        value["termination"] = write_termination(termination);
-    }
-    value.to_string()
-}
-
-/// What the record says about containers, unless it says nothing.
-fn write_of_containers(record: &Record, value: &mut Value) {
-    if !record.devices.is_empty() {
-        value["devices"] = json!(record.devices);
-    }
-    if !record.earlier.is_empty() {
-        value["earlier"] = json!(record.earlier);
-    }
-    if !record.begun_ephemeral.is_empty() {
-        value["begunEphemeral"] = json!(record.begun_ephemeral);
-    }
-    if !record.restarting.is_empty() {
-        value["restarting"] = json!(record.restarting);
-    }
-    if !record.pre_stopped.is_empty() {
-        value["preStopped"] = record.pre_stopped.iter().map(ContainerId::as_str).collect();
-    }
-}
-
-fn write_termination(of: &Termination) -> Value {
-    let mut value = json!({ "began": of.began.0, "cut": of.grace_deadline.0 });
-    if of.undesired {
-        value["undesired"] = json!(true);
-    }
-    if let Some(cause) = &of.cause {
-        value["reason"] = json!(cause.reason);
-        value["message"] = json!(cause.message);
-        if let Some(by) = cause.by {
-            value["by"] = json!(by);
-        }
-    }
-    value
+    let Source { path, document } = pod.source.clone();
+    let accepted = Accepted { path, document, digest: pod.digest.clone(), pod: object };
+    let mut all = fields::of(VERSION);
+    fields::put(&accepted, &mut all);
+    fields::put(&record.history, &mut all);
+    fields::put(&record.snapshot, &mut all);
+    Value::Object(all).to_string()
 }
 
 /// Parses the record stored under `record_key`.
@@ -226,104 +169,22 @@ fn write_termination(of: &Termination) -> Value {
 /// If the text is not JSON, a required field is missing, the version is not supported, or the UID does not match the
 /// key.
 pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
-    use RecordError::Missing;
-    let mut value = record_error::parse(text, VERSION)?;
-    let start = value.get("startTime").and_then(Value::as_i64).ok_or(Missing("startTime"))?;
-    let rejected = value.get("rejected").map(|r| Cause {
-        reason: Reason::from_text(&text_of(r, "reason")),
-        message: text_of(r, "message"),
-        by: None,
-    });
-    let is_so = |name| value.get(name).and_then(Value::as_bool) == Some(true);
-    let (waiting, again) = (is_so("waiting"), is_so("again"));
-    let bound = !waiting || is_so("bound");
-    let preempted = value.get("preempted").map(|p| Preempted {
-        at: Wall(p.get("at").and_then(Value::as_i64).unwrap_or_default()),
-        signal: text_of(p, "signal").into(),
-    });
-    let evicted = value.get("evicted").map(|e| Evicted {
-        at: Wall(e.get("at").and_then(Value::as_i64).unwrap_or_default()),
-        times: e.get("times").and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok()).unwrap_or(1),
-    });
-    let (pod, terminal) = read_pod(&mut value)?;
+    let mut all = fields::parse(text, VERSION)?;
+    let mut history: History = fields::take(&mut all)?;
+    // The name of an older version.
+    let replaced = all.get("replaced").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    history.restarting.extend(replaced.map(|id| (ContainerId::from(id), Restart::Image)));
+    let (pod, terminal) = read_pod(fields::take(&mut all)?)?;
     if key(&pod.uid) != record_key {
         return Err(RecordError::OtherPod(pod.uid.clone()));
     }
-    Ok(Record {
-        pod,
-        start_time: Wall(start),
-        kept: value.get("kept").map(read_kept),
-        active: Duration::from_nanos(value.get("active").and_then(Value::as_u64).unwrap_or_default()),
-        waiting,
-        bound,
-        rejected,
-        again,
-        waits_for: read_waits_for(&value)?,
-        preempted,
-        evicted,
-        termination: value.get("termination").map(read_termination),
-        begun_ephemeral: strings(&value, "begunEphemeral").map(str::to_owned).collect_set(),
-        pre_stopped: strings(&value, "preStopped").map(ContainerId::from).collect_set(),
-        restarting: read_restarting(&mut value)?,
-        resizing: take(&mut value, "resizing")?,
-        devices: take(&mut value, "devices")?.unwrap_or_default(),
-        earlier: take(&mut value, "earlier")?.unwrap_or_default(),
-        terminal,
-    })
-}
-
-/// The string under `name`; empty if there is none.
-fn text_of(value: &Value, name: &str) -> String {
-    value.get(name).and_then(Value::as_str).unwrap_or_default().to_string()
-}
-
-fn strings<'v>(value: &'v Value, name: &str) -> impl Iterator<Item = &'v str> {
-    value.get(name).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
-}
-
-/// The value of an optional field.
-fn take<T: DeserializeOwned>(value: &mut Value, field: &'static str) -> Result<Option<T>, RecordError> {
-    let taken = value.get_mut(field).map(Value::take).map(serde_json::from_value).transpose();
-    taken.map_err(|e| RecordError::Invalid { field, why: e.to_string() })
-}
-
-fn read_kept(kept: &Value) -> Kept {
-    Kept {
-        boot_id: text_of(kept, "bootId"),
-        boot: Boot(kept.get("boot").and_then(Value::as_u64).unwrap_or_default()),
-        wall: Wall(kept.get("wall").and_then(Value::as_i64).unwrap_or_default()),
-    }
-}
-
-fn read_termination(of: &Value) -> Termination {
-    let time = |name| Wall(of.get(name).and_then(Value::as_i64).unwrap_or_default());
-    let reason = text_of(of, "reason");
-    let by = of.get("by").and_then(|by| TerminationSource::deserialize(by).ok());
-    let message = || text_of(of, "message");
-    let cause = (!reason.is_empty()).then(|| Cause { reason: Reason::from_text(&reason), message: message(), by });
-    let undesired = of.get("undesired").and_then(Value::as_bool) == Some(true);
-    Termination { began: time("began"), grace_deadline: time("cut"), cause, undesired }
-}
-
-fn read_waits_for(value: &Value) -> Result<BTreeSet<TerminationSource>, RecordError> {
-    let sources = value.get("waitsFor").and_then(Value::as_array).into_iter().flatten();
-    let unknown = |source: &Value| RecordError::Invalid { field: "waitsFor", why: source.to_string() };
-    sources.map(|source| TerminationSource::deserialize(source).map_err(|_| unknown(source))).collect()
-}
-
-fn read_restarting(value: &mut Value) -> Result<Restarting, RecordError> {
-    let mut restarting: Restarting = take(value, "restarting")?.unwrap_or_default();
-    // The name of an older version.
-    restarting.extend(strings(value, "replaced").map(|id| (ContainerId::from(id), Restart::Image)));
-    Ok(restarting)
+    Ok(Record { pod, terminal, history, snapshot: fields::take(&mut all)? })
 }
 
 /// The pod and its terminal status.
-fn read_pod(value: &mut Value) -> Result<(Rc<Pod>, Option<core::PodStatus>), RecordError> {
+fn read_pod(accepted: Accepted) -> Result<(Rc<Pod>, Option<core::PodStatus>), RecordError> {
     use RecordError::Missing;
-    let (path, digest) = (text_of(value, "path"), text_of(value, "digest"));
-    let document = value.get("document").and_then(Value::as_u64).and_then(|d| u32::try_from(d).ok()).unwrap_or(1);
-    let object = value.get_mut("pod").map(Value::take).ok_or(Missing("pod"))?;
+    let Accepted { path, document, digest, pod: object } = accepted;
     let mut object = crate::api::document::from_value::<core::Pod>(&object).map_err(RecordError::NotAPod)?;
     let terminal = object.status.take();
     let meta = &object.metadata;
@@ -340,8 +201,9 @@ mod tests {
     use super::*;
     use crate::api::devices::{Allocated, Granted};
     use crate::api::document;
+    use crate::api::reason::Reason;
     use crate::api::resize::How;
-    use crate::engine::pod::worker::Before;
+    use crate::engine::pod::worker::{Before, Earlier};
 
     fn pod() -> Rc<Pod> {
         let text =
@@ -359,57 +221,35 @@ mod tests {
     }
 
     fn plain(pod: &Rc<Pod>) -> Record {
-        Record {
-            pod: pod.clone(),
-            start_time: Wall(5),
-            kept: None,
-            active: Duration::ZERO,
-            waiting: false,
-            bound: true,
-            rejected: None,
-            again: false,
-            waits_for: BTreeSet::new(),
-            preempted: None,
-            evicted: None,
-            termination: None,
-            resizing: None,
-            devices: PodDevices::default(),
-            begun_ephemeral: BTreeSet::new(),
-            restarting: Restarting::default(),
-            earlier: Earlier::default(),
-            terminal: None,
-            pre_stopped: BTreeSet::new(),
-        }
+        let mut history = History::new(Wall(5));
+        history.begin();
+        Record { pod: pod.clone(), terminal: None, history, snapshot: Snapshot::default() }
     }
 
-    #[test]
-    fn w25_a_record_is_read_as_it_was_written() {
-        let pod = pod();
-        let plain = plain(&pod);
-        assert_eq!(read("pods/u1", &write(&plain)).unwrap(), plain);
-
+    fn full() -> Record {
         let by = Some(TerminationSource::Preemption);
         let cause = Cause { reason: Reason::Preempting, message: "room".into(), by };
         let before = Before { name: "m".into(), how: How::Restart, resources: core::ResourceRequirements::default() };
         let allocated = Allocated { cdi: vec!["v.io/cam=a".into()], ..Allocated::default() };
         let granted = Granted { ids: vec!["a".into()], allocated };
         let list = serde_json::json!([{ "name": "d", "image": "b", "targetContainerName": "m" }]);
-        let mut restarting = Restarting::default();
-        restarting.extend([("c2".into(), Restart::Image), ("c3".into(), Restart::Failure)]);
-        let full = Record {
-            pod: Rc::new(pod.with_ephemeral(serde_json::from_value(list).unwrap())),
-            begun_ephemeral: ["d".to_owned()].into(),
-            restarting,
-            earlier: Earlier::of(&ended()),
-            kept: Some(Kept { boot_id: "b1".into(), boot: Boot(7), wall: Wall(8) }),
-            active: Duration::from_millis(1500),
-            waiting: true,
-            rejected: Some(Cause { reason: Reason::out_of("cpu"), message: "too much".into(), by: None }),
-            again: true,
-            pre_stopped: ["c1".into()].into(),
-            waits_for: [TerminationSource::Drain, TerminationSource::Preemption].into(),
+        let mut history = History {
             preempted: Some(Preempted { at: Wall(6), signal: "cpu".into() }),
             evicted: Some(Evicted { at: Wall(7), times: 3 }),
+            devices: [("m".into(), [("v.io/cam".into(), granted)].into())].into(),
+            begun_ephemeral: ["d".to_owned()].into(),
+            earlier: Earlier::of(&ended()),
+            pre_stopped: ["c1".into()].into(),
+            ..History::new(Wall(5))
+        };
+        history.bind(true);
+        history.restarting.extend([("c2".into(), Restart::Image), ("c3".into(), Restart::Failure)]);
+        let snapshot = Snapshot {
+            written: Some(WriteTime { boot_id: "b1".into(), boot: Boot(7), wall: Wall(8) }),
+            active: Duration::from_millis(1500),
+            rejected: Some(Cause { reason: Reason::out_of("cpu"), message: "too much".into(), by: None }),
+            again: true,
+            waits_for: [TerminationSource::Drain, TerminationSource::Preemption].into(),
             termination: Some(Termination {
                 began: Wall(6),
                 grace_deadline: Wall(9),
@@ -417,13 +257,55 @@ mod tests {
                 undesired: true,
             }),
             resizing: Some([("c1".into(), before)].into()),
-            devices: [("m".into(), [("v.io/cam".into(), granted)].into())].into(),
-            terminal: Some(core::PodStatus { phase: Some("Failed".into()), ..Default::default() }),
-            ..plain
         };
+        let terminal = Some(core::PodStatus { phase: Some("Failed".into()), ..Default::default() });
+        Record {
+            pod: Rc::new(pod().with_ephemeral(serde_json::from_value(list).unwrap())),
+            terminal,
+            history,
+            snapshot,
+        }
+    }
+
+    #[test]
+    fn w25_a_record_is_read_as_it_was_written() {
+        let plain = plain(&pod());
+        assert_eq!(read("pods/u1", &write(&plain)).unwrap(), plain);
+        let mut full = full();
         assert_eq!(read("pods/u1", &write(&full)).unwrap(), full);
-        let new = Record { bound: false, ..full };
-        assert_eq!(read("pods/u1", &write(&new)).unwrap(), new);
+        full.history.bind(false);
+        assert_eq!(read("pods/u1", &write(&full)).unwrap(), full);
+    }
+
+    /// Other versions of Wherry read the record after a downgrade or an upgrade.
+    #[test]
+    fn w25_the_form_of_a_record_stays() {
+        let mut value: Value = serde_json::from_str(&write(&full())).unwrap();
+        let status = value["pod"]["status"].take();
+        let (spec, digest) = (value["pod"].take(), value["digest"].take());
+        assert_eq!((&status["phase"], spec.is_object(), digest.is_string()), (&json!("Failed"), true, true));
+        let form = json!({
+            "active": 1_500_000_000, "again": true, "begunEphemeral": ["d"], "bound": true,
+            "devices": { "m": { "v.io/cam": { "ids": ["a"], "allocated":
+                { "annotations": {}, "cdi": ["v.io/cam=a"], "env": {}, "mounts": [], "nodes": [] } } } },
+            "digest": null, "document": 1,
+            "earlier": { "m": { "end": { "terminated": { "exitCode": 143 } }, "restarts": 4 } },
+            "evicted": { "at": 7, "times": 3 },
+            "kept": { "boot": 7, "bootId": "b1", "wall": 8 },
+            "path": "/m/a.yaml", "pod": null, "preStopped": ["c1"],
+            "preempted": { "at": 6, "signal": "cpu" },
+            "rejected": { "message": "too much", "reason": "OutOfcpu" },
+            "resizing": { "c1": { "how": "Restart", "name": "m", "resources": {} } },
+            "restarting": { "c2": "Image", "c3": "Failure" },
+            "startTime": 5,
+            "termination": { "began": 6, "by": "preemption", "cut": 9, "message": "room", "reason": "Preempting",
+                "undesired": true },
+            "version": 1, "waiting": true, "waitsFor": ["drain", "preemption"],
+        });
+        assert_eq!(value, form);
+        let plain: Value = serde_json::from_str(&write(&plain(&pod()))).unwrap();
+        let keys: Vec<&String> = plain.as_object().unwrap().keys().collect();
+        assert_eq!(keys, ["digest", "document", "path", "pod", "startTime", "version"]);
     }
 
     #[test]
@@ -435,7 +317,7 @@ mod tests {
                 "spec":{{"containers":[{{"name":"m","image":"i:1"}}]}}}}}}"#
             )
         };
-        let restarting = |more: &str| read("pods/u1", &older(more)).unwrap().restarting;
+        let restarting = |more: &str| read("pods/u1", &older(more)).unwrap().history.restarting;
         assert!(restarting("").is_empty());
         assert!(restarting(r#""replaced":["c2"],"#).starts_at_once(&"c2".into()));
     }

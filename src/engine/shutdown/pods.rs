@@ -26,7 +26,7 @@ impl Pods<'_> {
         let (Some(worker), Some(entry)) = (self.workers.get(uid), self.pleg.cache.get(uid)) else { return true };
         let processes_ended = || self.pleg.all_processes_ended(uid);
         let sure = || worker.is_only_stopping() && entry.usable() && !entry.in_doubt(self.now);
-        worker.is_quiet() || sure() && processes_ended()
+        worker.state.is_quiet() || sure() && processes_ended()
     }
 
     /// The pods that the shutdown stops with this group.
@@ -47,7 +47,7 @@ impl Pods<'_> {
 
 /// True if something of the pod may run and the pod belongs to this group.
 pub fn is_stopped_with(worker: &Worker, groups: &Groups, group: usize) -> bool {
-    !worker.is_over() && !worker.never_began() && groups.index_of(priority_of(worker)) == group
+    !worker.state.is_over() && !worker.never_began() && groups.index_of(priority_of(worker)) == group
 }
 
 /// A pod that only the runtime knows has priority 0.

@@ -17,7 +17,7 @@ impl Shutdown {
         let lock = &self.lock;
         let groups = self.groups(configured);
         let mut of_group = vec![0; groups.iter().len()];
-        for worker in workers.values().filter(|w| !w.is_over() && !w.never_began()) {
+        for worker in workers.values().filter(|w| !w.state.is_over() && !w.never_began()) {
             if let Some(n) = of_group.get_mut(groups.index_of(priority_of(worker))) {
                 *n += 1;
             }

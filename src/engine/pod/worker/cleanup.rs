@@ -1,106 +1,126 @@
 //! Removal of leftovers: dead containers beyond those kept for their logs, and everything of a pod that has ended and
-//! is not desired (W23, W26). Also reads the termination messages while their files exist.
+//! is not desired (W23, W26).
 //!
 //! Removals are changing operations like others: one at a time, and only when there is nothing else to do.
 
-use super::ops::{ActiveOp, BackgroundOp};
+use super::demand::Demand;
+use super::ops::BackgroundOp;
+use super::pod_record::PodRecord;
+use super::retry::Retry;
 use super::sandbox::LATE;
+use super::sharing::Sharing;
 use super::state::{CgroupRemoval, Directory, Forgotten};
+use super::timer::Timer;
 use super::{End, State, Terminating, Worker};
-use crate::api::facts::{ContainerFact, ContainerState};
-use crate::api::names::{ContainerId, SandboxId};
+use crate::api::names::ContainerId;
+use crate::api::pod::Pod;
 use crate::api::reason::Reason;
-use crate::api::time::{Boot, Wall};
+use crate::api::time::Boot;
 use crate::engine::context::Context;
-use crate::engine::effect::{CgroupCall, FilesCall, RecordChange, RuntimeCall};
+use crate::engine::effect::{FilesCall, RecordChange};
 use crate::engine::event::Answer;
-use crate::engine::op::{Code, OpError};
+use crate::engine::op::OpError;
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::kill::TerminationSource;
+use crate::engine::pod::status::Cause;
 use crate::engine::pod::{plan, record};
+use serde::Serialize;
+use std::rc::Rc;
 use std::time::Duration;
-
-/// How long the log may still be written after a container's end; usually a moment, longer on a busy machine.
-const LOG_SETTLES: Duration = Duration::from_millis(200);
 
 /// Maximum number of retries to remove a record.
 const RECORD_TRIES: u32 = 3;
 
-impl Worker {
-    /// Dead containers and logs are no longer needed (W24, W26, E3).
-    fn content_should_be_removed(&self, ctx: &Context<'_>) -> bool {
-        let evicted = self
-            .demand
-            .waits_for
-            .iter()
-            .copied()
-            .chain(self.cause.as_ref().and_then(|c| c.by))
-            .any(TerminationSource::evicts);
-        let unwanted = evicted || !self.demand.desired;
-        match self.state {
-            State::Waiting | State::Sync(_) => false,
-            State::Terminating(_) => evicted,
-            State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => unwanted || ctx.short_of_disk,
-        }
-    }
+/// The removals of what is left of the pod.
+#[derive(Debug, Default, Serialize)]
+pub struct Removals {
+    /// The retry of a failed removal of containers, sandboxes, directories or the record.
+    pub retry: Retry,
+    pub sharing: Sharing,
+}
 
-    /// W26: removes superfluous containers and sandboxes in the background.
-    pub(super) fn clear_away(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
-        let container = plan::superfluous(entry.facts(), if ctx.short_of_disk { 1 } else { 2 });
-        let sandbox = plan::superfluous_sandbox(entry.facts());
-        if container.is_none() && sandbox.is_none() || self.cleaning_waits(ctx) {
-            return;
-        }
-        match (container, sandbox) {
-            (Some(c), _) => self.remove_container(c, ctx),
-            (None, Some(id)) => self.remove_sandbox(id, ctx),
-            (None, None) => {}
-        }
-    }
-
+impl Removals {
     /// The last removal failed recently.
-    fn cleaning_waits(&mut self, ctx: &Context<'_>) -> bool {
-        let at = self.cleanup.waits_until(ctx.now.boot);
+    pub fn wait(&self, timer: &mut Timer, now: Boot) -> bool {
+        let at = self.retry.waits_until(now);
         if let Some(at) = at {
-            self.timer.wake_at(at);
+            timer.wake_at(at);
         }
         at.is_some()
     }
 
-    fn remove_sandbox(&mut self, id: SandboxId, ctx: &mut Context<'_>) {
-        let op = ctx.runtime(&self.uid, RuntimeCall::RemoveSandbox { id: id.clone() });
-        self.ops.start(op, ActiveOp::RemoveSandbox { id });
-    }
-
-    pub(super) fn remove_container(&mut self, c: &ContainerFact, ctx: &mut Context<'_>) {
-        // A container that never ran shares its log path with its successor.
-        let ended = c.state == ContainerState::Exited && !c.log_path.is_empty();
-        let log_path = ended.then(|| c.log_path.clone());
-        let op = ctx.runtime(&self.uid, RuntimeCall::RemoveContainer { id: c.id.clone() });
-        self.ops.start(op, ActiveOp::RemoveContainer { id: c.id.clone(), log_path });
-    }
-
-    /// `ended`: the dead containers that the removal included. A lost connection is reported elsewhere.
-    pub(super) fn removal_failed(
-        &mut self,
-        what: &str,
-        ended: impl Iterator<Item = ContainerId>,
-        e: &OpError,
-        ctx: &mut Context<'_>,
-    ) {
+    /// A removal has failed. A lost connection is reported elsewhere.
+    pub fn failed(&mut self, what: &str, e: &OpError, pod: Option<&Rc<Pod>>, ctx: &mut Context<'_>) {
         if !matches!(e, OpError::NotSent(_)) {
             let message = format!("failed to remove {what}: {e}");
-            ctx.emit_warning(self.pod.as_ref(), None, Reason::FailedCleanup, message);
+            ctx.emit_warning(pod, None, Reason::FailedCleanup, message);
         }
-        // If Wherry is killed during a start, a task (with `runc init` in it) may remain. containerd shows it as
-        // exited, and no CRI call removes it.
-        if matches!(e, OpError::Answered { code: Code::FailedPrecondition, .. }) {
-            for id in ended {
-                let op = ctx.runtime(&self.uid, RuntimeCall::DeleteTask { id });
-                self.ops.start_background(op, BackgroundOp::Other);
+        self.retry.failed(ctx);
+    }
+
+    /// `marker`: until then the empty directory stays (W26).
+    pub fn files_removed(
+        &mut self,
+        marker: Option<Boot>,
+        result: Result<(), OpError>,
+        pod: Option<&Rc<Pod>>,
+        state: &mut State,
+        ctx: &mut Context<'_>,
+    ) {
+        match result {
+            Ok(()) => {
+                state.set_directory(marker.map_or(Directory::Removed, |until| Directory::KeptAsMarker { until }));
+            }
+            Err(e) => {
+                let message = format!("failed to remove the pod's directories: {}", e.message());
+                ctx.emit_warning(pod, None, Reason::FailedCleanup, message);
+                self.retry.failed(ctx);
             }
         }
-        self.cleanup.failed(ctx);
+    }
+
+    /// A record that remains belongs to a pod of which nothing else exists. The next start removes it.
+    pub fn record_removed(
+        &mut self,
+        result: Result<(), OpError>,
+        state: &mut State,
+        record: &mut PodRecord,
+        ctx: &mut Context<'_>,
+    ) {
+        if let (Err(_), State::Finished(finished)) = (result, state)
+            && finished.record_failures < RECORD_TRIES
+        {
+            finished.record_failures += 1;
+            record.not_removed();
+            self.retry.failed(ctx);
+        }
+    }
+}
+
+/// Dead containers and logs are no longer needed (W24, W26, E3).
+fn content_should_be_removed(state: &State, demand: &Demand, cause: Option<&Cause>, ctx: &Context<'_>) -> bool {
+    let evicted = demand.waits_for.iter().copied().chain(cause.and_then(|c| c.by)).any(TerminationSource::evicts);
+    let unwanted = evicted || !demand.desired;
+    match state {
+        State::Waiting | State::Sync(_) => false,
+        State::Terminating(_) => evicted,
+        State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => unwanted || ctx.short_of_disk,
+    }
+}
+
+impl Worker {
+    /// W26: removes superfluous containers and sandboxes in the background.
+    pub(super) fn clear_away(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
+        let container = plan::superfluous(entry.facts(), if ctx.short_of_disk { 1 } else { 2 });
+        let sandbox = plan::superfluous_sandbox(entry.facts());
+        if container.is_none() && sandbox.is_none() || self.removals.wait(&mut self.timer, ctx.now.boot) {
+            return;
+        }
+        match (container, sandbox) {
+            (Some(c), _) => self.ops.remove_container(&self.uid, c, ctx),
+            (None, Some(id)) => self.ops.remove_sandbox(&self.uid, id, ctx),
+            (None, None) => {}
+        }
     }
 
     pub(super) fn container_removed(
@@ -114,14 +134,19 @@ impl Worker {
         match result {
             Ok(_) => {
                 entry.forget_container(&id, ctx.generation);
-                self.cleanup.succeeded();
+                self.removals.retry.succeeded();
                 if let Some(log_path) = log_path {
                     let op = ctx.files(&self.uid, FilesCall::RemoveContainerFiles { id, log_path });
                     self.ops.start_background(op, BackgroundOp::Other);
                 }
             }
             Err(e) if e.is_not_found() => entry.forget_container(&id, ctx.generation),
-            Err(e) => self.removal_failed(&format!("container {id}"), [id.clone()].into_iter(), &e, ctx),
+            Err(e) => {
+                self.removals.failed(&format!("container {id}"), &e, self.pod.as_ref(), ctx);
+                if e.is_failed_precondition() {
+                    self.ops.delete_tasks(&self.uid, [id].into_iter(), ctx);
+                }
+            }
         }
     }
 
@@ -130,19 +155,20 @@ impl Worker {
         // W23: a container turned up running. Stop it like an orphan.
         if entry.usable() && entry.running().next().is_some() {
             self.state = State::Terminating(Terminating::new(ctx.now.boot, Duration::from_secs(1)));
-            if self.end.is_terminal() {
-                self.end = End::Terminal { recorded: false };
+            if self.ending.end.is_terminal() {
+                self.ending.end = End::Terminal { recorded: false };
             }
             return;
         }
-        let content_goes = self.content_should_be_removed(ctx) && self.end == End::Terminal { recorded: true };
+        let content_goes = content_should_be_removed(&self.state, &self.demand, self.ending.cause.as_ref(), ctx)
+            && self.ending.end == End::Terminal { recorded: true };
         if self.demand.stays() && !self.stop_late_sandbox(entry, ctx) {
             self.try_cgroup_again(entry, ctx);
         }
         if self.demand.stays() && !content_goes {
             return;
         }
-        if !ctx.up || self.ops.is_active() || !entry.usable() || self.cleaning_waits(ctx) {
+        if !ctx.up || self.ops.is_active() || !entry.usable() || self.removals.wait(&mut self.timer, ctx.now.boot) {
             return;
         }
         let facts = entry.facts();
@@ -152,10 +178,10 @@ impl Worker {
         let alone = self.demand.stays() || entry.strangers().share_the_uid() || facts.sandboxes.is_empty();
         let container = facts.containers.last().filter(|_| alone);
         if let Some(c) = container {
-            return self.remove_container(&c.clone(), ctx);
+            return self.ops.remove_container(&self.uid, &c.clone(), ctx);
         }
         if let Some(s) = facts.sandboxes.last() {
-            return self.remove_sandbox(s.id.clone(), ctx);
+            return self.ops.remove_sandbox(&self.uid, s.id.clone(), ctx);
         }
         if self.ops.background_is_empty() && !self.demand.stays() {
             self.remove_the_rest(entry, ctx);
@@ -168,14 +194,16 @@ impl Worker {
         let State::Finished(finished) = &self.state else { return };
         let (directory, only_files) = (finished.directory, finished.only_files);
         if directory == Directory::Present {
-            if !self.knows_strangers(entry, ctx) {
+            if !self.removals.sharing.knows_strangers(entry, ctx) {
                 return;
             }
             if !entry.strangers().share_the_uid() {
-                return self.remove_files(only_files, ctx);
+                // Kill like a kubelet: a runtime that was killed during a stop may lose track of a process.
+                let (kill, marker) = (!only_files, self.sandbox.late(ctx.now.boot));
+                return self.ops.remove_files(&self.uid, &self.name, kill, marker, ctx);
             }
             // Files named after the UID stay while another owner uses the UID.
-            self.set_directory(Directory::KeptAsMarker { until: ctx.now.boot + LATE });
+            self.state.set_directory(Directory::KeptAsMarker { until: ctx.now.boot + LATE });
             return self.remove_the_rest(entry, ctx);
         }
         // The successor inherits the record. Without the API server, only the record brings the pod back after a kill
@@ -190,75 +218,16 @@ impl Worker {
         self.ops.start_background(op, BackgroundOp::RecordRemoved);
     }
 
-    fn remove_files(&mut self, only_files: bool, ctx: &mut Context<'_>) {
-        let (namespace, name) = (self.name.namespace.clone(), self.name.name.clone());
-        // Kill like a kubelet: a runtime that was killed during a stop may lose track of a process.
-        let kill = !only_files;
-        let marker = self.sandbox.late(ctx.now.boot);
-        let keep_directory = marker.is_some();
-        let call = FilesCall::RemovePod { uid: self.uid.clone(), namespace, name, kill, keep_directory };
-        let op = ctx.files(&self.uid, call);
-        self.ops.start_background(op, BackgroundOp::RemovePodFiles { marker });
-    }
-
-    fn set_directory(&mut self, directory: Directory) {
-        if let State::Finished(finished) = &mut self.state {
-            finished.directory = directory;
-        }
-    }
-
-    /// `marker`: until then the empty directory stays (W26).
-    pub(super) fn files_removed(&mut self, marker: Option<Boot>, result: Result<(), OpError>, ctx: &mut Context<'_>) {
-        match result {
-            Ok(()) => {
-                self.set_directory(marker.map_or(Directory::Removed, |until| Directory::KeptAsMarker { until }));
-            }
-            Err(e) => {
-                let message = format!("failed to remove the pod's directories: {}", e.message());
-                ctx.emit_warning(self.pod.as_ref(), None, Reason::FailedCleanup, message);
-                self.cleanup.failed(ctx);
-            }
-        }
-    }
-
-    /// A record that remains belongs to a pod of which nothing else exists. The next start removes it.
-    pub(super) fn record_removed(&mut self, result: Result<(), OpError>, ctx: &mut Context<'_>) {
-        if let (Err(_), State::Finished(finished)) = (result, &mut self.state)
-            && finished.record_failures < RECORD_TRIES
-        {
-            finished.record_failures += 1;
-            self.record.not_removed();
-            self.cleanup.failed(ctx);
-        }
-    }
-
-    pub(super) fn set_cgroup(&mut self, removal: CgroupRemoval) {
-        match &mut self.state {
-            State::Terminated(terminated) => terminated.cgroup = removal,
-            State::Finished(finished) => finished.cgroup = removal,
-            // The pod was killed once more; its cgroup is removed after that.
-            _ => {}
-        }
-    }
-
-    fn cgroup(&self) -> CgroupRemoval {
-        match &self.state {
-            State::Terminated(terminated) => terminated.cgroup,
-            State::Finished(finished) => finished.cgroup,
-            _ => CgroupRemoval::NotTried,
-        }
-    }
-
     /// W23: stops a ready sandbox of a finished pod, because it holds an IP address. A cancelled call created it late,
     /// or it could not be stopped before (W2). Returns true while there is one.
     fn stop_late_sandbox(&mut self, entry: &Entry, ctx: &mut Context<'_>) -> bool {
         let Some(sandbox) = entry.facts().sandboxes.iter().find(|s| s.ready) else { return false };
         // The runtime created the pod's cgroup together with the sandbox.
-        self.set_cgroup(CgroupRemoval::Again { at: ctx.now.boot, retry: self.cgroup().retry() });
+        self.state.set_cgroup(CgroupRemoval::Again { at: ctx.now.boot, retry: self.state.cgroup().retry() });
         if ctx.up && !self.ops.is_active() && entry.usable() {
             match self.sandbox.hold(ctx.now.boot) {
                 Some(until) => self.timer.wake_at(until),
-                None => self.stop_sandbox(sandbox.id.clone(), ctx),
+                None => self.ops.stop_sandbox(&self.uid, sandbox.id.clone(), ctx),
             }
         }
         true
@@ -267,53 +236,26 @@ impl Worker {
     /// Removes the cgroup of a finished pod that stays, if the first removal failed or the cgroup may have appeared
     /// late.
     fn try_cgroup_again(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
-        let CgroupRemoval::Again { at, retry } = self.cgroup() else { return };
+        let CgroupRemoval::Again { at, retry } = self.state.cgroup() else { return };
         if at > ctx.now.boot {
             return self.timer.wake_at(at);
         }
-        if !self.knows_strangers(entry, ctx) {
+        if !self.removals.sharing.knows_strangers(entry, ctx) {
             return;
         }
-        self.set_cgroup(CgroupRemoval::Tried { retry });
+        self.state.set_cgroup(CgroupRemoval::Tried { retry });
         // Like a kubelet, kill processes that the runtime lost track of.
-        self.remove_cgroup(true, entry, ctx);
-    }
-
-    /// Removes the pod's cgroup, unless another owner uses the UID. `kill`: first kills the processes in it.
-    pub(super) fn remove_cgroup(&mut self, kill: bool, entry: &Entry, ctx: &mut Context<'_>) {
-        if !entry.strangers().share_the_uid() {
-            let op = ctx.cgroup(&self.uid, CgroupCall::Remove { uid: self.uid.clone(), kill });
-            self.ops.start_background(op, BackgroundOp::RemoveCgroup);
-        }
-    }
-
-    pub(super) fn cgroup_removed(&mut self, result: Result<(), OpError>, ctx: &mut Context<'_>) {
-        let mut retry = self.cgroup().retry();
-        let removal = match result {
-            Ok(()) => match self.sandbox.late(ctx.now.boot) {
-                Some(at) => CgroupRemoval::Again { at, retry },
-                None => CgroupRemoval::Tried { retry },
-            },
-            Err(e) => {
-                if self.is_finished() {
-                    let message = format!("failed to remove the pod's cgroup: {}", e.message());
-                    ctx.emit_warning(self.pod.as_ref(), None, Reason::FailedCleanup, message);
-                }
-                retry.failed(ctx);
-                CgroupRemoval::Again { at: retry.waits_until(ctx.now.boot).unwrap_or(ctx.now.boot), retry }
-            }
-        };
-        self.set_cgroup(removal);
+        self.ops.remove_cgroup(&self.uid, true, entry, ctx);
     }
 
     /// W7: records the terminal status, so that the pod stays ended when its dead containers are removed.
     pub(super) fn record_terminal(&mut self, ctx: &mut Context<'_>) {
         let shown = matches!(&self.state, State::Finished(finished) if finished.shown);
         let settled = self.ops.background_is_empty() && !self.ops.is_active() && shown;
-        if self.end == (End::Terminal { recorded: true }) || !self.demand.stays() || !settled {
+        if self.ending.end == (End::Terminal { recorded: true }) || !self.demand.stays() || !settled {
             return;
         }
-        self.end = End::Terminal { recorded: true };
+        self.ending.end = End::Terminal { recorded: true };
         if !self.record.exists() {
             return;
         }
@@ -323,48 +265,12 @@ impl Worker {
     /// Drops the notes about containers and sandboxes that no longer exist.
     pub(super) fn forget_what_is_gone(&mut self, entry: &Entry) {
         let facts = entry.facts();
-        self.messages.retain(|id, _| facts.containers.iter().any(|c| c.id == *id));
-        self.backoffs.forget_gone(&facts.containers);
+        self.containers.messages.forget_gone(&facts.containers);
+        self.containers.backoffs.forget_gone(&facts.containers);
         if entry.known() {
-            self.stops.forget_gone(&facts.containers);
-            self.restarting.forget_gone(&facts.containers);
-            self.probes.forget_gone(&facts.containers);
+            self.history.forget_gone(&facts.containers);
+            self.containers.probes.forget_gone(&facts.containers);
         }
         self.sandbox.forget_gone(facts, entry.known());
     }
-
-    /// Reads the termination message of each ended container once.
-    pub(super) fn read_messages(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
-        if self.pod.is_none() || self.end.is_terminal() {
-            return;
-        }
-        for c in entry.facts().containers.iter().filter(|c| c.state == ContainerState::Exited) {
-            if self.messages.contains_key(&c.id) {
-                continue;
-            }
-            if let Some(left) = log_settles(c, ctx.now.wall) {
-                self.timer.wake_at(ctx.now.boot + left);
-                continue;
-            }
-            self.messages.insert(c.id.clone(), String::new());
-            let call = FilesCall::ReadTermination {
-                id: c.id.clone(),
-                termination_file: c.termination_file.clone(),
-                log_path: c.log_path.clone(),
-                fallback_to_logs: c.fallback_to_logs,
-                exit_code: c.exit_code,
-            };
-            let op = ctx.files(&self.uid, call);
-            self.ops.start_background(op, BackgroundOp::Message { id: c.id.clone() });
-        }
-    }
-}
-
-/// How long to wait for the last log lines of a container, if its message comes from the log. containerd 1.6 to 1.7
-/// reports the end as soon as it has passed these lines to the log writer.
-fn log_settles(c: &ContainerFact, now: Wall) -> Option<Duration> {
-    let wanted = c.fallback_to_logs && c.exit_code != 0;
-    // If the end is in the future, the clock was set back and the time since the end is unknown. Do not wait then.
-    let left = LOG_SETTLES.checked_sub(now.since(c.finished_at)).filter(|left| !left.is_zero());
-    left.filter(|_| wanted && c.finished_at <= now)
 }

@@ -1,8 +1,12 @@
 //! Handles the results of a worker's operations. Each handler only records the result; the step that follows decides.
 
-use super::container_start::{Instance, Starting};
+use super::container_start::{Instance, StartError, Starting};
+use super::devices;
+use super::hooks;
 use super::measure::measure_start_error;
 use super::ops::{ActiveOp, BackgroundOp, Ended};
+use super::probing;
+use super::pulling;
 use super::sandbox::Preparation;
 use super::{State, Worker};
 use crate::api::facts::{ContainerFact, ContainerState};
@@ -12,8 +16,8 @@ use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::runtime_features::CdiDevices;
 use crate::api::time::{Boot, Wall};
-use crate::engine::context::Context;
-use crate::engine::effect::{FilesCall, Measure, RecordChange};
+use crate::engine::context::{Context, runtime_is_gone};
+use crate::engine::effect::{FilesCall, RecordChange};
 use crate::engine::event::Answer;
 use crate::engine::op::{OpError, OpId};
 use crate::engine::pleg::cache::Entry;
@@ -57,32 +61,43 @@ impl Worker {
                 entry.changed_somehow(ctx.generation);
             }
             BackgroundOp::Record => match result {
-                Ok(_) => self.record_written(),
+                Ok(_) => {
+                    if self.record.written(!self.ops.is_writing_record()) {
+                        self.containers.backoffs.release(&Reason::CreateContainerConfigError);
+                    }
+                }
                 Err(e) => self.record_failed(&e, ctx),
             },
             BackgroundOp::Message { id } => {
                 if let Ok(Answer::Message(text)) = result {
-                    self.messages.insert(id, text);
+                    self.containers.messages.insert(id, text);
                 }
             }
-            BackgroundOp::RemovePodFiles { marker } => self.files_removed(marker, result.map(drop), ctx),
-            BackgroundOp::RecordRemoved => self.record_removed(result.map(drop), ctx),
-            BackgroundOp::PreStop { container } => {
-                self.pre_stop_done(&container, result, ctx);
+            BackgroundOp::RemovePodFiles { marker } => {
+                let pod = self.pod.as_ref();
+                self.removals.files_removed(marker, result.map(drop), pod, &mut self.state, ctx);
             }
-            BackgroundOp::Probe => self.probed(op, result, ctx),
-            BackgroundOp::UpdateVolumes => self.volumes_updated(result.map(drop), ctx),
-            BackgroundOp::Unmount => self.volumes_unmounted(result.map(drop), ctx),
-            BackgroundOp::RemoveCgroup => self.cgroup_removed(result.map(drop), ctx),
+            BackgroundOp::RecordRemoved => {
+                self.removals.record_removed(result.map(drop), &mut self.state, &mut self.record, ctx);
+            }
+            BackgroundOp::PreStop { container } => {
+                hooks::pre_stop_done(self.pod.as_ref(), &self.state, &container, result, ctx);
+            }
+            BackgroundOp::Probe => {
+                let pod = self.pod.as_ref();
+                if let Some((id, doomed)) =
+                    pod.and_then(|pod| probing::judge(&mut self.containers.probes, pod, op, result, ctx))
+                    && self.state.is_sync()
+                {
+                    self.stops.doom(id, doomed);
+                }
+            }
+            BackgroundOp::UpdateVolumes => self.volumes.updated(result.map(drop), self.pod.as_ref(), ctx),
+            BackgroundOp::Unmount => self.volumes.unmounted(result.map(drop), self.pod.as_ref(), ctx),
+            BackgroundOp::RemoveCgroup => {
+                self.state.cgroup_removed(result.map(drop), &self.sandbox, self.pod.as_ref(), ctx)
+            }
             BackgroundOp::Other => {}
-        }
-    }
-
-    fn record_written(&mut self) {
-        let lacked_devices = self.record.lacks_devices();
-        self.record.written(!self.ops.is_writing_record());
-        if lacked_devices && !self.record.lacks_devices() {
-            self.backoffs.release(&Reason::CreateContainerConfigError);
         }
     }
 
@@ -138,19 +153,22 @@ impl Worker {
                     entry.changed_somehow(ctx.generation);
                 }
                 Err(e) if e.is_not_found() => self.sandbox.stopped(id),
-                Err(e) => self.sandbox_not_stopped(&id, &e, ctx),
+                Err(e) => self.sandbox.not_stopped(&id, &e, self.pod.as_ref(), &mut self.state, ctx),
             },
             ActiveOp::RemoveContainer { id, log_path } => self.container_removed(id, log_path, result, entry, ctx),
             ActiveOp::RemoveSandbox { id } => match result {
                 Ok(_) => {
                     entry.forget_sandbox(&id, ctx.generation);
-                    self.cleanup.succeeded();
+                    self.removals.retry.succeeded();
                 }
                 Err(e) if e.is_not_found() => entry.forget_sandbox(&id, ctx.generation),
                 Err(e) => {
-                    let containers = entry.facts().containers.iter();
-                    let ended = containers.filter(|c| c.sandbox == id && c.state == ContainerState::Exited);
-                    self.removal_failed(&format!("sandbox {id}"), ended.map(|c| c.id.clone()), &e, ctx);
+                    self.removals.failed(&format!("sandbox {id}"), &e, self.pod.as_ref(), ctx);
+                    if e.is_failed_precondition() {
+                        let containers = entry.facts().containers.iter();
+                        let ended = containers.filter(|c| c.sandbox == id && c.state == ContainerState::Exited);
+                        self.ops.delete_tasks(&self.uid, ended.map(|c| c.id.clone()), ctx);
+                    }
                 }
             },
             active => self.start_step_done(active, result, entry, ctx),
@@ -165,7 +183,9 @@ impl Worker {
                 entry.changed_somehow(ctx.generation);
             }
             (ActiveOp::Create { index, attempt, level }, Ok(Answer::Created(id))) => {
-                self.created(Instance { index, attempt }, level, id, entry, ctx);
+                if let Some(pod) = &self.pod {
+                    created(pod, Instance { index, attempt }, level, id, entry, ctx);
+                }
             }
             (ActiveOp::Start { index, id }, Ok(Answer::Container(fact))) => self.started(index, id, fact, entry, ctx),
             (ActiveOp::Allocate { index, attempt, resource, ids }, result) => {
@@ -176,23 +196,41 @@ impl Worker {
             }
             // The results below do not matter to a pod that is being stopped.
             _ if !self.state.is_sync() => {}
-            (ActiveOp::MountVolumes, result) => self.volumes_mounted(result.map(drop), ctx),
-            (ActiveOp::RaiseCgroup, result) => self.cgroup_raised(result.map(drop), ctx),
+            (ActiveOp::MountVolumes, result) => {
+                if let Some(pod) = &self.pod {
+                    self.volumes.mounted(result.map(drop), pod, &mut self.timer, ctx);
+                }
+            }
             (ActiveOp::SettleCgroup, result) => self.cgroup_settled(result.map(drop), ctx),
-            (ActiveOp::MeasureMemory { id, limit }, result) => self.memory_measured(id, limit, result, ctx),
-            (ActiveOp::UpdateContainer { id }, result) => self.container_updated(&id, result.map(drop), entry, ctx),
-            (ActiveOp::PostStart { index, id, .. }, result) => self.post_start_done(index, id, result, ctx),
-            (ActiveOp::PreparePod { attempt }, Ok(_)) => self.prepared(Preparation::Directories { attempt }),
-            (ActiveOp::MakeCgroup { attempt }, Ok(_)) => self.prepared(Preparation::Cgroup { attempt }),
-            (ActiveOp::PreparePod { .. } | ActiveOp::MakeCgroup { .. }, Err(e)) => self.sandbox_failed(&e, ctx),
+            (
+                active @ (ActiveOp::RaiseCgroup | ActiveOp::MeasureMemory { .. } | ActiveOp::UpdateContainer { .. }),
+                result,
+            ) => {
+                if let Some(pod) = &self.pod {
+                    self.in_place.resize.step_done(active, result, pod, &mut self.ops, entry, ctx);
+                }
+            }
+            (ActiveOp::PostStart { index, id, .. }, result) => {
+                if let Some(pod) = &self.pod {
+                    hooks::post_start_done(pod, index, id, result, &mut self.containers.backoffs, &mut self.stops, ctx);
+                }
+            }
+            (ActiveOp::PreparePod { attempt }, Ok(_)) => {
+                self.state.set_preparation(Preparation::Directories { attempt })
+            }
+            (ActiveOp::MakeCgroup { attempt }, Ok(_)) => self.state.set_preparation(Preparation::Cgroup { attempt }),
+            (ActiveOp::PreparePod { .. } | ActiveOp::MakeCgroup { .. }, Err(e)) => {
+                self.state.set_preparation(Preparation::Nothing);
+                self.sandbox.step_failed(&e, self.pod.as_ref(), ctx);
+            }
             (ActiveOp::ImageStatus { index, attempt, needed }, Ok(Answer::Image(found))) => {
                 self.image_found(Instance { index, attempt }, needed, found, ctx);
             }
             (ActiveOp::DockerConfig { index, attempt }, result) => {
-                self.docker_config_read(Instance { index, attempt }, result, ctx);
+                pulling::docker_config_read(Instance { index, attempt }, result, &mut self.state, ctx);
             }
             (ActiveOp::AskProvider { index, attempt, name }, result) => {
-                self.provider_asked(Instance { index, attempt }, &name, result, ctx);
+                pulling::provider_asked(Instance { index, attempt }, &name, result, &mut self.state, ctx);
             }
             (ActiveOp::Pull { index, attempt, needed, image, began }, result) => {
                 self.pulled(Instance { index, attempt }, needed, image, began, result, ctx);
@@ -215,12 +253,6 @@ impl Worker {
         }
     }
 
-    fn prepared(&mut self, preparation: Preparation) {
-        if let State::Sync(sync) = &mut self.state {
-            sync.preparation = preparation;
-        }
-    }
-
     fn sandbox_created(
         &mut self,
         began: Boot,
@@ -238,62 +270,11 @@ impl Worker {
             Err(e) => {
                 self.sandbox.failed(attempt, &e, ctx.now.boot);
                 if self.state.is_sync() {
-                    self.sandbox_failed(&e, ctx);
+                    self.state.set_preparation(Preparation::Nothing);
+                    self.sandbox.step_failed(&e, self.pod.as_ref(), ctx);
                 }
             }
         }
-    }
-
-    fn sandbox_failed(&mut self, e: &OpError, ctx: &mut Context<'_>) {
-        self.prepared(Preparation::Nothing);
-        ctx.outbox.measure(Measure::StartedPodError);
-        if runtime_is_gone(e, ctx) {
-            self.sandbox.hold_until(ctx.now.boot + ctx.rng.jitter(Duration::from_secs(1)));
-            return;
-        }
-        self.sandbox_not_possible(e, ctx);
-    }
-
-    /// Reports why there is no sandbox, and retries later.
-    pub(super) fn sandbox_not_possible(&mut self, why: impl std::fmt::Display, ctx: &mut Context<'_>) {
-        self.sandbox.hold_until(ctx.now.boot + ctx.after_error());
-        let message = format!("Failed to create pod sandbox: {why}");
-        ctx.emit_warning(self.pod.as_ref(), None, Reason::FailedCreatePodSandBox, message);
-    }
-
-    fn created(&mut self, of: Instance, level: u32, id: ContainerId, entry: &mut Entry, ctx: &mut Context<'_>) {
-        let Some(pod) = self.pod.clone() else { return };
-        let spec = pod.at(of.index);
-        let message = format!("Created container: {}", spec.name);
-        ctx.emit_normal(Some(&pod), Some(&spec.name), Reason::Created, message);
-        let sandbox = plan::ready_sandbox(entry.facts()).map(|s| s.id.clone());
-        let fact = ContainerFact {
-            id,
-            sandbox: sandbox.unwrap_or_else(|| "".into()),
-            name: spec.name.clone(),
-            attempt: of.attempt,
-            state: ContainerState::Created,
-            created_at: ctx.now.wall,
-            started_at: Wall(0),
-            finished_at: Wall(0),
-            exit_code: 0,
-            reason: String::new(),
-            message: String::new(),
-            image: spec.image.clone().unwrap_or_default(),
-            image_ref: String::new(),
-            spec_hash: Some(hash::container(&spec.name, spec.image.as_deref().unwrap_or_default())),
-            backoff_level: level,
-            grace_seconds: None,
-            pre_stop: None,
-            stop_signal: None,
-            user: None,
-            termination_file: None,
-            fallback_to_logs: false,
-            log_path: String::new(),
-            owner: Some(ctx.config.owner.clone()),
-            pid: None,
-        };
-        entry.put_container(fact, ctx.generation);
     }
 
     fn started(
@@ -317,7 +298,7 @@ impl Worker {
             );
             ctx.emit_warning(Some(&pod), Some(name), Reason::StopSignalIgnored, message);
         }
-        let cdi = self.allocated_to(name).cdi;
+        let cdi = devices::allocated_to(&self.history.devices, name).cdi;
         if !cdi.is_empty() && ctx.runtime_features.cdi_devices == CdiDevices::Ignored {
             let message = format!(
                 "the container runtime does not support CDI devices: the container runs without {}; upgrade the \
@@ -326,11 +307,11 @@ impl Worker {
             );
             ctx.emit_warning(Some(&pod), Some(name), Reason::CDIDevicesIgnored, message);
         }
-        if self.extras.probes {
-            self.probes.started_container(&id);
+        if crate::engine::probe::any(&pod) {
+            self.containers.probes.started_container(&id);
         }
-        if self.extras.hooks && self.state.is_sync() {
-            self.begin_post_start(&pod, index, &id, entry, ctx);
+        if self.state.is_sync() {
+            hooks::begin_post_start(&pod, index, &id, &mut self.ops, entry, ctx);
         }
         let link = FilesCall::LinkLog { pod: pod.clone(), container: name.clone(), id, attempt: fact.attempt };
         let op = ctx.files(&self.uid, link);
@@ -344,7 +325,7 @@ impl Worker {
         if let ActiveOp::Create { index, attempt, .. } = &active
             && e.is_name_taken()
         {
-            self.failures.name_taken(pod.at(*index).name.clone(), *attempt);
+            self.containers.failures.name_taken(pod.at(*index).name.clone(), *attempt);
         }
         let (index, reason) = match &active {
             ActiveOp::ImageStatus { index, .. } => (*index, Reason::ImageInspectError),
@@ -359,25 +340,54 @@ impl Worker {
             // This is not an error of the container, although a kubelet counts it as one.
             measure_start_error(pod, index, reason, ctx);
             let until = ctx.now.boot + ctx.rng.jitter(Duration::from_secs(1));
-            self.backoffs.hold(&pod.at(index).name, until, None);
-            self.set_starting(Starting::Nothing);
+            self.containers.backoffs.hold(&pod.at(index).name, until, None);
+            self.state.set_starting(Starting::Nothing);
             return;
         }
         if let (ActiveOp::Start { id, .. }, OpError::Answered { .. }) = (active, e) {
             // The runtime shows the container as ended (then its back-off applies) or still as created.
-            self.backoffs.start_failed(id, (reason.clone(), e.message().to_string()));
+            self.containers.backoffs.start_failed(id, (reason.clone(), e.message().to_string()));
         }
-        self.hold_error(pod, index, reason, e.message().to_string(), ctx);
+        self.hold_error(pod, index, StartError { reason, message: e.message().to_string() }, ctx);
     }
+}
+
+/// Reports the new container, and notes it until the next status read.
+fn created(pod: &Rc<Pod>, of: Instance, level: u32, id: ContainerId, entry: &mut Entry, ctx: &mut Context<'_>) {
+    let spec = pod.at(of.index);
+    let message = format!("Created container: {}", spec.name);
+    ctx.emit_normal(Some(pod), Some(&spec.name), Reason::Created, message);
+    let sandbox = plan::ready_sandbox(entry.facts()).map(|s| s.id.clone());
+    let fact = ContainerFact {
+        id,
+        sandbox: sandbox.unwrap_or_else(|| "".into()),
+        name: spec.name.clone(),
+        attempt: of.attempt,
+        state: ContainerState::Created,
+        created_at: ctx.now.wall,
+        started_at: Wall(0),
+        finished_at: Wall(0),
+        exit_code: 0,
+        reason: String::new(),
+        message: String::new(),
+        image: spec.image.clone().unwrap_or_default(),
+        image_ref: String::new(),
+        spec_hash: Some(hash::container(&spec.name, spec.image.as_deref().unwrap_or_default())),
+        backoff_level: level,
+        grace_seconds: None,
+        pre_stop: None,
+        stop_signal: None,
+        user: None,
+        termination_file: None,
+        fallback_to_logs: false,
+        log_path: String::new(),
+        owner: Some(ctx.config.owner.clone()),
+        pid: None,
+    };
+    entry.put_container(fact, ctx.generation);
 }
 
 /// Whether the object belongs to this root directory (W21).
 fn is_ours(owner: &Option<String>, ctx: &Context<'_>) -> bool {
     owner.as_ref() == Some(&ctx.config.owner)
-}
-
-/// The call was not sent because the connection was lost. The node reports that and steps every worker when the
-/// connection is back. Any other error gets an event and a back-off, also if nothing was sent.
-fn runtime_is_gone(e: &OpError, ctx: &Context<'_>) -> bool {
-    matches!(e, OpError::NotSent(_)) && !ctx.up
 }

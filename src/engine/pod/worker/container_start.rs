@@ -8,6 +8,7 @@ use super::pull::Pull;
 use crate::api::facts::ImageFact;
 use crate::api::mount::Mount;
 use crate::api::pod::Pod;
+use crate::api::reason::Reason;
 use crate::api::time::Boot;
 use crate::engine::event::Prepared;
 use crate::engine::pod::backoff;
@@ -50,6 +51,19 @@ pub struct Needs {
     pub images: Vec<String>,
     /// The resources of which it requests devices.
     pub resources: Vec<String>,
+}
+
+/// Why a step towards a container failed. The status shows it as the waiting reason.
+#[derive(Debug)]
+pub struct StartError {
+    pub reason: Reason,
+    pub message: String,
+}
+
+impl StartError {
+    pub fn of_config(message: String) -> StartError {
+        StartError { reason: Reason::CreateContainerConfigError, message }
+    }
 }
 
 /// The next step towards a container.

@@ -2,6 +2,8 @@
 //! its end (W6).
 
 use crate::api::pod::Pod;
+use crate::engine::effect::Effect;
+use crate::engine::outbox::Outbox;
 use crate::engine::pod::kill::{KillId, TerminationSource};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -22,6 +24,31 @@ pub struct Demand {
 }
 
 impl Demand {
+    /// W27: the pod is not started until `undrain`.
+    pub fn is_drained(&self) -> bool {
+        self.waits_for.contains(&TerminationSource::Drain)
+    }
+
+    /// A11: the pod is not started while the node is cordoned.
+    pub fn is_evicted_through_api(&self) -> bool {
+        self.waits_for.contains(&TerminationSource::ApiEviction)
+    }
+
+    /// A10: a drained pod of a cordoned node waits for `uncordon` after `undrain`.
+    pub fn wait_for_uncordon(&mut self) {
+        self.waits_for.insert(TerminationSource::ApiEviction);
+    }
+
+    /// W5: nothing of the pod runs any more: answers the requesters.
+    pub fn answer_kills(&mut self, outbox: &mut Outbox) {
+        self.kills.drain(..).for_each(|id| outbox.push(Effect::Killed { id }));
+    }
+
+    /// W6: at least one cause of its kills is not over yet.
+    pub fn is_held_back(&self) -> bool {
+        !self.waits_for.is_empty()
+    }
+
     /// The pod runs again, after its end and after the causes that it waits for.
     pub fn runs_again(&self) -> bool {
         self.desired && (self.successor.is_some() || !self.waits_for.is_empty())

@@ -1,12 +1,13 @@
 //! The devices of a pod's containers (G3). A container keeps its devices until the pod has ended; the record contains
 //! them.
 
-use super::container_start::Instance;
+use super::Worker;
+use super::container_start::{Instance, StartError};
 use super::ops::ActiveOp;
-use super::{State, Worker};
-use crate::api::devices::{Allocated, Granted, is_device_resource};
+use crate::api::devices::{Allocated, Granted, PodDevices, is_device_resource};
 use crate::api::limits::limits;
 use crate::api::mount::{Access, Mount, MountSource, Propagation};
+use crate::api::names::Uid;
 use crate::api::ordered::CollectOrdered;
 use crate::api::pod::{Pod, is_sidecar};
 use crate::api::reason::Reason;
@@ -32,63 +33,77 @@ pub(super) fn device_resources(pod: &Pod, index: usize, ctx: &Context<'_>) -> Ve
     all.iter().map(|(name, _)| name.to_owned()).filter(|name| configured.get(name) == 0).collect()
 }
 
+/// A container does not start with devices that the record lacks: after a kill, another pod could get them.
+pub const NOT_RECORDED: &str = "failed to record the container's devices (see the event FailedRecord); make the root \
+                                directory writable, or free space on its disk";
+
+/// The devices of init containers that have ended before this container starts, and that no other container has. As
+/// in Kubernetes, later containers get them: a pod requests only the larger amount.
+fn of_init_containers(devices: &PodDevices, pod: &Pod, index: usize, resource: &str) -> Vec<String> {
+    let ids = |i: usize| {
+        let granted = devices.get(&pod.at(i).name).and_then(|devices| devices.get(resource));
+        granted.map(|granted| granted.ids.as_slice()).unwrap_or_default()
+    };
+    let ends = |i: &usize| pod.is_init(*i) && !is_sidecar(pod.at(*i));
+    let others = (0..pod.all_containers().count()).filter(|i| !ends(i) && *i != index);
+    let taken: Vec<&String> = others.flat_map(ids).collect();
+    let before = (0..index).filter(ends).flat_map(ids);
+    let free: BTreeSet<&String> = before.filter(|id| !taken.contains(id)).collect_set();
+    free.into_iter().cloned().collect()
+}
+
+/// The plugin did not allocate these devices. Other containers of the pod may have them.
+fn give_back(devices: &PodDevices, resource: &str, ids: &[String], uid: &Uid, ctx: &mut Context<'_>) {
+    let granted = devices.values().filter_map(|devices| devices.get(resource));
+    let kept: BTreeSet<&String> = granted.flat_map(|granted| &granted.ids).collect_set();
+    let unused: Vec<String> = ids.iter().filter(|id| !kept.contains(id)).cloned().collect();
+    ctx.devices.give_back(resource, &unused, uid);
+}
+
+/// The changes of the container that its device plugins want, all together.
+pub fn allocated_to(devices: &PodDevices, container: &str) -> Allocated {
+    let mut all = Allocated::default();
+    for granted in devices.get(container).into_iter().flatten().map(|(_, granted)| &granted.allocated) {
+        all.env.extend(granted.env.clone());
+        all.mounts.extend(granted.mounts.clone());
+        all.nodes.extend(granted.nodes.clone());
+        all.annotations.extend(granted.annotations.clone());
+        all.cdi.extend(granted.cdi.clone());
+    }
+    all
+}
+
 impl Worker {
     /// Chooses the devices, or calls the plugin.
-    pub(super) fn prepare_devices(&mut self, pod: &Rc<Pod>, of: Instance, resource: String, ctx: &mut Context<'_>) {
+    pub(super) fn prepare_devices(
+        &mut self,
+        pod: &Rc<Pod>,
+        of: Instance,
+        resource: String,
+        ctx: &mut Context<'_>,
+    ) -> Result<(), StartError> {
         let container = pod.at(of.index);
-        let granted = self.devices.get(&container.name).and_then(|devices| devices.get(&resource));
+        let Instance { index, attempt } = of;
+        let granted = self.history.devices.get(&container.name).and_then(|devices| devices.get(&resource));
         match granted.map(|granted| granted.ids.clone()) {
             None => {
                 let amount = requested(container).get(&resource);
-                let reuse = self.of_init_containers(pod, of.index, &resource);
-                match ctx.devices.take(&resource, amount, &self.uid, &reuse) {
-                    Ok(ids) => {
-                        let call = DeviceCall::Allocate { resource: resource.clone(), ids: ids.clone() };
-                        let op = ctx.device(&self.uid, call);
-                        let Instance { index, attempt } = of;
-                        self.ops.start(op, ActiveOp::Allocate { index, attempt, resource, ids });
-                    }
-                    Err(why) => self.hold_error(pod, of.index, Reason::CreateContainerConfigError, why, ctx),
-                }
+                let reuse = of_init_containers(&self.history.devices, pod, index, &resource);
+                let ids = ctx.devices.take(&resource, amount, &self.uid, &reuse).map_err(StartError::of_config)?;
+                let op = ctx.device(&self.uid, DeviceCall::Allocate { resource: resource.clone(), ids: ids.clone() });
+                self.ops.start(op, ActiveOp::Allocate { index, attempt, resource, ids });
             }
             Some(ids) if ctx.devices.needs_pre_start(&resource) => {
                 let op = ctx.device(&self.uid, DeviceCall::PreStart { resource: resource.clone(), ids });
-                let Instance { index, attempt } = of;
                 self.ops.start(op, ActiveOp::PreStartDevices { index, attempt, resource });
             }
-            Some(_) => self.devices_are_prepared(of, resource, ctx),
+            Some(_) => {
+                self.state.devices_are_prepared(of, resource);
+                // The next step follows at once.
+                self.timer.wake_at(ctx.now.boot);
+            }
         }
-    }
-
-    /// The devices of init containers that have ended before this container starts, and that no other container has. As
-    /// in Kubernetes, later containers get them: a pod requests only the larger amount.
-    fn of_init_containers(&self, pod: &Pod, index: usize, resource: &str) -> Vec<String> {
-        let ids = |i: usize| {
-            let granted = self.devices.get(&pod.at(i).name).and_then(|devices| devices.get(resource));
-            granted.map(|granted| granted.ids.as_slice()).unwrap_or_default()
-        };
-        let ends = |i: &usize| pod.is_init(*i) && !is_sidecar(pod.at(*i));
-        let others = (0..pod.all_containers().count()).filter(|i| !ends(i) && *i != index);
-        let taken: Vec<&String> = others.flat_map(ids).collect();
-        let before = (0..index).filter(ends).flat_map(ids);
-        let free: BTreeSet<&String> = before.filter(|id| !taken.contains(id)).collect_set();
-        free.into_iter().cloned().collect()
-    }
-
-    /// The plugin did not allocate these devices. Other containers of the pod may have them.
-    fn give_back(&self, resource: &str, ids: &[String], ctx: &mut Context<'_>) {
-        let granted = self.devices.values().filter_map(|devices| devices.get(resource));
-        let kept: BTreeSet<&String> = granted.flat_map(|granted| &granted.ids).collect_set();
-        let unused: Vec<String> = ids.iter().filter(|id| !kept.contains(id)).cloned().collect();
-        ctx.devices.give_back(resource, &unused, &self.uid);
-    }
-
-    fn devices_are_prepared(&mut self, of: Instance, resource: String, ctx: &Context<'_>) {
-        if let State::Sync(sync) = &mut self.state {
-            sync.starting.devices_prepared(of, resource);
-        }
-        // The next step follows at once.
-        self.timer.wake_at(ctx.now.boot);
+        Ok(())
     }
 
     /// The plugin has answered. The record contains the devices before the container exists.
@@ -105,16 +120,16 @@ impl Worker {
         match result {
             Ok(Answer::Allocated(allocated)) if self.state.is_sync() => {
                 let granted = Granted { ids, allocated: *allocated };
-                self.devices.entry(container.clone()).or_default().insert(resource, granted);
+                self.history.devices.entry(container.clone()).or_default().insert(resource, granted);
                 self.record.wait_for_devices();
                 self.put_record(ctx);
             }
-            Ok(_) => self.give_back(&resource, &ids, ctx),
+            Ok(_) => give_back(&self.history.devices, &resource, &ids, &self.uid, ctx),
             Err(e) => {
-                self.give_back(&resource, &ids, ctx);
+                give_back(&self.history.devices, &resource, &ids, &self.uid, ctx);
                 if self.state.is_sync() {
                     let message = format!("the device plugin of {resource} did not allocate {}: {e}", ids.join(", "));
-                    self.hold_error(&pod, of.index, Reason::CreateContainerConfigError, message, ctx);
+                    self.hold_error(&pod, of.index, StartError::of_config(message), ctx);
                 }
             }
         }
@@ -129,47 +144,21 @@ impl Worker {
     ) {
         let Some(pod) = self.pod.clone().filter(|_| self.state.is_sync()) else { return };
         match result {
-            Ok(_) => self.devices_are_prepared(of, resource, ctx),
+            Ok(_) => {
+                self.state.devices_are_prepared(of, resource);
+                self.timer.wake_at(ctx.now.boot);
+            }
             Err(e) => {
                 let message = format!("the device plugin of {resource} did not prepare the devices: {e}");
-                self.hold_error(&pod, of.index, Reason::CreateContainerConfigError, message, ctx);
+                self.hold_error(&pod, of.index, StartError::of_config(message), ctx);
             }
         }
-    }
-
-    /// A container does not start with devices that the record lacks: after a kill, another pod could get them.
-    pub(super) fn devices_not_recorded(&mut self, pod: &Rc<Pod>, index: usize, ctx: &mut Context<'_>) {
-        let message = "failed to record the container's devices (see the event FailedRecord); make the root directory \
-                       writable, or free space on its disk";
-        self.hold_error(pod, index, Reason::CreateContainerConfigError, message.to_owned(), ctx);
-    }
-
-    /// The changes of the container that its device plugins want, all together.
-    pub(super) fn allocated_to(&self, container: &str) -> Allocated {
-        let mut all = Allocated::default();
-        for granted in self.devices.get(container).into_iter().flatten().map(|(_, granted)| &granted.allocated) {
-            all.env.extend(granted.env.clone());
-            all.mounts.extend(granted.mounts.clone());
-            all.nodes.extend(granted.nodes.clone());
-            all.annotations.extend(granted.annotations.clone());
-            all.cdi.extend(granted.cdi.clone());
-        }
-        all
     }
 
     /// Containers that could not get their devices are tried again now. True if the worker has to be stepped.
     pub fn devices_changed(&mut self) -> bool {
         let requests = |pod: &Rc<Pod>| pod.all_containers().any(|c| requested(c).iter().next().is_some());
-        self.pod.as_ref().is_some_and(requests) && self.backoffs.release(&Reason::CreateContainerConfigError)
-    }
-
-    /// The pod has devices, and nothing of it runs any more.
-    pub fn take_devices_after_end(&mut self) -> bool {
-        let ended = self.is_over() && !self.devices.is_empty();
-        if ended {
-            self.devices.clear();
-        }
-        ended
+        self.pod.as_ref().is_some_and(requests) && self.containers.backoffs.release(&Reason::CreateContainerConfigError)
     }
 }
 

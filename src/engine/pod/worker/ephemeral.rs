@@ -15,7 +15,7 @@ use std::rc::Rc;
 impl Worker {
     /// The pod can get further ephemeral containers: it has started, and nothing ends it.
     pub fn takes_ephemeral(&self) -> bool {
-        matches!(self.state, State::Sync(_)) && self.demand.desired && self.rejection().is_none()
+        matches!(self.state, State::Sync(_)) && self.demand.desired && self.admission.rejection().is_none()
     }
 
     /// The pod has these ephemeral containers from now on. They start when its record contains them.
@@ -23,7 +23,7 @@ impl Worker {
         let Some(pod) = &self.pod else { return };
         // A user may use a name of an earlier run of the pod again.
         for new in list.iter().filter(|new| pod.ephemeral(&new.name).is_none()) {
-            self.begun_ephemeral.remove(&new.name);
+            self.history.begun_ephemeral.remove(&new.name);
         }
         self.pod = Some(Rc::new(pod.with_ephemeral(list)));
         self.record_version(ctx);
@@ -41,24 +41,26 @@ impl Worker {
         for e in &pod.ephemeral {
             let newest = plan::newest(entry.facts(), &e.container.name);
             if newest.is_some_and(|c| c.state == ContainerState::Exited) {
-                self.backoffs.forget(&e.container.name);
+                self.containers.backoffs.forget(&e.container.name);
             }
         }
         let ran = |name: &str| entry.facts().containers.iter().any(|c| c.name == name && has_begun(c));
         let names = pod.ephemeral.iter().map(|e| e.container.name.as_str());
-        let new: Vec<String> =
-            names.filter(|name| !self.begun_ephemeral.contains(*name) && ran(name)).map(str::to_owned).collect();
+        let new: Vec<String> = names
+            .filter(|name| !self.history.begun_ephemeral.contains(*name) && ran(name))
+            .map(str::to_owned)
+            .collect();
         if new.is_empty() {
             return;
         }
-        self.begun_ephemeral.extend(new);
+        self.history.begun_ephemeral.extend(new);
         self.record.rewrite();
         self.put_record(ctx);
     }
 
     /// The waiting reason of an ephemeral container whose target does not run.
     pub(super) fn without_target(&self, pod: &Pod, entry: &Entry, name: &str) -> Option<(Reason, String)> {
-        if self.begun_ephemeral.contains(name) {
+        if self.history.begun_ephemeral.contains(name) {
             return None;
         }
         let target = waits_for_target(pod, entry.facts(), name)?;

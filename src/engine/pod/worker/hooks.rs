@@ -2,9 +2,10 @@
 //!
 //! A preStop hook runs only once per container, also after a restart of Wherry: the record notes its start beforehand.
 
-use super::ops::{ActiveOp, BackgroundOp};
+use super::container_backoff::ContainerBackoffs;
+use super::ops::{ActiveOp, BackgroundOp, Operations};
 use super::restarting::after_failure;
-use super::stops::{Doomed, Wait};
+use super::stops::{Doomed, Stops, Wait};
 use super::{State, Worker};
 use crate::api::document;
 use crate::api::facts::{ContainerFact, ContainerState};
@@ -28,80 +29,6 @@ const POST_START_TIMEOUT: Duration = Duration::from_secs(1800);
 const RECORD_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Worker {
-    /// The container whose postStart hook is in flight.
-    pub(super) fn post_start(&self) -> Option<&ContainerId> {
-        match self.ops.active() {
-            Some(ActiveOp::PostStart { id, .. }) => Some(id),
-            _ => None,
-        }
-    }
-
-    /// Runs the postStart hook of a container that has just started. Nothing else of the pod starts before it ends.
-    pub(super) fn begin_post_start(
-        &mut self,
-        pod: &Rc<Pod>,
-        index: usize,
-        id: &ContainerId,
-        entry: &Entry,
-        ctx: &mut Context<'_>,
-    ) {
-        let spec = pod.at(index);
-        let Some(handler) = spec.lifecycle.as_ref().and_then(|l| l.post_start.clone()) else { return };
-        let call = HookCall {
-            kind: HookKind::PostStart,
-            pod: Some(pod.clone()),
-            container: spec.name.clone(),
-            id: id.clone(),
-            handler,
-            address: entry.address(Some(pod)),
-        };
-        let op = ctx.hook(&self.uid, call, POST_START_TIMEOUT);
-        self.ops.start(op, ActiveOp::PostStart { index, id: id.clone(), cancelled: false });
-    }
-
-    /// Cancels the postStart hook of a container that has ended meanwhile.
-    pub(super) fn give_up_post_start(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
-        let runs = |id: &ContainerId| {
-            entry.facts().containers.iter().any(|c| c.id == *id && c.state == ContainerState::Running)
-        };
-        if let Some(op) = self.ops.take_post_start(|id| !runs(id)) {
-            ctx.outbox.push(Effect::Cancel { op });
-        }
-    }
-
-    pub(super) fn post_start_done(
-        &mut self,
-        index: usize,
-        id: ContainerId,
-        result: Result<Answer, OpError>,
-        ctx: &mut Context<'_>,
-    ) {
-        let Some(pod) = self.pod.clone() else { return };
-        let hook = pod.at(index).lifecycle.as_ref().and_then(|l| l.post_start.as_ref());
-        let command = hook.and_then(|h| h.exec.as_ref()).map(|exec| exec.command.as_deref().unwrap_or_default());
-        self.note_fallback(&pod.at(index).name, &result, ctx);
-        if let Err(e) = handler::hooked(command, result) {
-            self.post_start_failed(&pod, index, id, &e, ctx);
-        }
-    }
-
-    /// W10, PostStartHookError: the container is killed and restarts after its back-off.
-    fn post_start_failed(&mut self, pod: &Rc<Pod>, index: usize, id: ContainerId, e: &OpError, ctx: &mut Context<'_>) {
-        let spec = pod.at(index);
-        // The hook's output goes only into the status, because events have more readers.
-        let message = "PostStartHook failed".to_string();
-        ctx.emit_warning(Some(pod), Some(&spec.name), Reason::FailedPostStartHook, message);
-        let handler = spec.lifecycle.as_ref().and_then(|l| l.post_start.as_ref());
-        let what = handler.map(describe).unwrap_or_default();
-        let whose = format!("{}_{}({})", pod.name.name, pod.name.namespace, pod.uid);
-        let message =
-            format!("{what} for Container \"{}\" in Pod \"{whose}\" failed - error: {}", spec.name, e.message());
-        self.backoffs.start_failed(id.clone(), (Reason::PostStartHookError, message));
-        let grace_deadline = ctx.now.boot + pod.grace_period();
-        let then = after_failure(pod, &spec.name);
-        self.stops.doom(id, Doomed { message: "FailedPostStartHook".into(), grace_deadline, then });
-    }
-
     /// Returns true while the container's preStop hook delays its stop.
     pub(super) fn pre_stop(
         &mut self,
@@ -121,7 +48,7 @@ impl Worker {
             }
             Some(Wait::Order) => return false,
             None => {
-                if self.pre_stop_of(c).is_none() || !self.stops.note_pre_stop(&c.id) {
+                if pre_stop_of(self.pod.as_ref(), c).is_none() || !self.history.note_pre_stop(&c.id) {
                     return false;
                 }
                 if self.record.exists() {
@@ -132,7 +59,7 @@ impl Worker {
                 }
             }
         }
-        let Some(handler) = self.pre_stop_of(c) else { return false };
+        let Some(handler) = pre_stop_of(self.pod.as_ref(), c) else { return false };
         let call = HookCall {
             kind: HookKind::PreStop,
             pod: self.pod.clone(),
@@ -146,35 +73,105 @@ impl Worker {
         self.stops.set_wait(&c.id, Wait::Hook(op));
         true
     }
+}
 
-    /// The handler from the spec, or from the container's annotation if there is no spec (W21).
-    fn pre_stop_of(&self, c: &ContainerFact) -> Option<LifecycleHandler> {
-        match &self.pod {
-            Some(_) if !self.extras.hooks => None,
-            Some(pod) => pod.container(&c.name)?.lifecycle.as_ref()?.pre_stop.clone(),
-            None => document::from_value(&serde_json::from_str(c.pre_stop.as_deref()?).ok()?).ok(),
-        }
+/// Runs the postStart hook of a container that has just started. Nothing else of the pod starts before it ends.
+pub fn begin_post_start(
+    pod: &Rc<Pod>,
+    index: usize,
+    id: &ContainerId,
+    ops: &mut Operations,
+    entry: &Entry,
+    ctx: &mut Context<'_>,
+) {
+    let spec = pod.at(index);
+    let Some(handler) = spec.lifecycle.as_ref().and_then(|l| l.post_start.clone()) else { return };
+    let call = HookCall {
+        kind: HookKind::PostStart,
+        pod: Some(pod.clone()),
+        container: spec.name.clone(),
+        id: id.clone(),
+        handler,
+        address: entry.address(Some(pod)),
+    };
+    let op = ctx.hook(&pod.uid, call, POST_START_TIMEOUT);
+    ops.start(op, ActiveOp::PostStart { index, id: id.clone(), cancelled: false });
+}
+
+/// Cancels the postStart hook of a container that has ended meanwhile.
+pub fn give_up_post_start(ops: &mut Operations, entry: &Entry, ctx: &mut Context<'_>) {
+    let runs =
+        |id: &ContainerId| entry.facts().containers.iter().any(|c| c.id == *id && c.state == ContainerState::Running);
+    if let Some(op) = ops.take_post_start(|id| !runs(id)) {
+        ctx.outbox.push(Effect::Cancel { op });
     }
+}
 
-    /// An https hook of a server without TLS has succeeded over http. The manifest should say so.
-    fn note_fallback(&self, container: &str, result: &Result<Answer, OpError>, ctx: &mut Context<'_>) {
-        if let Ok(Answer::WithoutTls(server)) = result {
-            let message =
-                format!("request to HTTPS lifecycle hook {server} got HTTP response, retry with HTTP succeeded");
-            ctx.emit_warning(self.pod.as_ref(), Some(container), Reason::LifecycleHTTPFallback, message);
-        }
+/// W10, PostStartHookError: if the hook fails, the container is killed and restarts after its back-off.
+pub fn post_start_done(
+    pod: &Rc<Pod>,
+    index: usize,
+    id: ContainerId,
+    result: Result<Answer, OpError>,
+    backoffs: &mut ContainerBackoffs,
+    stops: &mut Stops,
+    ctx: &mut Context<'_>,
+) {
+    let hook = pod.at(index).lifecycle.as_ref().and_then(|l| l.post_start.as_ref());
+    let command = hook.and_then(|h| h.exec.as_ref()).map(|exec| exec.command.as_deref().unwrap_or_default());
+    note_fallback(Some(pod), &pod.at(index).name, &result, ctx);
+    if let Err(e) = handler::hooked(command, result) {
+        let message = post_start_failed(pod, index, &e, ctx);
+        backoffs.start_failed(id.clone(), (Reason::PostStartHookError, message));
+        let grace_deadline = ctx.now.boot + pod.grace_period();
+        let then = after_failure(pod, &pod.at(index).name);
+        stops.doom(id, Doomed { message: "FailedPostStartHook".into(), grace_deadline, then });
     }
+}
 
-    pub(super) fn pre_stop_done(&mut self, container: &str, result: Result<Answer, OpError>, ctx: &mut Context<'_>) {
-        self.note_fallback(container, &result, ctx);
-        let result = handler::hooked(Some(&[]), result);
-        // A hook that was cut by a shorter grace period, or that ended with its container, is not reported as a
-        // failure.
-        let reported = matches!(self.state, State::Sync(_) | State::Terminating(_));
-        if let (true, Err(OpError::Answered { .. })) = (reported, &result) {
-            let message = "PreStopHook failed".to_string();
-            ctx.emit_warning(self.pod.as_ref(), Some(container), Reason::FailedPreStopHook, message);
-        }
+/// Reports the failure. Returns the message for the status.
+fn post_start_failed(pod: &Rc<Pod>, index: usize, e: &OpError, ctx: &mut Context<'_>) -> String {
+    let spec = pod.at(index);
+    // The hook's output goes only into the status, because events have more readers.
+    let message = "PostStartHook failed".to_string();
+    ctx.emit_warning(Some(pod), Some(&spec.name), Reason::FailedPostStartHook, message);
+    let handler = spec.lifecycle.as_ref().and_then(|l| l.post_start.as_ref());
+    let what = handler.map(describe).unwrap_or_default();
+    let whose = format!("{}_{}({})", pod.name.name, pod.name.namespace, pod.uid);
+    format!("{what} for Container \"{}\" in Pod \"{whose}\" failed - error: {}", spec.name, e.message())
+}
+
+/// The handler from the spec, or from the container's annotation if there is no spec (W21).
+fn pre_stop_of(pod: Option<&Rc<Pod>>, c: &ContainerFact) -> Option<LifecycleHandler> {
+    match pod {
+        Some(pod) => pod.container(&c.name)?.lifecycle.as_ref()?.pre_stop.clone(),
+        None => document::from_value(&serde_json::from_str(c.pre_stop.as_deref()?).ok()?).ok(),
+    }
+}
+
+/// An https hook of a server without TLS has succeeded over http. The manifest should say so.
+fn note_fallback(pod: Option<&Rc<Pod>>, container: &str, result: &Result<Answer, OpError>, ctx: &mut Context<'_>) {
+    if let Ok(Answer::WithoutTls(server)) = result {
+        let message = format!("request to HTTPS lifecycle hook {server} got HTTP response, retry with HTTP succeeded");
+        ctx.emit_warning(pod, Some(container), Reason::LifecycleHTTPFallback, message);
+    }
+}
+
+pub fn pre_stop_done(
+    pod: Option<&Rc<Pod>>,
+    state: &State,
+    container: &str,
+    result: Result<Answer, OpError>,
+    ctx: &mut Context<'_>,
+) {
+    note_fallback(pod, container, &result, ctx);
+    let result = handler::hooked(Some(&[]), result);
+    // A hook that was cut by a shorter grace period, or that ended with its container, is not reported as a
+    // failure.
+    let reported = matches!(state, State::Sync(_) | State::Terminating(_));
+    if let (true, Err(OpError::Answered { .. })) = (reported, &result) {
+        let message = "PreStopHook failed".to_string();
+        ctx.emit_warning(pod, Some(container), Reason::FailedPreStopHook, message);
     }
 }
 

@@ -4,14 +4,23 @@
 //! (`resize`). One that does not run has them at once.
 
 use super::deadline::ActiveDeadline;
-use super::{State, Worker};
+use super::replacing::Replacing;
+use super::{Resize, State, Worker};
 use crate::api::cluster::in_place;
 use crate::api::pod::Pod;
 use crate::api::resize;
 use crate::engine::admission::pod_requests::PodRequests;
 use crate::engine::context::Context;
 use k8s_openapi::api::core::v1 as core;
+use serde::Serialize;
 use std::rc::Rc;
+
+/// The changes that wait for their time, or are in progress.
+#[derive(Debug, Default, Serialize)]
+pub struct InPlace {
+    pub resize: Resize,
+    pub(super) replacing: Replacing,
+}
 
 impl Worker {
     /// The object at the API server has something that the pod can get now.
@@ -21,7 +30,7 @@ impl Worker {
         ours.labels != theirs.labels
             || ours.annotations != theirs.annotations
             || !in_place::has_tolerations_and_deadline(pod, wanted)
-            || !in_place::has_images(self.replacing.newest(pod), wanted)
+            || !in_place::has_images(self.in_place.replacing.newest(pod), wanted)
             || !self.state.is_sync() && resize::with_amounts(pod, wanted).is_some()
             || self.takes_ephemeral() && self.added(pod, wanted).next().is_some()
     }
@@ -33,14 +42,14 @@ impl Worker {
         followed.object.metadata.annotations.clone_from(&wanted.object.metadata.annotations);
         in_place::take_tolerations_and_deadline(&mut followed, wanted);
         if self.state.is_sync() {
-            self.replacing.want(Some(wanted.clone()).filter(|wanted| !in_place::has_images(&pod, wanted)));
+            self.in_place.replacing.want(Some(wanted.clone()).filter(|wanted| !in_place::has_images(&pod, wanted)));
         } else {
-            self.replacing.want(None);
+            self.in_place.replacing.want(None);
             in_place::take_images(&mut followed, wanted);
             followed = resize::with_amounts(&followed, wanted).unwrap_or(followed);
         }
         if matches!(self.state, State::Waiting) {
-            self.requests = Rc::new(PodRequests::of(&followed));
+            self.admission.requests = Rc::new(PodRequests::of(&followed));
         }
         if followed.active_deadline() != pod.active_deadline() {
             self.follow_deadline(&followed, ctx);
@@ -66,7 +75,7 @@ impl Worker {
     /// The ephemeral containers that the pod does not have yet, without those of an earlier run of the pod (W29).
     /// None is ever removed.
     fn added<'w>(&'w self, pod: &'w Pod, wanted: &'w Pod) -> impl Iterator<Item = &'w core::EphemeralContainer> {
-        let is_new = |name: &str| pod.ephemeral(name).is_none() && !self.begun_ephemeral.contains(name);
+        let is_new = |name: &str| pod.ephemeral(name).is_none() && !self.history.begun_ephemeral.contains(name);
         wanted.ephemeral_specs().iter().filter(move |new| is_new(&new.name))
     }
 

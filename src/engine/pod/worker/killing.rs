@@ -5,13 +5,13 @@ use super::state::{Finished, Outdated};
 use super::{End, State, Terminating, Worker};
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
-use crate::api::time::Wall;
+use crate::api::time::{Now, Wall};
 use crate::engine::context::Context;
-use crate::engine::effect::{Effect, RecordChange};
+use crate::engine::effect::RecordChange;
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
 use crate::engine::pod::placement::Placement;
-use crate::engine::pod::record::{self, Kept, Termination};
+use crate::engine::pod::record::{self, Record, Snapshot, Termination, WriteTime};
 use crate::engine::pod::status::Cause;
 use k8s_openapi::api::core::v1 as core;
 use std::time::Duration;
@@ -23,7 +23,7 @@ impl Worker {
         let cause = kill.cause();
         let (severity, reason) = kill.by.notice();
         // A pod that completed by itself keeps its status.
-        let is_open = !self.is_over() && self.end == End::Open;
+        let is_open = !self.state.is_over() && self.ending.end == End::Open;
         if is_open && !(kill.by == TerminationSource::Shutdown && self.ends_for_good()) {
             let marked = match self.runs_again_after(kill.by) {
                 // After a restart of Wherry a requester repeats its request; report it only once.
@@ -33,7 +33,7 @@ impl Worker {
                     false
                 }
             };
-            if marked || self.cause.as_ref() != Some(&cause) {
+            if marked || self.ending.cause.as_ref() != Some(&cause) {
                 ctx.outbox.emit_event(self.pod.as_ref(), None, severity, reason, cause.message.clone());
             }
             let written = self.kill(kill.grace.unwrap_or(self.grace_period()), Some(cause), entry, ctx);
@@ -76,7 +76,7 @@ impl Worker {
 
     /// A kill of a pod of the API server was not for a shutdown. A shutdown that follows does not change that.
     fn ends_for_good(&self) -> bool {
-        let killed = self.cause.as_ref().is_some_and(|cause| cause.by != Some(TerminationSource::Shutdown));
+        let killed = self.ending.cause.as_ref().is_some_and(|cause| cause.by != Some(TerminationSource::Shutdown));
         killed && self.is_from_api_server() && matches!(self.state, State::Terminating(_))
     }
 
@@ -87,29 +87,14 @@ impl Worker {
         }
     }
 
-    /// W27: the pod is not started until `undrain`.
-    pub fn is_drained(&self) -> bool {
-        self.demand.waits_for.contains(&TerminationSource::Drain)
-    }
-
-    /// A11: the pod is not started while the node is cordoned.
-    pub fn is_evicted_through_api(&self) -> bool {
-        self.demand.waits_for.contains(&TerminationSource::ApiEviction)
-    }
-
     pub fn placement(&self, cordoned: bool) -> Placement {
-        let drained = self.is_drained();
+        let drained = self.demand.is_drained();
         match self.state {
             State::Waiting if self.is_held_by_cordon() => Placement::Unscheduled,
-            State::Finished(_) if drained || self.is_evicted_through_api() => Placement::Successor { drained },
+            State::Finished(_) if drained || self.demand.is_evicted_through_api() => Placement::Successor { drained },
             State::Finished(_) if cordoned && !self.demand.runs_again() => Placement::Gone,
             _ => Placement::Bound,
         }
-    }
-
-    /// A10: a drained pod of a cordoned node waits for `uncordon` after `undrain`.
-    pub fn wait_for_uncordon(&mut self) {
-        self.demand.waits_for.insert(TerminationSource::ApiEviction);
     }
 
     /// C2: the pod has ended at the API server, and a controller has perhaps created another one: it does not run here
@@ -118,7 +103,7 @@ impl Worker {
         if self.demand.end() {
             self.put_marks(ctx);
         }
-        if matches!(self.state, State::Waiting | State::Sync(_)) && self.rejection().is_none() {
+        if matches!(self.state, State::Waiting | State::Sync(_)) && self.admission.rejection().is_none() {
             self.kill(self.grace_period(), None, entry, ctx);
         }
     }
@@ -127,11 +112,6 @@ impl Worker {
     pub fn keeps_its_phase(&self) -> bool {
         self.demand.waits_for.contains(&TerminationSource::Shutdown)
             || self.is_from_api_server() && self.demand.runs_again()
-    }
-
-    /// W6: at least one cause of its kills is not over yet.
-    pub fn is_held_back(&self) -> bool {
-        !self.demand.waits_for.is_empty()
     }
 
     /// The cause is over. A pod that waits for no other cause starts again.
@@ -155,21 +135,15 @@ impl Worker {
 
     /// The termination and the terminal status for the record.
     fn end_so_far(&self, ctx: &Context<'_>) -> (Option<Termination>, Option<core::PodStatus>) {
-        let terminal = self.end.is_terminal().then(|| self.status.clone());
+        let terminal = self.ending.end.is_terminal().then(|| self.shown.status.clone());
         // The last status of an ended pod may not be known yet. With this entry the next run terminates the pod again.
         let over = || {
             let (began, grace_deadline) = (ctx.now.wall, ctx.now.wall + self.grace_period());
-            self.termination_of(began, grace_deadline)
+            self.ending.termination(began, grace_deadline, !self.demand.desired)
         };
-        let termination = self.termination(ctx).or_else(|| (self.is_over() && !self.end.is_terminal()).then(over));
+        let termination =
+            self.termination(ctx).or_else(|| (self.state.is_over() && !self.ending.end.is_terminal()).then(over));
         (termination, terminal)
-    }
-
-    /// W5: answers the requesters once nothing of the pod runs any more.
-    pub(super) fn answer_kills(&mut self, ctx: &mut Context<'_>) {
-        if self.is_over() {
-            self.demand.kills.drain(..).for_each(|id| ctx.outbox.push(Effect::Killed { id }));
-        }
     }
 
     /// Terminates the pod within `grace` (W4, W5). A termination in progress continues and can only become shorter.
@@ -178,21 +152,21 @@ impl Worker {
         let before = (self.termination(ctx), self.record.says_again());
         let by_shutdown =
             |cause: &Option<Cause>| cause.as_ref().is_some_and(|cause| cause.by == Some(TerminationSource::Shutdown));
-        let repeated = by_shutdown(&self.cause) && by_shutdown(&cause);
+        let repeated = by_shutdown(&self.ending.cause) && by_shutdown(&cause);
         self.end_resize();
-        let had_directory = self.had_directory();
+        let had_directory = self.volumes.had_directory();
         if matches!(self.state, State::Waiting) {
-            self.withdraw_rejection();
+            self.admission.withdraw_rejection();
         }
         match &mut self.state {
             // W8: it never started anything. If something of the pod may run, it goes through Terminating instead.
-            State::Waiting if !self.begun && !had_directory && entry.shows_nothing() => {
+            State::Waiting if self.history.waiting && !had_directory && entry.shows_nothing() => {
                 self.state = State::Finished(Finished::unstarted());
             }
             State::Waiting | State::Sync(_) => {
                 self.state = State::Terminating(Terminating::new(ctx.now.boot, grace));
-                self.begin_work("kill", ctx);
-                self.cancel_op(ctx);
+                self.measured.begin_work("kill", ctx);
+                self.ops.cancel_for_kill(ctx);
                 // The status shows nothing to stop, but a lost call may have created something meanwhile.
                 if entry.facts().sandboxes.is_empty() || self.sandbox.lost.is_some() {
                     entry.want_read();
@@ -204,7 +178,7 @@ impl Worker {
             State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => return false,
         }
         if cause.is_some() {
-            self.cause = cause;
+            self.ending.cause = cause;
         }
         // W4: a restarted Wherry continues with the rest of the grace period.
         let now = (self.termination(ctx), self.demand.replaced);
@@ -242,10 +216,6 @@ impl Worker {
         true
     }
 
-    pub fn is_outdated(&self) -> bool {
-        matches!(&self.state, State::Sync(sync) if sync.outdated.is_some())
-    }
-
     /// For an outdated pod: its record has been written again, or the pod ends for another reason.
     pub fn may_be_replaced(&self) -> bool {
         !self.state.is_sync() || self.record.is_written() && !self.ops.is_writing_record()
@@ -272,11 +242,8 @@ impl Worker {
         let State::Terminating(t) = &self.state else { return None };
         let ago = i64::try_from(ctx.now.boot.since(t.began).as_nanos()).unwrap_or(0);
         let began = Wall(ctx.now.wall.0.saturating_sub(ago));
-        Some(self.termination_of(began, began + t.grace_deadline.since(t.began)))
-    }
-
-    fn termination_of(&self, began: Wall, grace_deadline: Wall) -> Termination {
-        Termination { began, grace_deadline, cause: self.cause.clone(), undesired: !self.demand.desired }
+        let grace_deadline = began + t.grace_deadline.since(t.began);
+        Some(self.ending.termination(began, grace_deadline, !self.demand.desired))
     }
 
     /// Writes the pod's record unless a current one exists.
@@ -310,40 +277,25 @@ impl Worker {
         let Some(pod) = self.pod.clone() else { return };
         let (termination, terminal) = self.end_so_far(ctx);
         self.record.write_began(self.demand.replaced);
-        let kept = Kept { boot_id: ctx.config.boot_id.clone(), boot: ctx.now.boot, wall: ctx.now.wall };
-        let active = self.deadline.map_or(Duration::ZERO, |d| d.active(ctx.now.boot));
+        let snapshot = self.snapshot(termination, ctx);
         if let Some(deadline) = &mut self.deadline {
             deadline.record_began(ctx.now.boot);
         }
-        let value = record::write(&record::Record {
-            pod,
-            start_time: self.start_time,
-            kept: Some(kept),
-            active,
-            waiting: !self.begun,
-            bound: self.bound,
-            rejected: self.rejection().filter(|_| !self.is_rejected_for_now()).cloned(),
-            again: self.demand.replaced,
-            waits_for: self.demand.waits_for.clone(),
-            preempted: self.preempted.clone(),
-            evicted: self.evicted.clone(),
-            pre_stopped: self.stops.pre_stopped().clone(),
-            resizing: self.resize.outdated().cloned(),
-            devices: self.devices.clone(),
-            begun_ephemeral: self.begun_ephemeral.clone(),
-            restarting: self.restarting.clone(),
-            earlier: self.earlier.clone(),
-            termination,
-            terminal,
-        });
+        let value = record::write(&Record { pod, terminal, history: self.history.clone(), snapshot });
         let op = ctx.record(&self.uid, RecordChange::Put { key: record::key(&self.uid), value });
         self.ops.start_background(op, BackgroundOp::Record);
     }
 
-    /// W2: pulls, creates and starts do not delay a termination. A status read determines their outcome.
-    pub(super) fn cancel_op(&mut self, ctx: &mut Context<'_>) {
-        if let Some(op) = self.ops.cancelled_by_kill() {
-            ctx.outbox.push(Effect::Cancel { op });
+    fn snapshot(&self, termination: Option<Termination>, ctx: &Context<'_>) -> Snapshot {
+        let Now { boot, wall } = ctx.now;
+        Snapshot {
+            written: Some(WriteTime { boot_id: ctx.config.boot_id.clone(), boot, wall }),
+            active: self.deadline.map_or(Duration::ZERO, |d| d.active(boot)),
+            rejected: self.admission.rejection().filter(|_| !self.is_rejected_for_now()).cloned(),
+            again: self.demand.replaced,
+            waits_for: self.demand.waits_for.clone(),
+            termination,
+            resizing: self.in_place.resize.outdated().cloned(),
         }
     }
 }

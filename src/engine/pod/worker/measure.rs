@@ -4,8 +4,10 @@
 //! In a kubelet, one piece of work is one procedure call. Here it lasts from the request until none of the resulting
 //! operations is in flight or waits for a slot.
 
-use super::ops::ActiveOp;
-use super::{State, Worker};
+use super::State;
+use super::ops::{ActiveOp, Operations};
+use super::pod_record::PodRecord;
+use crate::api::names::Uid;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::time::Boot;
@@ -42,46 +44,44 @@ impl Measured {
     pub fn started_before(&mut self) {
         self.started = true;
     }
-}
 
-impl Worker {
     /// Starts to measure a piece of work; the previous one ends.
-    pub(super) fn begin_work(&mut self, operation: &'static str, ctx: &mut Context<'_>) {
+    pub fn begin_work(&mut self, operation: &'static str, ctx: &mut Context<'_>) {
         self.end_work(ctx);
-        self.measured.work = Some((operation, ctx.now.boot));
+        self.work = Some((operation, ctx.now.boot));
     }
 
-    pub(super) fn end_work(&mut self, ctx: &mut Context<'_>) {
-        if let Some((operation, began)) = self.measured.work.take() {
+    pub fn end_work(&mut self, ctx: &mut Context<'_>) {
+        if let Some((operation, began)) = self.work.take() {
             ctx.outbox.measure(Measure::PodWorkerDuration { operation, duration: ctx.now.boot.since(began) });
         }
     }
 
     /// The first sync of a worker is the create. It counts from the time when the pod was first seen.
-    pub(super) fn measure_first_sync(&mut self, pod: &Pod, ctx: &mut Context<'_>) {
-        if !std::mem::replace(&mut self.measured.begun, true) {
-            ctx.outbox.measure(Measure::PodWorkerStartDuration(ctx.now.boot.since(self.measured.made)));
+    pub fn first_sync(&mut self, pod: &Pod, ctx: &mut Context<'_>) {
+        if !std::mem::replace(&mut self.begun, true) {
+            ctx.outbox.measure(Measure::PodWorkerStartDuration(ctx.now.boot.since(self.made)));
             ctx.outbox.measure(Measure::ContainersPerPod(pod.containers().len()));
-            self.measured.work = Some(("create", self.measured.made));
+            self.work = Some(("create", self.made));
         }
     }
 
     /// All containers of the pod run.
-    pub(super) fn measure_start(&mut self, ctx: &mut Context<'_>) {
-        if !std::mem::replace(&mut self.measured.started, true) {
-            ctx.outbox.measure(Measure::PodStartDuration(ctx.now.boot.since(self.measured.made)));
+    pub fn all_run(&mut self, ctx: &mut Context<'_>) {
+        if !std::mem::replace(&mut self.started, true) {
+            ctx.outbox.measure(Measure::PodStartDuration(ctx.now.boot.since(self.made)));
         }
     }
 
     /// Runs after each step of a sync without an operation in flight before or after it: starts or ends the measured
     /// work.
-    pub(super) fn measure_sync(&mut self, ctx: &mut Context<'_>) {
-        let doing = self.ops.active().is_some_and(ActiveOp::is_sync_work);
-        let busy = doing || self.ops.is_stopping() || ctx.slots.waits(&self.uid);
+    pub fn sync(&mut self, uid: &Uid, state: &State, ops: &Operations, record: &PodRecord, ctx: &mut Context<'_>) {
+        let doing = ops.active().is_some_and(ActiveOp::is_sync_work);
+        let busy = doing || ops.is_stopping() || ctx.slots.waits(uid);
         // A sync waits for the write of the record before it creates a container. The write alone is not a sync.
-        let queued = matches!(&self.state, State::Sync(sync) if sync.starting.pull().is_some());
-        let waits = queued || self.record.is_writing();
-        match (&self.state, self.measured.work) {
+        let queued = matches!(state, State::Sync(sync) if sync.starting.pull().is_some());
+        let waits = queued || record.is_writing();
+        match (state, self.work) {
             (State::Sync(_), None) if busy => self.begin_work("sync", ctx),
             (State::Sync(_), Some(_)) if busy || waits => {}
             // The kill of the pod is measured until its end.
@@ -91,13 +91,13 @@ impl Worker {
     }
 
     /// A new status has to wait for something before publication.
-    pub(super) fn status_waits(&mut self, ctx: &Context<'_>) {
-        self.measured.status_since.get_or_insert(ctx.now.boot);
+    pub fn status_waits(&mut self, ctx: &Context<'_>) {
+        self.status_since.get_or_insert(ctx.now.boot);
     }
 
     /// The status is being published: returns how long it waited.
-    pub(super) fn status_waited(&mut self, ctx: &Context<'_>) -> Duration {
-        self.measured.status_since.take().map_or(Duration::ZERO, |at| ctx.now.boot.since(at))
+    pub fn status_waited(&mut self, ctx: &Context<'_>) -> Duration {
+        self.status_since.take().map_or(Duration::ZERO, |at| ctx.now.boot.since(at))
     }
 }
 

@@ -8,11 +8,12 @@
 //! and is idempotent.
 //!
 //! Each state in `state` carries its own data. Each concern that outlives a state is a small machine with its own
-//! tests: `ops` (operations in flight), `sandbox`, `container_start`, `pull`, `container_backoff`, `stops`,
-//! `replacing`, `restarting`, `volumes`, `resize`, `demand`, `pod_record`, `deadline`, `sharing`, `retry`, `timer`, and
-//! `engine::probe`. The worker composes them: `admission` keeps the node's decision, `sync` plans, `starts` carries out
-//! the steps that start something and `pulling` those of a pull, `killing` and `terminate` end the pod, `cleanup`
-//! removes the rest, `completions` records the results of operations.
+//! tests: `ops` (operations in flight; `requests` begins those of several states), `sandbox`, `container_start`,
+//! `pull`, `container_backoff`, `stops`, `replacing`, `restarting`, `volumes`, `resize`, `demand`, `history`,
+//! `pod_record`, `deadline`, `sharing`, `termination_messages`, `retry`, `timer`, and `engine::probe`. They get what
+//! they need as arguments. The worker composes them: `admission` keeps the node's decision, `sync` plans, `starts`
+//! carries out the steps that start something and `pulling` those of a pull, `killing` and `terminate` end the pod,
+//! `cleanup` removes the rest, `completions` records the results of operations.
 
 mod admission;
 mod cleanup;
@@ -24,6 +25,7 @@ mod demand;
 mod devices;
 mod earlier;
 mod ephemeral;
+pub mod history;
 mod hooks;
 mod in_place;
 mod killing;
@@ -35,6 +37,7 @@ mod probing;
 mod pull;
 mod pulling;
 mod replacing;
+mod requests;
 mod resize;
 pub mod restarting;
 mod retry;
@@ -45,71 +48,52 @@ mod state;
 mod stops;
 mod sync;
 mod terminate;
+mod termination_messages;
 mod timer;
 mod volumes;
 mod worker_status;
 
-use crate::api::devices::PodDevices;
-use crate::api::facts::{ContainerFact, ContainerState};
-use crate::api::names::{ContainerId, FullName, Uid};
-use crate::api::pod::{Pod, is_sidecar};
-use crate::api::time::{Boot, Now, Wall};
+use crate::api::facts::ContainerFact;
+use crate::api::names::{FullName, Uid};
+use crate::api::pod::Pod;
+use crate::api::time::{Now, Wall};
 use crate::engine::admission::Admission;
 use crate::engine::admission::pod_requests::PodRequests;
 use crate::engine::context::Context;
 use crate::engine::effect::Measure;
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::placement::Placement;
-use crate::engine::pod::record::{self, Evicted, Preempted};
-use crate::engine::pod::status::{self, Cause};
+use crate::engine::pod::record::{Record, Snapshot};
+use crate::engine::pod::status::{self};
 use crate::engine::probe::Probes;
 use crate::engine::slots::Class;
+pub use admission::PodAdmission;
+use cleanup::Removals;
 use container_backoff::ContainerBackoffs;
 use container_start::Failures;
 use deadline::ActiveDeadline;
 use demand::Demand;
 pub use earlier::Earlier;
+use history::History;
+use in_place::InPlace;
 use k8s_openapi::api::core::v1 as core;
 use measure::Measured;
 use ops::{ActiveOp, Operations};
 use pod_record::PodRecord;
-use replacing::Replacing;
 pub use resize::{Before, Outdated, Resize, Verdict as ResizeVerdict};
-use restarting::Restarting;
-use retry::Retry;
 pub use sandbox::LATE;
 use sandbox::Sandbox;
 use serde::Serialize;
-use sharing::Sharing;
+pub use sharing::waits_for_strangers;
 pub use state::State;
-use state::{Directory, End, Forgotten, Sync, Terminated, Terminating};
-use std::collections::{BTreeMap, BTreeSet};
+use state::{End, Ending, Sync, Terminated, Terminating};
 use std::rc::Rc;
 use std::time::Duration;
 use stops::Stops;
+use termination_messages::TerminationMessages;
 use timer::Timer;
 use volumes::Volumes;
 pub use worker_status::{NextPull, NextStart, PullProgress, WorkerStatus};
-
-/// Optional features that the pod uses. Unused features cost nothing.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-struct Extras {
-    probes: bool,
-    hooks: bool,
-    sidecars: bool,
-    volumes: bool,
-}
-
-impl Extras {
-    fn of(pod: &Pod) -> Extras {
-        Extras {
-            probes: crate::engine::probe::any(pod),
-            hooks: pod.all_containers().any(|c| c.lifecycle.is_some()),
-            sidecars: pod.init_containers().iter().any(is_sidecar),
-            volumes: pod.spec().volumes.as_ref().is_some_and(|v| !v.is_empty()),
-        }
-    }
-}
 
 #[derive(Debug, Serialize)]
 pub struct Worker {
@@ -118,54 +102,40 @@ pub struct Worker {
     /// None for an orphan, which only the runtime knows (W21).
     pub pod: Option<Rc<Pod>>,
     pub state: State,
+    pub ending: Ending,
     pub demand: Demand,
-    pub status: core::PodStatus,
-    /// Why the pod was killed, for the status.
-    pub cause: Option<Cause>,
-    /// The termination messages of ended containers.
-    messages: BTreeMap<ContainerId, String>,
-    pub admission: Admission,
-    /// A1: the position among the pods that take room: first come, first served.
-    pub place: u64,
-    /// A2; for an orphan one pod.
-    pub requests: Rc<PodRequests>,
-    /// A8: for the record.
-    pub preempted: Option<Preempted>,
-    /// E5: for the record.
-    pub evicted: Option<Evicted>,
-    /// The full name was free once, so something of the pod may have been started.
-    begun: bool,
-    /// A10: the pod, or the version before it, has started on this node. A cordon does not hold it back.
-    pub bound: bool,
-    /// The placement that was published last.
-    pub shown_placement: Placement,
-    end: End,
-    pub start_time: Wall,
-    deadline: Option<ActiveDeadline>,
-    extras: Extras,
-    ops: Operations,
+    pub admission: PodAdmission,
+    pub shown: Shown,
+    /// For the record.
+    pub history: History,
     record: PodRecord,
+    deadline: Option<ActiveDeadline>,
+    ops: Operations,
     pub sandbox: Sandbox,
-    backoffs: ContainerBackoffs,
-    failures: Failures,
-    probes: Probes,
+    containers: Containers,
     stops: Stops,
-    volumes: Volumes,
-    resize: Resize,
-    /// G3: for the record.
-    pub devices: PodDevices,
-    /// W29: the ephemeral containers that were started.
-    begun_ephemeral: BTreeSet<String>,
-    replacing: Replacing,
-    restarting: Restarting,
-    /// C5: for the record.
-    earlier: Earlier,
-    sharing: Sharing,
-    /// The retry of a failed removal of containers, sandboxes, directories or the record.
-    cleanup: Retry,
+    pub volumes: Volumes,
+    pub in_place: InPlace,
+    removals: Removals,
     measured: Measured,
     /// When `step` is due without an event.
     pub timer: Timer,
+}
+
+/// What was published of the pod last.
+#[derive(Debug, Default, Serialize)]
+pub struct Shown {
+    pub status: core::PodStatus,
+    pub placement: Placement,
+}
+
+/// What the worker knows of the single containers, and the runtime does not show.
+#[derive(Debug, Default, Serialize)]
+struct Containers {
+    backoffs: ContainerBackoffs,
+    failures: Failures,
+    probes: Probes,
+    messages: TerminationMessages,
 }
 
 impl Worker {
@@ -173,11 +143,10 @@ impl Worker {
     pub fn new(pod: Rc<Pod>, start_time: Wall, now: Now) -> Worker {
         let mut worker = Worker::bare(pod.uid.clone(), pod.name.clone(), now);
         worker.demand.desired = true;
-        worker.start_time = start_time;
+        worker.history = History::new(start_time);
         worker.deadline = pod.active_deadline().map(|whole| ActiveDeadline::new(whole, now.boot));
-        worker.status = status::waiting();
-        worker.extras = Extras::of(&pod);
-        worker.requests = Rc::new(PodRequests::of(&pod));
+        worker.shown.status = status::waiting();
+        worker.admission.requests = Rc::new(PodRequests::of(&pod));
         worker.pod = Some(pod);
         worker
     }
@@ -187,71 +156,56 @@ impl Worker {
         if !self.record.exists() {
             self.record = previous.record.inherited();
         }
-        self.bound |= previous.bound;
+        self.history.bind(self.history.is_bound() || previous.history.is_bound());
         // E5: the number of evictions counts across restarts of the pod.
-        self.evicted.clone_from(&previous.evicted);
+        self.history.evicted.clone_from(&previous.history.evicted);
         // C5: for the API server, the pod continues.
         if self.is_from_api_server() {
-            self.start_time = previous.start_time;
-            self.earlier = Earlier::of(&previous.status);
+            self.history.start_time = previous.history.start_time;
+            self.history.earlier = Earlier::of(&previous.shown.status);
             // W29: its object keeps the ephemeral containers, and each has had its one start.
-            self.begun_ephemeral.clone_from(&previous.begun_ephemeral);
+            self.history.begun_ephemeral.clone_from(&previous.history.begun_ephemeral);
         }
     }
 
     /// A worker for a pod of a previous run (W25). It continues the termination if one was in progress (W4, W7).
-    pub fn revive(record: record::Record, now: Now, boot_id: &str) -> Worker {
+    pub fn revive(record: Record, now: Now, boot_id: &str) -> Worker {
         let age = record.age(now.boot, boot_id);
-        let mut worker = Worker::new(record.pod, record.start_time, now);
-        let passed = record.active.saturating_add(age.unwrap_or_default());
+        let Record { pod, terminal, history, snapshot } = record;
+        let Snapshot { written, active, rejected, again, waits_for, termination, resizing } = snapshot;
+        let mut worker = Worker::new(pod, history.start_time, now);
+        worker.history = history;
+        let passed = active.saturating_add(age.unwrap_or_default());
         let whole = worker.pod.as_ref().and_then(|p| p.active_deadline());
         worker.deadline = whole.map(|whole| ActiveDeadline::after(whole, passed, now.boot));
-        worker.record = PodRecord::read(record.again);
-        worker.begun = !record.waiting;
-        worker.bound = record.bound;
-        if worker.begun {
+        worker.record = PodRecord::read(again);
+        if !worker.history.waiting {
             worker.measured.started_before();
         }
-        worker.demand.replaced = record.again;
-        worker.demand.waits_for = record.waits_for;
-        worker.preempted = record.preempted;
-        worker.evicted = record.evicted;
-        worker.resize = Resize::resumed(record.resizing);
-        worker.devices = record.devices;
-        worker.begun_ephemeral = record.begun_ephemeral;
-        worker.restarting = record.restarting;
-        worker.earlier = record.earlier;
-        worker.stops = Stops::with_pre_stopped(record.pre_stopped);
-        if let Some(cause) = record.rejected {
-            worker.admission = Admission::Rejected(cause);
+        (worker.demand.replaced, worker.demand.waits_for) = (again, waits_for);
+        worker.in_place.resize = Resize::resumed(resizing);
+        if let Some(cause) = rejected {
+            worker.admission.decision = Admission::Rejected(cause);
         }
-        if let Some(t) = record.termination {
+        if let Some(t) = termination {
             // The wall clock may be set: in the same boot, use the boot clock. The rest never exceeds the whole period.
-            let left = match (age, &record.kept) {
-                (Some(age), Some(kept)) => t.grace_deadline.since(kept.wall).saturating_sub(age),
+            let left = match (age, &written) {
+                (Some(age), Some(written)) => t.grace_deadline.since(written.wall).saturating_sub(age),
                 _ => t.grace_deadline.since(now.wall),
             };
             let whole = t.grace_deadline.since(t.began);
             worker.state = State::Terminating(Terminating::resumed(now.boot, whole, left.min(whole)));
             worker.measured.kill_began();
-            worker.cause = t.cause;
+            worker.ending.cause = t.cause;
         }
-        if let Some(status) = record.terminal {
+        if let Some(status) = terminal {
             if !matches!(worker.state, State::Terminating(_)) {
                 worker.state = State::Terminating(Terminating::new(now.boot, worker.grace_period()));
             }
-            worker.end = End::Terminal { recorded: true };
-            worker.status = status;
+            worker.ending.end = End::Terminal { recorded: true };
+            worker.shown.status = status;
         }
         worker
-    }
-
-    /// Until when the directory of a forgotten pod stays as a marker.
-    pub fn kept_directory(&self) -> Option<Boot> {
-        match self.state {
-            State::Forgotten(Forgotten { directory: Directory::KeptAsMarker { until } }) => Some(until),
-            _ => None,
-        }
     }
 
     /// A worker for an orphan, which it stops and removes.
@@ -275,38 +229,20 @@ impl Worker {
             name,
             pod: None,
             state: State::Waiting,
+            ending: Ending::default(),
             demand: Demand::default(),
-            status: core::PodStatus::default(),
-            cause: None,
-            messages: BTreeMap::new(),
-            admission: Admission::Open,
-            place: 0,
-            requests: Rc::new(PodRequests::default()),
-            preempted: None,
-            evicted: None,
-            begun: false,
-            bound: false,
-            shown_placement: Placement::default(),
-            end: End::Open,
-            start_time: now.wall,
-            deadline: None,
-            extras: Extras::default(),
-            ops: Operations::default(),
+            admission: PodAdmission::default(),
+            shown: Shown::default(),
+            history: History::new(now.wall),
             record: PodRecord::none(),
+            deadline: None,
+            ops: Operations::default(),
             sandbox: Sandbox::default(),
-            backoffs: ContainerBackoffs::default(),
-            failures: Failures::default(),
-            probes: Probes::default(),
+            containers: Containers::default(),
             stops: Stops::default(),
             volumes: Volumes::default(),
-            resize: Resize::default(),
-            devices: PodDevices::default(),
-            begun_ephemeral: BTreeSet::new(),
-            replacing: Replacing::default(),
-            restarting: Restarting::default(),
-            earlier: Earlier::default(),
-            sharing: Sharing::default(),
-            cleanup: Retry::default(),
+            in_place: InPlace::default(),
+            removals: Removals::default(),
             measured: Measured::new(now.boot),
             timer: Timer::default(),
         }
@@ -315,12 +251,7 @@ impl Worker {
     /// The pod waits, and nothing of it was started or found running. A pod found running is admitted
     /// while it waits for its name.
     pub fn never_began(&self) -> bool {
-        matches!(self.state, State::Waiting) && !self.begun && !self.is_admitted()
-    }
-
-    /// The pod started in this or a previous run of Wherry.
-    pub fn was_begun(&self) -> bool {
-        self.begun
+        matches!(self.state, State::Waiting) && self.history.waiting && !self.admission.is_admitted()
     }
 
     /// The full name is free: the pod may start. Returns true if it was waiting for that.
@@ -329,11 +260,10 @@ impl Worker {
         if waited {
             self.state = State::Sync(Sync::default());
             // The record still says that the pod waits.
-            if !self.begun {
+            if self.history.waiting {
                 self.record.outdate();
             }
-            self.begun = true;
-            self.bound = true;
+            self.history.begin();
         }
         waited
     }
@@ -365,7 +295,7 @@ impl Worker {
         self.timer.clear();
         self.forget_what_is_gone(entry);
         self.retry_record(ctx);
-        if self.rejection().is_some() {
+        if self.admission.rejection().is_some() {
             self.go_back();
         }
         // After a state change the new state's step runs at once.
@@ -382,38 +312,33 @@ impl Worker {
                 break;
             }
         }
-        self.probe(entry, ctx);
-        self.read_messages(entry, ctx);
+        if let Some(pod) = &self.pod {
+            let (state, timer) = (&self.state, &mut self.timer);
+            probing::request(&mut self.containers.probes, pod, state, &mut self.ops, timer, entry, ctx);
+        }
+        if self.pod.is_some() && !self.ending.end.is_terminal() {
+            let (ops, timer) = (&mut self.ops, &mut self.timer);
+            self.containers.messages.read(&self.uid, ops, timer, entry, ctx);
+        }
         ctx.slots.release_others(&self.uid, self.start_class());
         if !self.state.is_sync() {
             ctx.slots.leave(&self.uid);
         }
         self.update_status(entry, ctx);
         self.record_terminal(ctx);
-        self.answer_kills(ctx);
-    }
-
-    /// No container runs or can still start.
-    pub fn is_over(&self) -> bool {
-        matches!(self.state, State::Terminated(_) | State::Finished(_) | State::Forgotten(_))
-    }
-
-    pub fn is_finished(&self) -> bool {
-        matches!(self.state, State::Finished(_) | State::Forgotten(_))
+        if self.state.is_over() {
+            self.demand.answer_kills(ctx.outbox);
+        }
     }
 
     /// A removed pod is shown until nothing of it runs.
     pub fn is_shown(&self) -> bool {
-        self.demand.desired || !self.is_finished()
+        self.demand.desired || !self.state.is_finished()
     }
 
     /// W7: the pod is never started again, and keeps its status.
     pub fn has_ended_for_good(&self) -> bool {
-        self.end.is_terminal()
-    }
-
-    pub fn is_forgotten(&self) -> bool {
-        matches!(self.state, State::Forgotten(_))
+        self.ending.end.is_terminal()
     }
 
     /// A call that creates or removes something is in flight, so its outcome is still open.
@@ -424,11 +349,6 @@ impl Worker {
     /// A call that stops this container or sandbox is in flight.
     pub fn is_stopping(&self, id: &str) -> bool {
         self.ops.is_stopping_sandbox(id) || self.ops.is_stopping_container(id)
-    }
-
-    /// The pod may have started something, or the runtime shows something of it.
-    pub fn has_begun(&self) -> bool {
-        !matches!(self.state, State::Waiting)
     }
 
     /// The limit against which the operation in flight counts. Between two steps of one start the pod keeps its slot.
@@ -451,12 +371,12 @@ impl Worker {
             return;
         }
         // The end of a container is published together with its termination message.
-        let unread = |c: &ContainerFact| c.state == ContainerState::Exited && !self.messages.contains_key(&c.id);
+        let unread = |c: &ContainerFact| self.containers.messages.lack(c);
         if self.ops.is_reading_message() || !waits && entry.facts().containers.iter().any(unread) {
-            return self.status_waits(ctx);
+            return self.measured.status_waits(ctx);
         }
         let new = match &self.pod {
-            _ if waits => self.status_before(),
+            _ if waits => self.admission.status_before(),
             Some(pod) => self.status_of(pod, entry, ctx),
             None => return,
         };
@@ -471,9 +391,9 @@ impl Worker {
             State::Finished(finished) => finished.shown = true,
             _ => {}
         }
-        let waited = self.status_waited(ctx);
-        if new != self.status {
-            self.status = new;
+        let waited = self.measured.status_waited(ctx);
+        if new != self.shown.status {
+            self.shown.status = new;
             ctx.outbox.measure(Measure::PodStatusDuration(waited));
             ctx.outbox.publish(&self.uid, &self.name);
         }
@@ -487,41 +407,45 @@ impl Worker {
             State::Forgotten(_) => true,
             _ => false,
         };
-        self.pod.is_none() || self.end.is_terminal() || is_being_removed || !entry.known() && !waits
+        self.pod.is_none() || self.ending.end.is_terminal() || is_being_removed || !entry.known() && !waits
     }
 
     fn status_of(&self, pod: &Pod, entry: &Entry, ctx: &Context<'_>) -> core::PodStatus {
         let now = ctx.now.boot;
-        let hooked = self.post_start();
+        let hooked = self.ops.post_start();
         // During a shutdown the sandboxes are stopped later. A terminal phase that was shown stays.
-        let shown_over = matches!(self.status.phase.as_deref(), Some("Failed" | "Succeeded"));
-        let over = self.end != End::Open || self.is_over() || self.is_quiet() && (ctx.hurried || shown_over);
+        let shown_over = matches!(self.shown.status.phase.as_deref(), Some("Failed" | "Succeeded"));
+        let over = self.ending.end != End::Open
+            || self.state.is_over()
+            || self.state.is_quiet() && (ctx.hurried || shown_over);
         let creating = status::waiting_at_first(pod);
         status::of(&status::View {
             pod,
             facts: entry.facts(),
             ips: entry.ips(),
-            start_time: self.start_time,
-            qos_class: self.requests.qos.as_str(),
+            start_time: self.history.start_time,
+            qos_class: self.admission.requests.qos.as_str(),
             starting: &|id| match hooked == Some(id) {
                 true => Some((creating.clone(), String::new())),
-                false => self.backoffs.start_error(id).filter(|_| self.stops.is_doomed(id)).cloned(),
+                false => self.containers.backoffs.start_error(id).filter(|_| self.stops.is_doomed(id)).cloned(),
             },
-            started: &|spec, c| self.probes.started(spec, &c.id),
-            ready: &|spec, c| self.probes.ready(spec, &c.id),
-            waiting: &|name| self.backoffs.shown(name, now).or_else(|| self.without_target(pod, entry, name)),
-            messages: &self.messages,
-            cause: self.cause.as_ref(),
-            waits: self.waits_for_strangers(entry),
-            begun_ephemeral: &self.begun_ephemeral,
-            restarting: &self.restarting,
-            earlier: &self.earlier,
-            resize: &self.resize,
+            started: &|spec, c| self.containers.probes.started(spec, &c.id),
+            ready: &|spec, c| self.containers.probes.ready(spec, &c.id),
+            waiting: &|name| {
+                self.containers.backoffs.shown(name, now).or_else(|| self.without_target(pod, entry, name))
+            },
+            messages: self.containers.messages.all(),
+            cause: self.ending.cause.as_ref(),
+            waits: sharing::waits_for_strangers(pod, &self.state, entry),
+            begun_ephemeral: &self.history.begun_ephemeral,
+            restarting: &self.history.restarting,
+            earlier: &self.history.earlier,
+            resize: &self.in_place.resize,
             over,
             runtime: ctx.runtime_name,
             stop_signals: ctx.runtime_features.stop_signals,
             recursive_read_only: ctx.handler_features(pod).recursive_read_only_mounts,
-            previous: &self.status,
+            previous: &self.shown.status,
             now: ctx.now.wall,
         })
     }

@@ -274,6 +274,14 @@ impl Operations {
         self.active.as_ref().map(|(_, active)| active)
     }
 
+    /// The container whose postStart hook is in flight.
+    pub fn post_start(&self) -> Option<&ContainerId> {
+        match self.active() {
+            Some(ActiveOp::PostStart { id, .. }) => Some(id),
+            _ => None,
+        }
+    }
+
     pub fn is_active(&self) -> bool {
         self.active.is_some()
     }

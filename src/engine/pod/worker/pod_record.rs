@@ -122,15 +122,14 @@ impl PodRecord {
         self.again = again;
     }
 
-    /// A write succeeded. `last`: no later one is in flight.
-    pub fn written(&mut self, last: bool) {
+    /// A write succeeded. `last`: no later one is in flight. Returns true if the record lacked devices before, and has
+    /// them now.
+    pub fn written(&mut self, last: bool) -> bool {
         if last && self.state != State::Stale {
             self.state = State::Durable;
         }
         self.of = Of::ThisPod;
-        if last {
-            self.devices = Devices::Recorded;
-        }
+        last && std::mem::replace(&mut self.devices, Devices::Recorded) == Devices::Missing
     }
 
     /// Returns true if the existing record has to be removed: it says that the pod has ended, and the pod starts now.

@@ -1,11 +1,11 @@
 //! A worker pulls an image: `pull` is the state, this module requests its steps and takes their results.
 
-use super::container_start::{Instance, Starting};
+use super::container_start::{Instance, StartError, Starting};
 use super::measure::measure_start_error;
 use super::needed_image::NeededImage;
-use super::ops::ActiveOp;
+use super::ops::{ActiveOp, Operations};
 use super::pull::{Pull, PullStep};
-use super::{State, Worker};
+use super::{Containers, State, Worker};
 use crate::api::image;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
@@ -26,93 +26,17 @@ impl Worker {
         let spec = pod.at(of.index);
         let image = needed.spec(pod, of.index).0.to_owned();
         let now = ctx.now.boot;
-        if let Some(b) = self.failures.of_pull(&image, now) {
+        if let Some(b) = self.containers.failures.of_pull(&image, now) {
             measure_start_error(pod, of.index, Reason::ImagePullBackOff, ctx);
             let shown = (Reason::ImagePullBackOff, format!("Back-off pulling image \"{image}\": {}", b.error));
-            self.backoffs.hold(&spec.name, b.until, Some(shown));
-            return self.set_starting(Starting::Nothing);
+            self.containers.backoffs.hold(&spec.name, b.until, Some(shown));
+            return self.state.set_starting(Starting::Nothing);
         }
         let repository = image::repository(&image).unwrap_or_default();
         if let State::Sync(sync) = &mut self.state {
             sync.starting.begin_pull(of, needed, Pull::new(image, repository, now));
         }
-        self.continue_pull(pod, of, ctx);
-    }
-
-    /// Requests the next step of the pull.
-    pub(super) fn continue_pull(&mut self, pod: &Rc<Pod>, of: Instance, ctx: &mut Context<'_>) {
-        let State::Sync(sync) = &mut self.state else { return };
-        let Starting::Pulling { pull, needed, .. } = &mut sync.starting else { return };
-        let Instance { index, attempt } = of;
-        loop {
-            match pull.next() {
-                PullStep::ReadNodeConfig => {
-                    let op = ctx.read_docker_config(&self.uid);
-                    return self.ops.start(op, ActiveOp::DockerConfig { index, attempt });
-                }
-                PullStep::Ask(provider) => {
-                    let cached = ctx.provider_cache.get(&provider.name, &pull.repository, ctx.now.boot);
-                    if let Some(keyring) = cached.cloned() {
-                        pull.provided(Some(keyring));
-                        continue;
-                    }
-                    let name = provider.name.clone();
-                    let op = ctx.ask_provider(&self.uid, provider, pull.repository.clone());
-                    return self.ops.start(op, ActiveOp::AskProvider { index, attempt, name });
-                }
-                PullStep::Begin => {
-                    if !ctx.slots.pulls.take(&self.uid, ctx.now.boot) {
-                        return;
-                    }
-                    let message = format!("Pulling image \"{}\"", pull.image);
-                    ctx.emit_normal(Some(pod), Some(&pod.at(index).name), Reason::Pulling, message);
-                    pull.begin(&of_secrets(pod, ctx), ctx.now.boot);
-                }
-                PullStep::Try(credential) => {
-                    let (image, began) = (pull.image.clone(), pull.began().unwrap_or(ctx.now.boot));
-                    let name = image::normalize(&image).unwrap_or_else(|_| image.clone());
-                    let call = RuntimeCall::PullImage { pod: pod.clone(), image: name, credential };
-                    let needed = needed.clone();
-                    let op = ctx.runtime(&self.uid, call);
-                    return self.ops.start(op, ActiveOp::Pull { index, attempt, needed, image, began });
-                }
-                // (`pulled` has reported the failure.)
-                PullStep::Fail => return,
-            }
-        }
-    }
-
-    /// A failure to read the configuration was logged; the pull continues with the other credentials.
-    pub(super) fn docker_config_read(&mut self, of: Instance, result: Outcome, ctx: &Context<'_>) {
-        let keyring = match result {
-            Ok(Answer::DockerConfig(keyring)) => keyring,
-            _ => None,
-        };
-        if let Some(pull) = self.pull_of(of) {
-            pull.node_config_read(keyring, &ctx.config.credential_providers);
-        }
-    }
-
-    pub(super) fn provider_asked(&mut self, of: Instance, name: &str, result: Outcome, ctx: &mut Context<'_>) {
-        let provided = match result {
-            Ok(Answer::Provided(provided)) => Some(provided),
-            _ => None,
-        };
-        let Some(pull) = self.pull_of(of) else { return };
-        if let Some(provided) = &provided {
-            ctx.provider_cache.put(name, &pull.repository, provided, ctx.now.boot);
-        }
-        pull.provided(provided.map(|provided| provided.keyring));
-    }
-
-    fn pull_of(&mut self, of: Instance) -> Option<&mut Pull> {
-        match &mut self.state {
-            State::Sync(sync) => match &mut sync.starting {
-                Starting::Pulling { of: pulled, pull, .. } if *pulled == of => Some(pull),
-                _ => None,
-            },
-            _ => None,
-        }
+        continue_pull(pod, of, &mut self.state, &mut self.ops, ctx);
     }
 
     /// `began`: the pull got its slot.
@@ -134,7 +58,7 @@ impl Worker {
         let name = &pod.at(of.index).name;
         match result {
             Ok(Answer::Image(Some(found))) => {
-                let wanted = self.pull_of(of).map_or(began, |pull| pull.wanted);
+                let wanted = self.state.pull_of(of).map_or(began, |pull| pull.wanted);
                 let [took, waited] = [began, wanted].map(|at| backoff::in_milliseconds(now.since(at)));
                 let message = format!(
                     "Successfully pulled image \"{image}\" in {took} ({waited} including waiting). Image size: {} \
@@ -142,25 +66,27 @@ impl Worker {
                     found.size
                 );
                 ctx.emit_normal(Some(&pod), Some(name), Reason::Pulled, message);
-                self.failures.pulled(&image);
-                self.image_is_present(of, needed, found);
+                self.containers.failures.pulled(&image);
+                self.state.image_is_present(of, needed, found);
             }
             Ok(_) => {
                 let message = "the image is missing after a successful pull".to_string();
-                self.hold_error(&pod, of.index, Reason::ImageInspectError, message, ctx);
+                self.hold_error(&pod, of.index, StartError { reason: Reason::ImageInspectError, message }, ctx);
             }
             Err(e) => {
-                let Some(pull) = self.pull_of(of) else { return };
+                let Some(pull) = self.state.pull_of(of) else { return };
                 pull.attempt_failed(in_words(&e), !matches!(e, OpError::Answered { .. }));
                 if pull.next() == PullStep::Fail {
                     let error = pull.error();
-                    self.set_starting(Starting::Nothing);
-                    self.pull_failed(&pod, of, image, error, ctx);
+                    self.state.set_starting(Starting::Nothing);
+                    self.containers.pull_failed(&pod, of, image, error, ctx);
                 }
             }
         }
     }
+}
 
+impl Containers {
     fn pull_failed(&mut self, pod: &Rc<Pod>, of: Instance, image: String, error: String, ctx: &mut Context<'_>) {
         let name = &pod.at(of.index).name;
         let (reason, message) = judge(&image, &error);
@@ -187,6 +113,72 @@ impl Worker {
         self.failures.release_pulls(now);
         reasons.iter().filter(|reason| self.backoffs.release(reason)).count() > 0
     }
+}
+
+/// Requests the next step of the pull.
+pub fn continue_pull(pod: &Rc<Pod>, of: Instance, state: &mut State, ops: &mut Operations, ctx: &mut Context<'_>) {
+    let Some(sync) = state.sync_mut() else { return };
+    let Starting::Pulling { pull, needed, .. } = &mut sync.starting else { return };
+    let Instance { index, attempt } = of;
+    loop {
+        match pull.next() {
+            PullStep::ReadNodeConfig => {
+                let op = ctx.read_docker_config(&pod.uid);
+                return ops.start(op, ActiveOp::DockerConfig { index, attempt });
+            }
+            PullStep::Ask(provider) => {
+                let cached = ctx.provider_cache.get(&provider.name, &pull.repository, ctx.now.boot);
+                if let Some(keyring) = cached.cloned() {
+                    pull.provided(Some(keyring));
+                    continue;
+                }
+                let name = provider.name.clone();
+                let op = ctx.ask_provider(&pod.uid, provider, pull.repository.clone());
+                return ops.start(op, ActiveOp::AskProvider { index, attempt, name });
+            }
+            PullStep::Begin => {
+                if !ctx.slots.pulls.take(&pod.uid, ctx.now.boot) {
+                    return;
+                }
+                let message = format!("Pulling image \"{}\"", pull.image);
+                ctx.emit_normal(Some(pod), Some(&pod.at(index).name), Reason::Pulling, message);
+                pull.begin(&of_secrets(pod, ctx), ctx.now.boot);
+            }
+            PullStep::Try(credential) => {
+                let (image, began) = (pull.image.clone(), pull.began().unwrap_or(ctx.now.boot));
+                let name = image::normalize(&image).unwrap_or_else(|_| image.clone());
+                let call = RuntimeCall::PullImage { pod: pod.clone(), image: name, credential };
+                let needed = needed.clone();
+                let op = ctx.runtime(&pod.uid, call);
+                return ops.start(op, ActiveOp::Pull { index, attempt, needed, image, began });
+            }
+            // (`pulled` has reported the failure.)
+            PullStep::Fail => return,
+        }
+    }
+}
+
+/// A failure to read the configuration was logged; the pull continues with the other credentials.
+pub fn docker_config_read(of: Instance, result: Outcome, state: &mut State, ctx: &Context<'_>) {
+    let keyring = match result {
+        Ok(Answer::DockerConfig(keyring)) => keyring,
+        _ => None,
+    };
+    if let Some(pull) = state.pull_of(of) {
+        pull.node_config_read(keyring, &ctx.config.credential_providers);
+    }
+}
+
+pub fn provider_asked(of: Instance, name: &str, result: Outcome, state: &mut State, ctx: &mut Context<'_>) {
+    let provided = match result {
+        Ok(Answer::Provided(provided)) => Some(provided),
+        _ => None,
+    };
+    let Some(pull) = state.pull_of(of) else { return };
+    if let Some(provided) = &provided {
+        ctx.provider_cache.put(name, &pull.repository, provided, ctx.now.boot);
+    }
+    pull.provided(provided.map(|provided| provided.keyring));
 }
 
 /// The credentials of the pod's Secrets. As in a kubelet, an event names those that do not exist.

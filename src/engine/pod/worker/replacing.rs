@@ -43,13 +43,13 @@ impl Worker {
         if self.ops.active().is_some_and(|active| !active.permits_new_images()) {
             return;
         }
-        let (Some(wanted), Some(current)) = (self.replacing.wanted.take(), self.pod.clone()) else { return };
+        let (Some(wanted), Some(current)) = (self.in_place.replacing.wanted.take(), self.pod.clone()) else { return };
         let mut pod = (*current).clone();
         in_place::take_images(&mut pod, &wanted);
         let changed = |index: usize| current.at(index).image != pod.at(index).image;
         for index in (0..pod.first_ephemeral()).filter(|index| changed(*index)) {
             // Corrected by the new image, or the end of a container with the old one.
-            self.backoffs.forget(&pod.at(index).name);
+            self.containers.backoffs.forget(&pod.at(index).name);
             self.begin_again(index, ctx);
         }
         self.pod = Some(Rc::new(pod));
@@ -83,9 +83,9 @@ impl Worker {
         // The image is again the one with which the container runs, before its stop.
         let is_current = |id: &ContainerId| running().any(|c| c.id == *id && !plan::has_old_image(pod, c));
         let stops = &self.stops;
-        let mut changed = self.restarting.drop_images(|id| !stops.is_doomed(id) && is_current(id));
+        let mut changed = self.history.restarting.drop_images(|id| !stops.is_doomed(id) && is_current(id));
         for c in &old {
-            changed |= self.restarting.insert(&c.id, Restart::Image);
+            changed |= self.history.restarting.insert(&c.id, Restart::Image);
         }
         if changed {
             self.record.wait_for_write();
@@ -105,7 +105,7 @@ impl Worker {
 
     /// The container that follows this one has another image or other resources, so that no back-off delays it.
     pub(super) fn starts_at_once(&self, pod: &Pod, c: &ContainerFact) -> bool {
-        self.restarting.starts_at_once(&c.id) || plan::has_old_image(pod, c)
+        self.history.restarting.starts_at_once(&c.id) || plan::has_old_image(pod, c)
     }
 }
 

@@ -5,10 +5,11 @@
 //! restarted, and then the cgroup gets the new limits. Each step can be repeated, so a kill of Wherry in between does
 //! no harm.
 
-use super::ops::ActiveOp;
+use super::ops::{ActiveOp, Operations};
 use super::restarting::Restart;
 use super::retry::Retry;
-use super::stops::Doomed;
+use super::stops::{Doomed, Stops};
+use super::timer::Timer;
 use super::{State, Worker};
 use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::names::ContainerId;
@@ -128,6 +129,185 @@ impl Resize {
     }
 }
 
+impl Resize {
+    /// A step of a resize in progress has ended.
+    pub fn step_done(
+        &mut self,
+        active: ActiveOp,
+        result: Result<Answer, OpError>,
+        pod: &Rc<Pod>,
+        ops: &mut Operations,
+        entry: &mut Entry,
+        ctx: &mut Context<'_>,
+    ) {
+        match active {
+            ActiveOp::RaiseCgroup => self.cgroup_raised(result.map(drop), pod, ctx),
+            ActiveOp::MeasureMemory { id, limit } => self.memory_measured(id, limit, result, pod, ops, ctx),
+            ActiveOp::UpdateContainer { id } => self.container_updated(&id, result.map(drop), pod, entry, ctx),
+            _ => {}
+        }
+    }
+
+    /// R2: the new resources do not fit.
+    pub fn postpone(&mut self, pod: Option<&Rc<Pod>>, verdict: Verdict, ctx: &mut Context<'_>) {
+        let Some(wanted) = &mut self.wanted else { return };
+        match &verdict {
+            Verdict::Deferred(why) => {
+                ctx.emit_warning(pod, None, Reason::ResizeDeferred, format!("Pod resize Deferred: {why}"));
+            }
+            Verdict::Infeasible(why) => {
+                ctx.emit_warning(pod, None, Reason::ResizeInfeasible, format!("Pod resize Infeasible: {why}"));
+            }
+            Verdict::Open => {}
+        }
+        wanted.verdict = verdict;
+    }
+
+    /// Drops the containers that have ended.
+    pub fn forget_ended(&mut self, containers: &[ContainerFact]) {
+        if let Some(applying) = &mut self.applying {
+            applying.outdated.retain(|id, _| containers.iter().any(|c| c.id == *id && may_run(c)));
+        }
+    }
+
+    /// R3: requests the next step of a resize in progress. The record contains it.
+    pub fn continue_with(
+        &mut self,
+        pod: &Rc<Pod>,
+        ops: &mut Operations,
+        stops: &mut Stops,
+        timer: &mut Timer,
+        entry: &Entry,
+        ctx: &mut Context<'_>,
+    ) {
+        let Some(applying) = &mut self.applying else { return };
+        if !ctx.up || ops.is_active() {
+            return;
+        }
+        if let Some(at) = applying.retry.waits_until(ctx.now.boot) {
+            return timer.wake_at(at);
+        }
+        if applying.cgroup == Cgroup::NotRaised {
+            let before =
+                applying.outdated.values().map(|before| (before.name.as_str(), &before.resources)).collect_map();
+            let raised = Rc::new(resize::raised(pod, &before));
+            let op = ctx.cgroup(&pod.uid, CgroupCall::Make { pod: raised });
+            return ops.start(op, ActiveOp::RaiseCgroup);
+        }
+        if applying.outdated.is_empty() {
+            let op = ctx.cgroup(&pod.uid, CgroupCall::Make { pod: pod.clone() });
+            return ops.start(op, ActiveOp::SettleCgroup);
+        }
+        let running = applying.outdated.iter().filter(|(id, _)| entry.running().any(|c| c.id == **id));
+        let mut update = None;
+        for (id, before) in running {
+            match before.how {
+                How::Restart if !stops.is_doomed(id) => {
+                    let message = format!("Container {} resize requires restart", before.name);
+                    let grace_deadline = ctx.now.boot + pod.grace_period();
+                    let then = Some(Restart::Resize);
+                    stops.doom(id.clone(), Doomed { message, grace_deadline, then });
+                }
+                How::Restart => {}
+                How::Update => update = update.or(Some((id.clone(), before.clone()))),
+            }
+        }
+        if let Some((id, before)) = update {
+            update_container(pod, id, &before, ops, ctx);
+        }
+    }
+
+    fn cgroup_raised(&mut self, result: Result<(), OpError>, pod: &Rc<Pod>, ctx: &mut Context<'_>) {
+        match result {
+            Ok(()) => {
+                if let Some(applying) = &mut self.applying {
+                    applying.cgroup = Cgroup::Raised;
+                    applying.step_succeeded();
+                }
+            }
+            Err(e) => self.failed(e.message().to_owned(), pod, ctx),
+        }
+    }
+
+    fn memory_measured(
+        &mut self,
+        id: ContainerId,
+        limit: u64,
+        result: Result<Answer, OpError>,
+        pod: &Rc<Pod>,
+        ops: &mut Operations,
+        ctx: &mut Context<'_>,
+    ) {
+        let used = match result {
+            Ok(Answer::Usage(usage)) => usage.iter().find(|u| u.id == id).and_then(|u| u.memory_bytes),
+            Ok(_) => None,
+            Err(e) => return self.failed(e.message().to_owned(), pod, ctx),
+        };
+        let name = self.outdated().and_then(|all| all.get(&id)).map(|before| before.name.clone());
+        let Some(name) = name else { return };
+        match used {
+            Some(used) if used >= limit => {
+                let message = format!(
+                    "attempting to set the memory limit of container {name} ({limit} bytes) below its current usage \
+                     ({used} bytes)"
+                );
+                self.failed(message, pod, ctx);
+            }
+            _ => set_resources(pod, id, &name, ops, ctx),
+        }
+    }
+
+    fn container_updated(
+        &mut self,
+        id: &ContainerId,
+        result: Result<(), OpError>,
+        pod: &Rc<Pod>,
+        entry: &mut Entry,
+        ctx: &mut Context<'_>,
+    ) {
+        match result {
+            Ok(()) => {
+                if let Some(applying) = &mut self.applying {
+                    applying.outdated.remove(id);
+                    applying.step_succeeded();
+                }
+            }
+            Err(e) => {
+                entry.changed_somehow(ctx.generation);
+                self.failed(e.message().to_owned(), pod, ctx);
+            }
+        }
+    }
+
+    /// R4: the step is tried again after a delay.
+    fn failed(&mut self, message: String, pod: &Rc<Pod>, ctx: &mut Context<'_>) {
+        let Some(applying) = &mut self.applying else { return };
+        applying.retry.failed(ctx);
+        if applying.error.as_ref() != Some(&message) {
+            ctx.emit_warning(Some(pod), None, Reason::ResizeError, format!("Pod resize error: {message}"));
+            applying.error = Some(message);
+        }
+    }
+}
+
+/// As in a kubelet, a memory limit below the current use is not set: the kernel could kill the container.
+fn update_container(pod: &Rc<Pod>, id: ContainerId, before: &Before, ops: &mut Operations, ctx: &mut Context<'_>) {
+    let Some(spec) = pod.container(&before.name) else { return };
+    match resize::lower_memory_limit(&before.resources, spec) {
+        Some(limit) => {
+            let op = ctx.runtime(&pod.uid, RuntimeCall::Usage);
+            ops.start(op, ActiveOp::MeasureMemory { id, limit });
+        }
+        None => set_resources(pod, id, &before.name, ops, ctx),
+    }
+}
+
+fn set_resources(pod: &Rc<Pod>, id: ContainerId, container: &str, ops: &mut Operations, ctx: &mut Context<'_>) {
+    let call = RuntimeCall::UpdateContainer { pod: pod.clone(), container: container.into(), id: id.clone() };
+    let op = ctx.runtime(&pod.uid, call);
+    ops.start(op, ActiveOp::UpdateContainer { id });
+}
+
 impl Worker {
     /// A change of cpu and memory keeps the pod: it is desired, and nothing else ends it.
     pub fn can_be_resized(&self) -> bool {
@@ -147,7 +327,7 @@ impl Worker {
             true => !resize::changes_amounts(wanted, pod),
             false => wanted.digest == pod.digest,
         };
-        if self.resize.wanted.as_ref().is_some_and(|wanted| same(&wanted.pod)) {
+        if self.in_place.resize.wanted.as_ref().is_some_and(|wanted| same(&wanted.pod)) {
             return;
         }
         let is_in_place = |current: &Rc<Pod>| match of_api {
@@ -155,7 +335,7 @@ impl Worker {
             false => resize::is_in_place(current, pod),
         };
         let resizes = self.can_be_resized() && self.pod.as_ref().is_some_and(is_in_place);
-        self.resize.wanted = resizes.then(|| Wanted {
+        self.in_place.resize.wanted = resizes.then(|| Wanted {
             pod: pod.clone(),
             requests: Rc::new(PodRequests::of(pod)),
             verdict: Verdict::Open,
@@ -164,60 +344,36 @@ impl Worker {
 
     /// The manifest has resources that the pod does not have yet.
     pub fn is_resize_wanted(&self) -> bool {
-        self.resize.wanted.is_some() && self.can_be_resized()
+        self.in_place.resize.wanted.is_some() && self.can_be_resized()
     }
 
     /// The new resources that wait for room. A container that is being created gets the old ones, so its creation ends
     /// first.
     pub fn wanted_resize(&self) -> Option<&Wanted> {
         let creating = matches!(self.ops.active(), Some(ActiveOp::Create { .. }));
-        self.resize.wanted.as_ref().filter(|_| self.can_be_resized() && self.is_admitted() && !creating)
-    }
-
-    /// The node has not decided yet.
-    pub fn has_open_resize(&self) -> bool {
-        self.wanted_resize().is_some_and(|wanted| wanted.verdict == Verdict::Open)
-    }
-
-    /// R2: the new resources do not fit.
-    pub fn postpone_resize(&mut self, verdict: Verdict, ctx: &mut Context<'_>) {
-        let Some(wanted) = &mut self.resize.wanted else { return };
-        match &verdict {
-            Verdict::Deferred(why) => {
-                ctx.emit_warning(
-                    self.pod.as_ref(),
-                    None,
-                    Reason::ResizeDeferred,
-                    format!("Pod resize Deferred: {why}"),
-                );
-            }
-            Verdict::Infeasible(why) => {
-                ctx.emit_warning(
-                    self.pod.as_ref(),
-                    None,
-                    Reason::ResizeInfeasible,
-                    format!("Pod resize Infeasible: {why}"),
-                );
-            }
-            Verdict::Open => {}
-        }
-        wanted.verdict = verdict;
+        self.in_place
+            .resize
+            .wanted
+            .as_ref()
+            .filter(|_| self.can_be_resized() && self.admission.is_admitted() && !creating)
     }
 
     /// R3: the new resources fit: they are those of the pod from now on.
     pub fn begin_resize(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
-        let (Some(Wanted { pod, requests, .. }), Some(current)) = (self.resize.wanted.take(), self.pod.clone()) else {
+        let (Some(Wanted { pod, requests, .. }), Some(current)) =
+            (self.in_place.resize.wanted.take(), self.pod.clone())
+        else {
             return;
         };
         let pod = with_amounts(&current, pod);
         // Files with values from labels, annotations or `resourceFieldRef` change too.
-        if self.extras.volumes {
-            self.volumes.outdated();
-        }
+        self.volumes.outdated();
         if !resize::changes_amounts(&current, &pod) {
-            return self.metadata_changed(pod, ctx);
+            // R5: only labels and annotations have changed. A resize in progress continues.
+            self.continue_as(pod);
+            return self.record_version(ctx);
         }
-        let mut outdated = self.resize.applying.take().map(|applying| applying.outdated).unwrap_or_default();
+        let mut outdated = self.in_place.resize.applying.take().map(|applying| applying.outdated).unwrap_or_default();
         for c in entry.facts().containers.iter().filter(|c| may_run(c)) {
             let (Some(old), Some(new)) = (current.container(&c.name), pod.container(&c.name)) else { continue };
             let Some(how) = resize::how(old, new) else { continue };
@@ -225,8 +381,8 @@ impl Worker {
             let before = outdated.entry(c.id.clone()).or_insert(Before { name: c.name.clone(), how, resources });
             before.how = before.how.max(how);
         }
-        self.resize.applying = Some(Applying::new(outdated));
-        self.requests = requests;
+        self.in_place.resize.applying = Some(Applying::new(outdated));
+        self.admission.requests = requests;
         let message = "Pod resize started".to_owned();
         ctx.emit_normal(Some(&pod), None, Reason::ResizeStarted, message);
         self.continue_as(pod);
@@ -234,18 +390,14 @@ impl Worker {
         self.put_record(ctx);
     }
 
-    /// R5: only labels and annotations have changed. A resize in progress continues.
-    fn metadata_changed(&mut self, pod: Rc<Pod>, ctx: &mut Context<'_>) {
-        self.continue_as(pod);
-        self.record_version(ctx);
-    }
-
     /// Nothing of the pod runs: it starts with the new resources.
     pub(super) fn resize_before_start(&mut self, ctx: &mut Context<'_>) {
-        let (Some(Wanted { pod, requests, .. }), Some(current)) = (self.resize.wanted.take(), self.pod.clone()) else {
+        let (Some(Wanted { pod, requests, .. }), Some(current)) =
+            (self.in_place.resize.wanted.take(), self.pod.clone())
+        else {
             return;
         };
-        (self.requests, self.resize.applying) = (requests, None);
+        (self.admission.requests, self.in_place.resize.applying) = (requests, None);
         self.continue_as(with_amounts(&current, pod));
         self.record.wait_for_write();
         self.put_record(ctx);
@@ -253,7 +405,7 @@ impl Worker {
 
     /// R1: the pod ends before the new resources were decided. They are those of the pod that starts after it.
     pub(super) fn end_resize(&mut self) {
-        let wanted = self.resize.wanted.take();
+        let wanted = self.in_place.resize.wanted.take();
         if !self.state.is_sync() || !self.demand.desired {
             return;
         }
@@ -266,144 +418,20 @@ impl Worker {
         }
     }
 
-    /// R3: requests the next step of a resize in progress.
-    pub(super) fn continue_resize(&mut self, pod: &Rc<Pod>, entry: &Entry, ctx: &mut Context<'_>) {
-        let Some(applying) = &mut self.resize.applying else { return };
-        let facts = &entry.facts().containers;
-        applying.outdated.retain(|id, _| facts.iter().any(|c| c.id == *id && may_run(c)));
-        if !ctx.up || self.ops.is_active() || !self.record.is_durable() {
-            return;
-        }
-        if let Some(at) = applying.retry.waits_until(ctx.now.boot) {
-            return self.timer.wake_at(at);
-        }
-        if applying.cgroup == Cgroup::NotRaised {
-            let before =
-                applying.outdated.values().map(|before| (before.name.as_str(), &before.resources)).collect_map();
-            let raised = Rc::new(resize::raised(pod, &before));
-            let op = ctx.cgroup(&self.uid, CgroupCall::Make { pod: raised });
-            return self.ops.start(op, ActiveOp::RaiseCgroup);
-        }
-        if applying.outdated.is_empty() {
-            let op = ctx.cgroup(&self.uid, CgroupCall::Make { pod: pod.clone() });
-            return self.ops.start(op, ActiveOp::SettleCgroup);
-        }
-        let running = applying.outdated.iter().filter(|(id, _)| entry.running().any(|c| c.id == **id));
-        let mut update = None;
-        for (id, before) in running {
-            match before.how {
-                How::Restart if !self.stops.is_doomed(id) => {
-                    let message = format!("Container {} resize requires restart", before.name);
-                    let grace_deadline = ctx.now.boot + pod.grace_period();
-                    let then = Some(Restart::Resize);
-                    self.stops.doom(id.clone(), Doomed { message, grace_deadline, then });
-                }
-                How::Restart => {}
-                How::Update => update = update.or(Some((id.clone(), before.clone()))),
-            }
-        }
-        if let Some((id, before)) = update {
-            self.update_container(pod, id, &before, ctx);
-        }
-    }
-
-    /// As in a kubelet, a memory limit below the current use is not set: the kernel could kill the container.
-    fn update_container(&mut self, pod: &Rc<Pod>, id: ContainerId, before: &Before, ctx: &mut Context<'_>) {
-        let Some(spec) = pod.container(&before.name) else { return };
-        match resize::lower_memory_limit(&before.resources, spec) {
-            Some(limit) => {
-                let op = ctx.runtime(&self.uid, RuntimeCall::Usage);
-                self.ops.start(op, ActiveOp::MeasureMemory { id, limit });
-            }
-            None => self.set_resources(pod, id, &before.name, ctx),
-        }
-    }
-
-    fn set_resources(&mut self, pod: &Rc<Pod>, id: ContainerId, container: &str, ctx: &mut Context<'_>) {
-        let call = RuntimeCall::UpdateContainer { pod: pod.clone(), container: container.into(), id: id.clone() };
-        let op = ctx.runtime(&self.uid, call);
-        self.ops.start(op, ActiveOp::UpdateContainer { id });
-    }
-
-    pub(super) fn cgroup_raised(&mut self, result: Result<(), OpError>, ctx: &mut Context<'_>) {
-        match result {
-            Ok(()) => {
-                if let Some(applying) = &mut self.resize.applying {
-                    applying.cgroup = Cgroup::Raised;
-                    applying.step_succeeded();
-                }
-            }
-            Err(e) => self.resize_failed(e.message().to_owned(), ctx),
-        }
-    }
-
     pub(super) fn cgroup_settled(&mut self, result: Result<(), OpError>, ctx: &mut Context<'_>) {
         match result {
             Ok(()) => {
-                self.resize.applying = None;
+                self.in_place.resize.applying = None;
                 let message = "Pod resize completed".to_owned();
                 ctx.emit_normal(self.pod.as_ref(), None, Reason::ResizeCompleted, message);
                 self.record.rewrite();
                 self.put_record(ctx);
             }
-            Err(e) => self.resize_failed(e.message().to_owned(), ctx),
-        }
-    }
-
-    pub(super) fn memory_measured(
-        &mut self,
-        id: ContainerId,
-        limit: u64,
-        result: Result<Answer, OpError>,
-        ctx: &mut Context<'_>,
-    ) {
-        let used = match result {
-            Ok(Answer::Usage(usage)) => usage.iter().find(|u| u.id == id).and_then(|u| u.memory_bytes),
-            Ok(_) => None,
-            Err(e) => return self.resize_failed(e.message().to_owned(), ctx),
-        };
-        let name = self.resize.outdated().and_then(|all| all.get(&id)).map(|before| before.name.clone());
-        let (Some(pod), Some(name)) = (self.pod.clone(), name) else { return };
-        match used {
-            Some(used) if used >= limit => {
-                let message = format!(
-                    "attempting to set the memory limit of container {name} ({limit} bytes) below its current usage \
-                     ({used} bytes)"
-                );
-                self.resize_failed(message, ctx);
-            }
-            _ => self.set_resources(&pod, id, &name, ctx),
-        }
-    }
-
-    pub(super) fn container_updated(
-        &mut self,
-        id: &ContainerId,
-        result: Result<(), OpError>,
-        entry: &mut Entry,
-        ctx: &mut Context<'_>,
-    ) {
-        match result {
-            Ok(()) => {
-                if let Some(applying) = &mut self.resize.applying {
-                    applying.outdated.remove(id);
-                    applying.step_succeeded();
+            Err(e) => {
+                if let Some(pod) = &self.pod {
+                    self.in_place.resize.failed(e.message().to_owned(), pod, ctx);
                 }
             }
-            Err(e) => {
-                entry.changed_somehow(ctx.generation);
-                self.resize_failed(e.message().to_owned(), ctx);
-            }
-        }
-    }
-
-    /// R4: the step is tried again after a delay.
-    fn resize_failed(&mut self, message: String, ctx: &mut Context<'_>) {
-        let Some(applying) = &mut self.resize.applying else { return };
-        applying.retry.failed(ctx);
-        if applying.error.as_ref() != Some(&message) {
-            ctx.emit_warning(self.pod.as_ref(), None, Reason::ResizeError, format!("Pod resize error: {message}"));
-            applying.error = Some(message);
         }
     }
 }

@@ -5,10 +5,11 @@
 //! belongs to the moment of the stop, and the record contains it before the stop.
 
 use super::Worker;
-use super::stops::Doomed;
+use super::stops::{Doomed, Stops};
 use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::names::ContainerId;
 use crate::api::pod::{Pod, RestartPolicy};
+use crate::api::time::Boot;
 use crate::engine::context::Context;
 use crate::engine::pleg::cache::Entry;
 use serde::{Deserialize, Serialize};
@@ -58,6 +59,19 @@ impl Restarting {
         self.0.len() < before
     }
 
+    /// A previous run was killed between the record and the end of a container: the stop continues.
+    pub(super) fn continue_stops(&self, pod: &Pod, stops: &mut Stops, entry: &Entry, now: Boot) {
+        let grace_deadline = now + pod.grace_period();
+        for c in entry.facts().containers.iter().filter(|c| c.state == ContainerState::Running) {
+            // Images can change back before the stop: `replacing` decides.
+            let then = self.0.get(&c.id).copied().filter(|why| *why != Restart::Image);
+            if then.is_some() && !stops.is_doomed(&c.id) {
+                let message = format!("Stopping container {}", c.name);
+                stops.doom(c.id.clone(), Doomed { message, grace_deadline, then });
+            }
+        }
+    }
+
     /// Drops the notes about containers that do not exist any more.
     pub fn forget_gone(&mut self, containers: &[ContainerFact]) {
         self.0.retain(|id, _| containers.iter().any(|c| c.id == *id));
@@ -79,27 +93,13 @@ pub(super) fn after_failure(pod: &Pod, container: &str) -> Option<Restart> {
 }
 
 impl Worker {
-    /// A previous run was killed between the record and the end of a container: the stop continues.
-    pub(super) fn continue_restarts(&mut self, entry: &Entry, ctx: &Context<'_>) {
-        let Some(pod) = self.pod.as_ref().filter(|_| !self.restarting.is_empty()) else { return };
-        let grace_deadline = ctx.now.boot + pod.grace_period();
-        for c in entry.facts().containers.iter().filter(|c| c.state == ContainerState::Running) {
-            // Images can change back before the stop: `replacing` decides.
-            let then = self.restarting.0.get(&c.id).copied().filter(|why| *why != Restart::Image);
-            if then.is_some() && !self.stops.is_doomed(&c.id) {
-                let message = format!("Stopping container {}", c.name);
-                self.stops.doom(c.id.clone(), Doomed { message, grace_deadline, then });
-            }
-        }
-    }
-
     /// Returns true once the record contains the containers that are stopped to start again. While the disk cannot be
     /// written, the stops do not wait.
     pub(super) fn restarts_are_recorded(&mut self, ctx: &mut Context<'_>) -> bool {
         let (mut any, mut new) = (false, false);
         for (id, why) in self.stops.restarts() {
             any = true;
-            new |= self.restarting.insert(id, why);
+            new |= self.history.restarting.insert(id, why);
         }
         if new {
             self.record.wait_for_write();

@@ -4,14 +4,19 @@
 //! The plan decides that a sandbox is created, replaced or stopped. This machine keeps the facts that the runtime does
 //! not show, and says which step comes next.
 
+use super::State;
 use crate::api::facts::{PodFacts, SandboxFact};
 use crate::api::names::SandboxId;
 use crate::api::pod::Pod;
+use crate::api::reason::Reason;
 use crate::api::time::Boot;
+use crate::engine::context::{Context, runtime_is_gone};
+use crate::engine::effect::Measure;
 use crate::engine::op::OpError;
 use crate::engine::pod::plan;
 use serde::Serialize;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// How long a cancelled sandbox call may still take effect. The runtime completes its current step and then removes
@@ -147,6 +152,43 @@ impl Sandbox {
             _ => return,
         }
         self.may_be_late(now + LATE);
+    }
+
+    /// Reports that a sandbox could not be stopped, and schedules a retry.
+    pub fn not_stopped(
+        &mut self,
+        id: &SandboxId,
+        e: &OpError,
+        pod: Option<&Rc<Pod>>,
+        state: &mut State,
+        ctx: &mut Context<'_>,
+    ) {
+        let message = format!("error killing pod: failed to stop sandbox {id}: {e}");
+        ctx.emit_warning(pod, None, Reason::FailedKillPod, message);
+        // A lost connection does not count as a try (W2).
+        if let State::Terminating(t) = state
+            && !matches!(e, OpError::NotSent(_))
+        {
+            t.sandbox.failed(ctx);
+        }
+        self.hold_until(ctx.now.boot + ctx.after_error());
+    }
+
+    /// A step towards the sandbox has failed.
+    pub fn step_failed(&mut self, e: &OpError, pod: Option<&Rc<Pod>>, ctx: &mut Context<'_>) {
+        ctx.outbox.measure(Measure::StartedPodError);
+        if runtime_is_gone(e, ctx) {
+            self.hold_until(ctx.now.boot + ctx.rng.jitter(Duration::from_secs(1)));
+            return;
+        }
+        self.not_possible(e, pod, ctx);
+    }
+
+    /// Reports why there is no sandbox, and retries later.
+    pub fn not_possible(&mut self, why: impl std::fmt::Display, pod: Option<&Rc<Pod>>, ctx: &mut Context<'_>) {
+        self.hold_until(ctx.now.boot + ctx.after_error());
+        let message = format!("Failed to create pod sandbox: {why}");
+        ctx.emit_warning(pod, None, Reason::FailedCreatePodSandBox, message);
     }
 
     /// Drops the notes about sandboxes that no longer exist. `known`: the facts were read in this run.

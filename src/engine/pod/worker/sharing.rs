@@ -5,12 +5,14 @@
 //! the containers and sandboxes with Wherry's own annotation, each by its id, together with the logs of these
 //! containers.
 
-use super::Worker;
+use super::State;
+use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::engine::context::Context;
 use crate::engine::pleg::cache::{Entry, Generation};
 use crate::engine::pod::plan;
 use serde::Serialize;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// The reason in the pod's status and of the event.
@@ -26,51 +28,48 @@ pub struct Sharing {
     read_since: Option<Generation>,
 }
 
+/// Why the pod has no sandbox: reason and message for its status.
+pub fn waits_for_strangers(pod: &Pod, state: &State, entry: &Entry) -> Option<(Reason, String)> {
+    let stranger = entry.strangers().running()?;
+    if !state.is_sync() || plan::ready_sandbox(entry.facts()).is_some() {
+        return None;
+    }
+    let remedy = match pod.has_own_uid() {
+        true => format!("remove metadata.uid from {}", pod.source.path),
+        false => format!("remove {}", pod.source.path),
+    };
+    let message = format!(
+        "the UID {} is in use by {}; this pod waits until that no longer runs. Stop or remove it where it was \
+         started, or {remedy}",
+        pod.uid,
+        stranger.in_words(),
+    );
+    Some((REASON, message))
+}
+
 impl Sharing {
     /// A later removal needs a read of its own.
     pub fn forget_reads(&mut self) {
         self.read_since = None;
     }
-}
 
-impl Worker {
     /// Reports each running object of another owner once.
-    pub(super) fn report_strangers(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
+    pub fn report_strangers(&mut self, pod: &Rc<Pod>, state: &State, entry: &Entry, ctx: &mut Context<'_>) {
         let Some(stranger) = entry.strangers().running() else { return };
-        if self.sharing.reported.as_ref() != Some(&stranger.what) {
-            self.sharing.reported = Some(stranger.what.clone());
-            if let Some((_, message)) = self.waits_for_strangers(entry) {
-                ctx.emit_warning(self.pod.as_ref(), None, REASON, message);
+        if self.reported.as_ref() != Some(&stranger.what) {
+            self.reported = Some(stranger.what.clone());
+            if let Some((_, message)) = waits_for_strangers(pod, state, entry) {
+                ctx.emit_warning(Some(pod), None, REASON, message);
             }
         }
     }
 
-    /// Why the pod has no sandbox: reason and message for its status.
-    pub fn waits_for_strangers(&self, entry: &Entry) -> Option<(Reason, String)> {
-        let pod = self.pod.as_ref()?;
-        let stranger = entry.strangers().running()?;
-        if !self.state.is_sync() || plan::ready_sandbox(entry.facts()).is_some() {
-            return None;
-        }
-        let remedy = match pod.has_own_uid() {
-            true => format!("remove metadata.uid from {}", pod.source.path),
-            false => format!("remove {}", pod.source.path),
-        };
-        let message = format!(
-            "the UID {} is in use by {}; this pod waits until that no longer runs. Stop or remove it where it was \
-             started, or {remedy}",
-            self.uid,
-            stranger.in_words(),
-        );
-        Some((REASON, message))
-    }
-
     /// Returns true if the current objects of other owners under the UID are known; otherwise requests a status read.
-    pub(super) fn knows_strangers(&mut self, entry: &mut Entry, ctx: &Context<'_>) -> bool {
-        let needed = *self.sharing.read_since.get_or_insert(ctx.generation);
+    pub fn knows_strangers(&mut self, entry: &mut Entry, ctx: &Context<'_>) -> bool {
+        let needed = *self.read_since.get_or_insert(ctx.generation);
         let recent = |at| ctx.now.boot.since(at) < FRESH;
         if entry.usable() && entry.strangers_seen().is_some_and(|(generation, at)| generation >= needed || recent(at)) {
-            self.sharing.read_since = None;
+            self.read_since = None;
             return true;
         }
         if !entry.is_busy() {

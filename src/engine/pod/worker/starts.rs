@@ -5,16 +5,17 @@
 
 use super::State;
 use super::Worker;
-use super::container_start::{self, Instance, Needs, Starting, VolumeImages, may_run_as};
+use super::container_start::{self, Instance, Needs, StartError, Starting, VolumeImages, may_run_as};
 use super::devices;
 use super::measure::{container_type, measure_start_error};
 use super::needed_image::{self, NeededImage};
-use super::ops::ActiveOp;
-use super::sandbox::{self, Preparation};
+use super::ops::{ActiveOp, Operations};
+use super::pulling::continue_pull;
+use super::sandbox::{self};
 use crate::api::data_object::DataKey;
 use crate::api::environment::{self, Facts};
 use crate::api::facts::{ContainerState, ImageFact};
-use crate::api::names::ContainerId;
+use crate::api::names::Uid;
 use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
@@ -41,68 +42,144 @@ fn has_volumes(pod: &Pod, index: usize) -> bool {
     pod.at(index).volume_mounts.as_ref().is_some_and(|mounts| !mounts.is_empty())
 }
 
+/// Takes the slot for the step, or queues for it.
+fn has_slot(uid: &Uid, state: &State, next: &Next, ctx: &mut Context<'_>) -> bool {
+    // The container only waits for a pull slot.
+    if let (Next::Create { index, attempt }, State::Sync(sync)) = (next, state)
+        && matches!(
+            sync.starting.next(Instance { index: *index, attempt: *attempt }, &Needs::default()),
+            container_start::Step::ContinuePull
+        )
+    {
+        return true;
+    }
+    let slots = match next {
+        Next::RunSandbox { .. } => &mut ctx.slots.sandboxes,
+        _ => &mut ctx.slots.containers,
+    };
+    slots.take(uid, ctx.now.boot)
+}
+
+fn check_image(
+    pod: &Rc<Pod>,
+    of: Instance,
+    needed: NeededImage,
+    state: &State,
+    ops: &mut Operations,
+    ctx: &mut Context<'_>,
+) -> Result<(), StartError> {
+    if matches!(state, State::Sync(sync) if sync.starting.is_first_step(of)) {
+        ctx.outbox.measure(Measure::StartedContainer { container_type: container_type(pod, of.index) });
+    }
+    match crate::api::image::normalize(needed.spec(pod, of.index).0) {
+        Ok(image) => {
+            let op = ctx.runtime(&pod.uid, RuntimeCall::ImageStatus { image });
+            ops.start(op, ActiveOp::ImageStatus { index: of.index, attempt: of.attempt, needed });
+            Ok(())
+        }
+        Err(message) => {
+            let spec = pod.at(of.index);
+            ctx.emit_warning(Some(pod), Some(&spec.name), Reason::InspectFailed, message.clone());
+            Err(StartError { reason: Reason::InvalidImageName, message })
+        }
+    }
+}
+
+fn prepare_files(
+    pod: &Rc<Pod>,
+    of: Instance,
+    image: &ImageFact,
+    ops: &mut Operations,
+    entry: &Entry,
+    ctx: &mut Context<'_>,
+) -> Result<(), StartError> {
+    may_run_as(pod, of.index, image).map_err(StartError::of_config)?;
+    let ips = entry.ips().to_vec();
+    let call = FilesCall::PrepareContainer {
+        pod: pod.clone(),
+        container: pod.at(of.index).name.clone(),
+        host_ips: environment::needs_host_ip(pod.at(of.index), pod.host_network()),
+        ips,
+        attempt: of.attempt,
+    };
+    let op = ctx.files(&pod.uid, call);
+    ops.start(op, ActiveOp::PrepareContainer { index: of.index, attempt: of.attempt });
+    Ok(())
+}
+
+/// The environment is complete at this point, which `subPathExpr` needs.
+fn mount_in_container(
+    pod: &Rc<Pod>,
+    of: Instance,
+    images: &VolumeImages,
+    prepared: &Prepared,
+    ops: &mut Operations,
+    entry: &Entry,
+    ctx: &mut Context<'_>,
+) -> Result<(), StartError> {
+    // An update removes the old files, perhaps those of a sub-path that is being mounted.
+    if ops.is_updating_volumes() {
+        return Ok(());
+    }
+    let container = pod.at(of.index);
+    let process = process::of(container, facts(pod, entry, &prepared.host_ips, ctx));
+    let env = process.map_err(StartError::of_config)?.env;
+    let volumes = volume_contents::without_contents(pod, images);
+    let call = ContainerVolumes {
+        uid: pod.uid.clone(),
+        container: container.clone(),
+        volumes,
+        env,
+        recursive_read_only: ctx.handler_features(pod).recursive_read_only_mounts,
+    };
+    let op = ctx.volumes(&pod.uid, VolumesCall::InContainer(Box::new(call)));
+    ops.start(op, ActiveOp::MountInContainer { index: of.index, attempt: of.attempt });
+    Ok(())
+}
+
 impl Worker {
     /// Starts the next step if it may start now.
     pub(super) fn start(&mut self, pod: &Rc<Pod>, next: Next, entry: &mut Entry, ctx: &mut Context<'_>) {
         if let Next::RunSandbox { .. } = next {
             // A2: the pod started in a previous run and nothing of it runs any more, so it must be admitted again.
-            if !self.is_admitted() {
+            if !self.admission.is_admitted() {
                 self.resize_before_start(ctx);
-                return self.want_room();
+                return self.state.set_wants_room(true);
             }
             // W21: two pods with the same UID would share cgroup and logs.
             if entry.strangers().running().is_some() {
-                self.forget_preparations();
-                return self.report_strangers(entry, ctx);
+                self.state.forget_preparations();
+                return self.removals.sharing.report_strangers(pod, &self.state, entry, ctx);
             }
         }
         if !self.may_start(pod, &next, entry, ctx) {
             // The sandbox and the container are prepared again before the next attempt.
-            return self.forget_preparations();
+            return self.state.forget_preparations();
         }
-        if !self.has_slot(&next, ctx) {
+        if !has_slot(&self.uid, &self.state, &next, ctx) {
             return;
         }
         self.keep_record(ctx);
-        if !self.volumes_follow(pod, &next, ctx) && !self.mount_volumes(pod, ctx) {
+        let volumes = &mut self.volumes;
+        if !volumes.follow(pod, &next, ctx) && !volumes.mount(pod, &self.record, &mut self.ops, &mut self.timer, ctx) {
             return;
         }
         match next {
             Next::RunSandbox { attempt } => self.run_sandbox(pod, attempt, ctx),
             Next::Create { index, attempt } => self.create(pod, Instance { index, attempt }, entry, ctx),
-            Next::Start { index, id } => self.start_container(index, id, ctx),
+            Next::Start { index, id } => self.ops.start_container(&self.uid, index, id, ctx),
             _ => {}
-        }
-    }
-
-    fn want_room(&mut self) {
-        if let State::Sync(sync) = &mut self.state {
-            sync.wants_room = true;
-        }
-    }
-
-    /// Drops preparations for another step than `next`.
-    pub(super) fn keep_preparations_for(&mut self, next: &Next) {
-        let State::Sync(sync) = &mut self.state else { return };
-        if !matches!(next, Next::RunSandbox { .. }) {
-            sync.preparation = Preparation::Nothing;
-        }
-        if !matches!(next, Next::Create { .. }) {
-            sync.starting.forget_files();
-        }
-    }
-
-    fn forget_preparations(&mut self) {
-        if let State::Sync(sync) = &mut self.state {
-            sync.preparation = Preparation::Nothing;
-            sync.starting.forget_files();
         }
     }
 
     /// P6, W9: nothing starts while the runtime, its network or PLEG is unhealthy. The node steps every
     /// worker when that changes.
-    fn may_start(&mut self, pod: &Pod, next: &Next, entry: &Entry, ctx: &Context<'_>) -> bool {
-        if !ctx.may_start || !self.volumes_follow(pod, next, ctx) && !self.volumes_may_be_mounted(ctx) {
+    fn may_start(&mut self, pod: &Rc<Pod>, next: &Next, entry: &Entry, ctx: &Context<'_>) -> bool {
+        if !ctx.may_start {
+            return false;
+        }
+        let (volumes, timer) = (&self.volumes, &mut self.timer);
+        if !volumes.follow(pod, next, ctx) && !volumes.may_be_mounted(pod, &self.record, timer, ctx.now.boot) {
             return false;
         }
         if !matches!(next, Next::RunSandbox { .. }) {
@@ -114,24 +191,6 @@ impl Worker {
         }
         self.sandbox.hold_for_its_life();
         self.sandbox.hold(ctx.now.boot).is_none()
-    }
-
-    /// Takes the slot for the step, or queues for it.
-    fn has_slot(&self, next: &Next, ctx: &mut Context<'_>) -> bool {
-        // The container only waits for a pull slot.
-        if let (Next::Create { index, attempt }, State::Sync(sync)) = (next, &self.state)
-            && matches!(
-                sync.starting.next(Instance { index: *index, attempt: *attempt }, &Needs::default()),
-                container_start::Step::ContinuePull
-            )
-        {
-            return true;
-        }
-        let slots = match next {
-            Next::RunSandbox { .. } => &mut ctx.slots.sandboxes,
-            _ => &mut ctx.slots.containers,
-        };
-        slots.take(&self.uid, ctx.now.boot)
     }
 
     fn run_sandbox(&mut self, pod: &Rc<Pod>, attempt: u32, ctx: &mut Context<'_>) {
@@ -150,8 +209,8 @@ impl Worker {
                 let handler = match sandbox_needs::handler(pod, ctx.runtime_classes, ctx.runtime_features) {
                     Ok(handler) => handler,
                     Err(message) => {
-                        self.forget_preparations();
-                        return self.sandbox_not_possible(message, ctx);
+                        self.state.forget_preparations();
+                        return self.sandbox.not_possible(message, Some(pod), ctx);
                     }
                 };
                 let user_namespace =
@@ -159,7 +218,7 @@ impl Worker {
                 let call = RuntimeCall::RunSandbox { pod: pod.clone(), attempt, handler, user_namespace };
                 let op = ctx.runtime(&self.uid, call);
                 self.ops.start(op, ActiveOp::RunSandbox { began: ctx.now.boot, attempt });
-                self.forget_preparations();
+                self.state.forget_preparations();
             }
         }
     }
@@ -171,53 +230,30 @@ impl Worker {
             images: needed_image::mounted(pod, instance.index),
             resources: devices::device_resources(pod, instance.index, ctx),
         };
-        match sync.starting.next(instance, &needs) {
-            container_start::Step::CheckImage(needed) => self.check_image(pod, instance, needed, ctx),
-            container_start::Step::ContinuePull => self.continue_pull(pod, instance, ctx),
-            container_start::Step::PrepareDevices { .. } if !self.record.is_durable() => {}
+        let (durable, ops) = (self.record.is_durable(), &mut self.ops);
+        let begun = match sync.starting.next(instance, &needs) {
+            container_start::Step::CheckImage(needed) => check_image(pod, instance, needed, &self.state, ops, ctx),
+            container_start::Step::ContinuePull => {
+                continue_pull(pod, instance, &mut self.state, ops, ctx);
+                Ok(())
+            }
+            container_start::Step::PrepareDevices { .. } if !durable => Ok(()),
             container_start::Step::PrepareDevices { resource } => self.prepare_devices(pod, instance, resource, ctx),
             // The pod's record is durable before its first container exists (W25).
-            container_start::Step::PrepareFiles(_) if !self.record.is_durable() => {}
+            container_start::Step::PrepareFiles(_) if !durable => Ok(()),
             container_start::Step::PrepareFiles(_) if !needs.resources.is_empty() && self.record.lacks_devices() => {
-                self.devices_not_recorded(pod, instance.index, ctx);
+                Err(StartError::of_config(devices::NOT_RECORDED.to_owned()))
             }
-            container_start::Step::PrepareFiles(image) => self.prepare_files(pod, instance, &image, entry, ctx),
+            container_start::Step::PrepareFiles(image) => prepare_files(pod, instance, &image, ops, entry, ctx),
             container_start::Step::MountVolumes { volumes, prepared } => {
-                self.mount_in_container(pod, instance, &volumes, &prepared, entry, ctx);
+                mount_in_container(pod, instance, &volumes, &prepared, ops, entry, ctx)
             }
             container_start::Step::Create { image, prepared } => {
-                self.create_container(pod, instance, image, prepared, entry, ctx);
+                self.create_container(pod, instance, image, prepared, entry, ctx)
             }
-        }
-    }
-
-    pub(super) fn set_starting(&mut self, starting: Starting) {
-        if let State::Sync(sync) = &mut self.state {
-            sync.starting = starting;
-        }
-    }
-
-    /// The image is present: the start continues.
-    pub(super) fn image_is_present(&mut self, of: Instance, needed: NeededImage, image: ImageFact) {
-        if let State::Sync(sync) = &mut self.state {
-            sync.starting.image_found(of, needed, image);
-        }
-    }
-
-    fn check_image(&mut self, pod: &Rc<Pod>, of: Instance, needed: NeededImage, ctx: &mut Context<'_>) {
-        if matches!(&self.state, State::Sync(sync) if sync.starting.is_first_step(of)) {
-            ctx.outbox.measure(Measure::StartedContainer { container_type: container_type(pod, of.index) });
-        }
-        match crate::api::image::normalize(needed.spec(pod, of.index).0) {
-            Ok(image) => {
-                let op = ctx.runtime(&self.uid, RuntimeCall::ImageStatus { image });
-                self.ops.start(op, ActiveOp::ImageStatus { index: of.index, attempt: of.attempt, needed });
-            }
-            Err(message) => {
-                let spec = pod.at(of.index);
-                ctx.emit_warning(Some(pod), Some(&spec.name), Reason::InspectFailed, message.clone());
-                self.hold_error(pod, of.index, Reason::InvalidImageName, message, ctx);
-            }
+        };
+        if let Err(e) = begun {
+            self.hold_error(pod, instance.index, e, ctx);
         }
     }
 
@@ -236,62 +272,15 @@ impl Worker {
             ("Never", None) => {
                 let message = format!("Container image \"{image}\" is not present with pull policy of Never");
                 ctx.emit_warning(Some(&pod), Some(&spec.name), Reason::ErrImageNeverPull, message.clone());
-                self.hold_error(&pod, of.index, Reason::ErrImageNeverPull, message, ctx);
+                self.hold_error(&pod, of.index, StartError { reason: Reason::ErrImageNeverPull, message }, ctx);
             }
             ("IfNotPresent" | "Never", Some(found)) => {
                 let message = format!("Container image \"{image}\" already present on machine");
                 ctx.emit_normal(Some(&pod), Some(&spec.name), Reason::Pulled, message);
-                self.image_is_present(of, needed, found);
+                self.state.image_is_present(of, needed, found);
             }
             _ => self.pull(&pod, of, needed, ctx),
         }
-    }
-
-    fn prepare_files(&mut self, pod: &Rc<Pod>, of: Instance, image: &ImageFact, entry: &Entry, ctx: &mut Context<'_>) {
-        if let Err(message) = may_run_as(pod, of.index, image) {
-            return self.hold_error(pod, of.index, Reason::CreateContainerConfigError, message, ctx);
-        }
-        let ips = entry.ips().to_vec();
-        let call = FilesCall::PrepareContainer {
-            pod: pod.clone(),
-            container: pod.at(of.index).name.clone(),
-            host_ips: environment::needs_host_ip(pod.at(of.index), pod.host_network()),
-            ips,
-            attempt: of.attempt,
-        };
-        let op = ctx.files(&self.uid, call);
-        self.ops.start(op, ActiveOp::PrepareContainer { index: of.index, attempt: of.attempt });
-    }
-
-    /// The environment is complete at this point, which `subPathExpr` needs.
-    fn mount_in_container(
-        &mut self,
-        pod: &Rc<Pod>,
-        of: Instance,
-        images: &VolumeImages,
-        prepared: &Prepared,
-        entry: &Entry,
-        ctx: &mut Context<'_>,
-    ) {
-        // An update removes the old files, perhaps those of a sub-path that is being mounted.
-        if self.ops.is_updating_volumes() {
-            return;
-        }
-        let container = pod.at(of.index);
-        let env = match process::of(container, facts(pod, entry, &prepared.host_ips, ctx)) {
-            Ok(process) => process.env,
-            Err(message) => return self.hold_error(pod, of.index, Reason::CreateContainerConfigError, message, ctx),
-        };
-        let volumes = volume_contents::without_contents(pod, images);
-        let call = ContainerVolumes {
-            uid: self.uid.clone(),
-            container: container.clone(),
-            volumes,
-            env,
-            recursive_read_only: ctx.handler_features(pod).recursive_read_only_mounts,
-        };
-        let op = ctx.volumes(&self.uid, VolumesCall::InContainer(Box::new(call)));
-        self.ops.start(op, ActiveOp::MountInContainer { index: of.index, attempt: of.attempt });
     }
 
     fn create_container(
@@ -302,20 +291,18 @@ impl Worker {
         prepared: Prepared,
         entry: &Entry,
         ctx: &mut Context<'_>,
-    ) {
-        self.set_starting(Starting::Nothing);
-        let Some(sandbox) = plan::ready_sandbox(entry.facts()) else { return };
+    ) -> Result<(), StartError> {
+        self.state.set_starting(Starting::Nothing);
+        let Some(sandbox) = plan::ready_sandbox(entry.facts()) else { return Ok(()) };
         let container = pod.at(index);
         // The plan waits for the target.
         let target = pod.ephemeral(&container.name).and_then(|e| e.target.as_deref());
         let target = target.and_then(|name| plan::ephemeral::target(entry.facts(), name)).map(|c| c.id.clone());
         let Prepared { mut mounts, host_ips } = prepared;
-        let mut devices = self.allocated_to(&container.name);
+        let mut devices = devices::allocated_to(&self.history.devices, &container.name);
         mounts.extend(devices::mounts(&devices));
-        let mut process = match process::of(container, facts(pod, entry, &host_ips, ctx)) {
-            Ok(process) => process,
-            Err(message) => return self.hold_error(pod, index, Reason::CreateContainerConfigError, message, ctx),
-        };
+        let process = process::of(container, facts(pod, entry, &host_ips, ctx));
+        let mut process = process.map_err(StartError::of_config)?;
         // As in a kubelet, a variable of the pod comes before one of a plugin.
         let own: BTreeSet<&String> = process.env.iter().map(|(name, _)| name).collect_set();
         let added: Vec<_> =
@@ -345,6 +332,7 @@ impl Worker {
         };
         let op = ctx.runtime(&self.uid, RuntimeCall::CreateContainer(Box::new(call)));
         self.ops.start(op, ActiveOp::Create { index, attempt, level });
+        Ok(())
     }
 
     /// D6: the containers that wait for one of these objects are tried again now, and volumes get the new files. True
@@ -352,35 +340,19 @@ impl Worker {
     pub fn data_changed(&mut self, changed: &[DataKey], now: Boot) -> bool {
         let Some(pod) = &self.pod else { return false };
         let in_pulls = pod.image_pull_secrets().any(|key| changed.contains(&key));
-        let in_volumes = self.extras.volumes && volume_contents::references(pod).any(|key| changed.contains(&key));
+        let in_volumes = volume_contents::references(pod).any(|key| changed.contains(&key));
         let in_environment = environment::references(pod).any(|key| changed.contains(&key));
-        let released = in_environment && self.backoffs.release(&Reason::CreateContainerConfigError);
-        let released = in_pulls && self.release_pulls(now) || released;
+        let released = in_environment && self.containers.backoffs.release(&Reason::CreateContainerConfigError);
+        let released = in_pulls && self.containers.release_pulls(now) || released;
         if in_volumes {
             self.volumes.outdated();
         }
         in_volumes || released
     }
 
-    /// C4: volumes get the new token, and a volume that waits for it is mounted.
-    pub fn token_changed(&mut self) {
-        self.volumes.outdated();
-    }
-
-    fn start_container(&mut self, index: usize, id: ContainerId, ctx: &mut Context<'_>) {
-        let op = ctx.runtime(&self.uid, RuntimeCall::StartContainer { id: id.clone() });
-        self.ops.start(op, ActiveOp::Start { index, id });
-    }
-
     /// Retries the container after a delay (W9). The status shows this waiting reason meanwhile.
-    pub(super) fn hold_error(
-        &mut self,
-        pod: &Rc<Pod>,
-        index: usize,
-        reason: Reason,
-        message: String,
-        ctx: &mut Context<'_>,
-    ) {
+    pub(super) fn hold_error(&mut self, pod: &Rc<Pod>, index: usize, e: StartError, ctx: &mut Context<'_>) {
+        let StartError { reason, message } = e;
         measure_start_error(pod, index, reason.clone(), ctx);
         let name = &pod.at(index).name;
         let text = match reason {
@@ -391,8 +363,8 @@ impl Worker {
         };
         ctx.emit_warning(Some(pod), Some(name), Reason::Failed, text);
         let until = ctx.now.boot + ctx.after_error();
-        self.backoffs.hold(name, until, Some((reason, message)));
-        self.set_starting(Starting::Nothing);
+        self.containers.backoffs.hold(name, until, Some((reason, message)));
+        self.state.set_starting(Starting::Nothing);
         // The next container does not wait for this one.
         self.timer.wake_at(ctx.now.boot);
     }

@@ -1,10 +1,21 @@
 //! The states of a worker, each with the data that only this state has.
 
-use super::container_start::Starting;
+use super::container_start::{Instance, Starting};
+use super::needed_image::NeededImage;
+use super::pull::Pull;
 use super::retry::Retry;
-use super::sandbox::Preparation;
-use crate::api::time::Boot;
+use super::sandbox::{Preparation, Sandbox};
+use crate::api::facts::ImageFact;
+use crate::api::pod::Pod;
+use crate::api::reason::Reason;
+use crate::api::time::{Boot, Wall};
+use crate::engine::context::Context;
+use crate::engine::op::OpError;
+use crate::engine::pod::plan::Next;
+use crate::engine::pod::record::Termination;
+use crate::engine::pod::status::Cause;
 use serde::Serialize;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// W4: the minimum grace period.
@@ -110,16 +121,29 @@ pub struct Forgotten {
     pub(super) directory: Directory,
 }
 
+/// Why the pod ends.
+#[derive(Debug, Default, Serialize)]
+pub struct Ending {
+    /// Why it was killed, for the status.
+    pub cause: Option<Cause>,
+    pub end: End,
+}
+
+impl Ending {
+    pub(super) fn termination(&self, began: Wall, grace_deadline: Wall, undesired: bool) -> Termination {
+        Termination { began, grace_deadline, cause: self.cause.clone(), undesired }
+    }
+}
+
 /// Whether a pod has ended by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum End {
+    #[default]
     Open,
     /// All containers ended and none restarts, so the status may show a terminal phase (W3).
     Ended,
     /// W7: the pod is never started again and keeps its status. `recorded`: the record says so.
-    Terminal {
-        recorded: bool,
-    },
+    Terminal { recorded: bool },
 }
 
 impl End {
@@ -191,6 +215,169 @@ impl State {
 
     pub fn is_sync(&self) -> bool {
         matches!(self, State::Sync(_))
+    }
+
+    /// The pod may have started something, or the runtime shows something of it.
+    pub fn has_begun(&self) -> bool {
+        !matches!(self, State::Waiting)
+    }
+
+    /// No container runs or can still start; the sandbox may still exist.
+    pub fn is_quiet(&self) -> bool {
+        self.is_over() || matches!(self, State::Terminating(t) if t.all_stopped)
+    }
+
+    /// No container runs or can still start.
+    pub fn is_over(&self) -> bool {
+        matches!(self, State::Terminated(_) | State::Finished(_) | State::Forgotten(_))
+    }
+
+    pub fn is_finished(&self) -> bool {
+        matches!(self, State::Finished(_) | State::Forgotten(_))
+    }
+
+    pub fn is_forgotten(&self) -> bool {
+        matches!(self, State::Forgotten(_))
+    }
+
+    /// W8: the manifest changed, and the old version runs until its record is written.
+    pub fn is_outdated(&self) -> bool {
+        matches!(self, State::Sync(sync) if sync.outdated.is_some())
+    }
+
+    /// For a pod that may be admitted: it needs only room to get a sandbox.
+    pub fn wants_room(&self) -> bool {
+        match self {
+            State::Waiting => true,
+            State::Sync(sync) => sync.wants_room,
+            _ => false,
+        }
+    }
+
+    /// Until when the directory of a forgotten pod stays as a marker.
+    pub fn kept_directory(&self) -> Option<Boot> {
+        match self {
+            State::Forgotten(Forgotten { directory: Directory::KeptAsMarker { until } }) => Some(*until),
+            _ => None,
+        }
+    }
+
+    pub(super) fn sync_mut(&mut self) -> Option<&mut Sync> {
+        match self {
+            State::Sync(sync) => Some(sync),
+            _ => None,
+        }
+    }
+
+    pub(super) fn set_wants_room(&mut self, wants_room: bool) {
+        if let Some(sync) = self.sync_mut() {
+            sync.wants_room = wants_room;
+        }
+    }
+
+    pub(super) fn set_preparation(&mut self, preparation: Preparation) {
+        if let Some(sync) = self.sync_mut() {
+            sync.preparation = preparation;
+        }
+    }
+
+    pub(super) fn set_starting(&mut self, starting: Starting) {
+        if let Some(sync) = self.sync_mut() {
+            sync.starting = starting;
+        }
+    }
+
+    /// Drops preparations for another step than `next`.
+    pub(super) fn keep_preparations_for(&mut self, next: &Next) {
+        let Some(sync) = self.sync_mut() else { return };
+        if !matches!(next, Next::RunSandbox { .. }) {
+            sync.preparation = Preparation::Nothing;
+        }
+        if !matches!(next, Next::Create { .. }) {
+            sync.starting.forget_files();
+        }
+    }
+
+    pub(super) fn forget_preparations(&mut self) {
+        if let Some(sync) = self.sync_mut() {
+            sync.preparation = Preparation::Nothing;
+            sync.starting.forget_files();
+        }
+    }
+
+    /// The image is present: the start continues.
+    pub(super) fn image_is_present(&mut self, of: Instance, needed: NeededImage, image: ImageFact) {
+        if let Some(sync) = self.sync_mut() {
+            sync.starting.image_found(of, needed, image);
+        }
+    }
+
+    pub(super) fn devices_are_prepared(&mut self, of: Instance, resource: String) {
+        if let Some(sync) = self.sync_mut() {
+            sync.starting.devices_prepared(of, resource);
+        }
+    }
+
+    /// The pull for this instance.
+    pub(super) fn pull_of(&mut self, of: Instance) -> Option<&mut Pull> {
+        match &mut self.sync_mut()?.starting {
+            Starting::Pulling { of: pulled, pull, .. } if *pulled == of => Some(pull),
+            _ => None,
+        }
+    }
+
+    pub(super) fn set_all_stopped(&mut self, all_stopped: bool) {
+        if let State::Terminating(t) = self {
+            t.all_stopped = all_stopped;
+        }
+    }
+
+    pub(super) fn cgroup_removed(
+        &mut self,
+        result: Result<(), OpError>,
+        sandbox: &Sandbox,
+        pod: Option<&Rc<Pod>>,
+        ctx: &mut Context<'_>,
+    ) {
+        let mut retry = self.cgroup().retry();
+        let removal = match result {
+            Ok(()) => match sandbox.late(ctx.now.boot) {
+                Some(at) => CgroupRemoval::Again { at, retry },
+                None => CgroupRemoval::Tried { retry },
+            },
+            Err(e) => {
+                if self.is_finished() {
+                    let message = format!("failed to remove the pod's cgroup: {}", e.message());
+                    ctx.emit_warning(pod, None, Reason::FailedCleanup, message);
+                }
+                retry.failed(ctx);
+                CgroupRemoval::Again { at: retry.waits_until(ctx.now.boot).unwrap_or(ctx.now.boot), retry }
+            }
+        };
+        self.set_cgroup(removal);
+    }
+
+    pub(super) fn set_directory(&mut self, directory: Directory) {
+        if let State::Finished(finished) = self {
+            finished.directory = directory;
+        }
+    }
+
+    pub(super) fn cgroup(&self) -> CgroupRemoval {
+        match self {
+            State::Terminated(terminated) => terminated.cgroup,
+            State::Finished(finished) => finished.cgroup,
+            _ => CgroupRemoval::NotTried,
+        }
+    }
+
+    pub(super) fn set_cgroup(&mut self, removal: CgroupRemoval) {
+        match self {
+            State::Terminated(terminated) => terminated.cgroup = removal,
+            State::Finished(finished) => finished.cgroup = removal,
+            // The pod was killed once more; its cgroup is removed after that.
+            _ => {}
+        }
     }
 }
 

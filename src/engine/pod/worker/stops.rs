@@ -5,13 +5,13 @@
 //! Before its stop, a container's preStop hook runs, and a sidecar waits for its turn. Both count against the grace
 //! period and are cut at its end.
 
-use super::Worker;
-use super::ops::BackgroundOp;
+use super::ops::{BackgroundOp, Operations};
 use super::restarting::Restart;
 use super::retry::Retry;
+use super::{State, Worker};
 use crate::api::facts::ContainerFact;
-use crate::api::names::ContainerId;
-use crate::api::pod::{LONGEST_GRACE, is_sidecar};
+use crate::api::names::{ContainerId, Uid};
+use crate::api::pod::{LONGEST_GRACE, Pod, is_sidecar};
 use crate::api::reason::Reason;
 use crate::api::time::Boot;
 use crate::engine::context::Context;
@@ -19,7 +19,8 @@ use crate::engine::effect::{Effect, RuntimeCall};
 use crate::engine::op::OpId;
 use crate::engine::pleg::cache::Entry;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// W4: the minimum timeout of StopContainer.
@@ -52,8 +53,6 @@ pub struct Stops {
     round: Round,
     /// Running containers that the worker stops to restart them.
     doomed: BTreeMap<ContainerId, Doomed>,
-    /// Containers whose preStop hook has started (W4: it runs once).
-    pre_stopped: BTreeSet<ContainerId>,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -66,11 +65,6 @@ struct Round {
 }
 
 impl Stops {
-    /// With the hooks that started in a previous run.
-    pub fn with_pre_stopped(pre_stopped: BTreeSet<ContainerId>) -> Stops {
-        Stops { pre_stopped, ..Stops::default() }
-    }
-
     pub fn wait(&self, id: &ContainerId) -> Option<Wait> {
         self.round.waits.get(id).copied()
     }
@@ -93,38 +87,63 @@ impl Stops {
         self.doomed.iter().filter_map(|(id, doomed)| Some((id, doomed.then?)))
     }
 
-    pub fn pre_stopped(&self) -> &BTreeSet<ContainerId> {
-        &self.pre_stopped
+    /// Nothing runs that should be stopped: resets the rounds and cancels hooks in flight.
+    pub fn are_over(&mut self, ops: &Operations, ctx: &mut Context<'_>) {
+        let round = std::mem::take(&mut self.round);
+        for wait in round.waits.into_values() {
+            give_up_hook(wait, ops, ctx);
+        }
     }
 
-    /// Returns true if the container's preStop hook has not started before.
-    pub fn note_pre_stop(&mut self, id: &ContainerId) -> bool {
-        self.pre_stopped.insert(id.clone())
+    fn report(&self, pod: Option<&Rc<Pod>>, state: &State, c: &ContainerFact, ctx: &mut Context<'_>) {
+        if self.round.retry.failures() > 0 || self.wait(&c.id).is_some() {
+            return;
+        }
+        let message = match self.doomed.get(&c.id) {
+            Some(doomed) if state.is_sync() => doomed.message.clone(),
+            _ => format!("Stopping container {}", c.name),
+        };
+        ctx.emit_normal(pod, Some(&c.name), Reason::Killing, message);
     }
 
-    /// Drops the notes about containers that do not exist any more.
-    pub fn forget_gone(&mut self, containers: &[ContainerFact]) {
-        self.pre_stopped.retain(|id| containers.iter().any(|c| c.id == *id));
+    fn stop(&mut self, uid: &Uid, id: &ContainerId, grace_deadline: Boot, ops: &mut Operations, ctx: &mut Context<'_>) {
+        self.round.called.insert(id.clone(), grace_deadline);
+        self.round.waits.remove(id);
+        // CRI timeouts are whole seconds.
+        let left = grace_deadline.since(ctx.now.boot) + Duration::from_millis(500);
+        let grace = Duration::from_secs(left.as_secs()).clamp(SHORTEST_STOP, LONGEST_GRACE);
+        let op = ctx.runtime(uid, RuntimeCall::StopContainer { id: id.clone(), grace });
+        ops.start_background(op, BackgroundOp::Stop { id: id.clone() });
     }
 }
 
+fn give_up_hook(wait: Wait, ops: &Operations, ctx: &mut Context<'_>) {
+    if let Wait::Hook(op) = wait
+        && ops.is_in_background(op)
+    {
+        ctx.outbox.push(Effect::Cancel { op });
+    }
+}
+
+/// W11: a sidecar is stopped when a status no older than the last call shows none of the containers that it serves.
+fn turn_has_come(
+    pod: Option<&Rc<Pod>>,
+    c: &ContainerFact,
+    running: &[ContainerId],
+    ops: &Operations,
+    entry: &Entry,
+) -> bool {
+    let Some(pod) = pod else { return true };
+    let sidecar = |name: &str| pod.init_containers().iter().position(|s| s.name == name && is_sidecar(s));
+    let Some(own) = sidecar(&c.name) else { return true };
+    let others = entry.facts().containers.iter().filter(|o| running.contains(&o.id) && o.id != c.id);
+    // As in a kubelet, a sidecar does not wait for ephemeral containers.
+    let others = others.filter(|o| pod.ephemeral(&o.name).is_none());
+    let mut before = others.filter(|o| sidecar(&o.name).is_none_or(|other| other > own));
+    before.next().is_none() && !ops.is_active() && entry.usable()
+}
+
 impl Worker {
-    /// Nothing runs that should be stopped: resets the rounds and cancels hooks in flight.
-    pub(super) fn stops_are_over(&mut self, ctx: &mut Context<'_>) {
-        let round = std::mem::take(&mut self.stops.round);
-        for wait in round.waits.into_values() {
-            self.give_up_hook(wait, ctx);
-        }
-    }
-
-    fn give_up_hook(&self, wait: Wait, ctx: &mut Context<'_>) {
-        if let Wait::Hook(op) = wait
-            && self.ops.is_in_background(op)
-        {
-            ctx.outbox.push(Effect::Cancel { op });
-        }
-    }
-
     /// Stops the containers in `running` by `grace_deadline`. It is called repeatedly until they have stopped. With
     /// `turns`, the sidecars stop after all others, in reverse order.
     pub(super) fn stop_all(
@@ -141,7 +160,7 @@ impl Worker {
             for id in running {
                 if let Some(wait @ Wait::Hook(_)) = self.stops.wait(id) {
                     self.stops.set_wait(id, Wait::Order);
-                    self.give_up_hook(wait, ctx);
+                    give_up_hook(wait, &self.ops, ctx);
                 }
             }
         }
@@ -161,16 +180,16 @@ impl Worker {
             let in_flight = self.ops.is_stopping_container(id.as_str());
             match self.stops.round.called.get(id) {
                 Some(by) if *by <= grace_deadline || !in_flight => {}
-                Some(_) => self.stop_container(id, grace_deadline, ctx),
+                Some(_) => self.stops.stop(&self.uid, id, grace_deadline, &mut self.ops, ctx),
                 None => {
                     let c = entry.facts().containers.iter().find(|c| c.id == *id);
                     if let Some(c) = c {
-                        self.report_stop(c, ctx);
+                        self.stops.report(self.pod.as_ref(), &self.state, c, ctx);
                     }
                     if grace_deadline <= ctx.now.boot
                         || !c.is_some_and(|c| self.waits(c, running, grace_deadline, turns, entry, ctx))
                     {
-                        self.stop_container(id, grace_deadline, ctx);
+                        self.stops.stop(&self.uid, id, grace_deadline, &mut self.ops, ctx);
                     }
                 }
             }
@@ -187,7 +206,8 @@ impl Worker {
         entry: &Entry,
         ctx: &mut Context<'_>,
     ) -> bool {
-        let waits = self.pre_stop(c, grace_deadline, entry, ctx) || turns && !self.turn_has_come(c, running, entry);
+        let waits = self.pre_stop(c, grace_deadline, entry, ctx)
+            || turns && !turn_has_come(self.pod.as_ref(), c, running, &self.ops, entry);
         if waits {
             self.timer.wake_at(grace_deadline);
             if self.stops.wait(&c.id).is_none_or(|w| matches!(w, Wait::Hook(op) if !self.ops.is_in_background(op))) {
@@ -195,29 +215,6 @@ impl Worker {
             }
         }
         waits
-    }
-
-    /// W11: a sidecar is stopped when a status no older than the last call shows none of the containers that it serves.
-    fn turn_has_come(&self, c: &ContainerFact, running: &[ContainerId], entry: &Entry) -> bool {
-        let Some(pod) = self.pod.as_ref().filter(|_| self.extras.sidecars) else { return true };
-        let sidecar = |name: &str| pod.init_containers().iter().position(|s| s.name == name && is_sidecar(s));
-        let Some(own) = sidecar(&c.name) else { return true };
-        let others = entry.facts().containers.iter().filter(|o| running.contains(&o.id) && o.id != c.id);
-        // As in a kubelet, a sidecar does not wait for ephemeral containers.
-        let others = others.filter(|o| pod.ephemeral(&o.name).is_none());
-        let mut before = others.filter(|o| sidecar(&o.name).is_none_or(|other| other > own));
-        before.next().is_none() && !self.ops.is_active() && entry.usable()
-    }
-
-    fn report_stop(&mut self, c: &ContainerFact, ctx: &mut Context<'_>) {
-        if self.stops.round.retry.failures() > 0 || self.stops.wait(&c.id).is_some() {
-            return;
-        }
-        let message = match self.stops.doomed.get(&c.id) {
-            Some(doomed) if self.state.is_sync() => doomed.message.clone(),
-            _ => format!("Stopping container {}", c.name),
-        };
-        ctx.emit_normal(self.pod.as_ref(), Some(&c.name), Reason::Killing, message);
     }
 
     /// Stops the doomed containers, each with its own deadline. Returns true while one of them runs.
@@ -233,15 +230,5 @@ impl Worker {
             }
         }
         !self.stops.doomed.is_empty()
-    }
-
-    fn stop_container(&mut self, id: &ContainerId, grace_deadline: Boot, ctx: &mut Context<'_>) {
-        self.stops.round.called.insert(id.clone(), grace_deadline);
-        self.stops.round.waits.remove(id);
-        // CRI timeouts are whole seconds.
-        let left = grace_deadline.since(ctx.now.boot) + Duration::from_millis(500);
-        let grace = Duration::from_secs(left.as_secs()).clamp(SHORTEST_STOP, LONGEST_GRACE);
-        let op = ctx.runtime(&self.uid, RuntimeCall::StopContainer { id: id.clone(), grace });
-        self.ops.start_background(op, BackgroundOp::Stop { id: id.clone() });
     }
 }

@@ -1,6 +1,7 @@
 //! Sync: compares the pod with its plan and carries out the next step, until the pod is killed or ends by itself (W1,
 //! W9 to W13). `starts` carries out the steps that start something.
 
+use super::hooks::give_up_post_start;
 use super::restarting::after_failure;
 use super::stops::Doomed;
 use super::{End, State, Terminating, Worker};
@@ -38,8 +39,8 @@ impl Worker {
         if !entry.usable() {
             return;
         }
-        self.measure_first_sync(&pod, ctx);
-        self.give_up_post_start(entry, ctx);
+        self.measured.first_sync(&pod, ctx);
+        give_up_post_start(&mut self.ops, entry, ctx);
         self.sandbox.replace_foreign(&pod, entry.facts());
         self.note_running(&pod, entry, ctx);
         self.note_ephemeral(&pod, entry, ctx);
@@ -49,9 +50,13 @@ impl Worker {
             self.admit();
         }
         self.hold_the_ended(&pod, entry, ctx);
-        self.update_volumes(&pod, entry.running().next().is_some(), ctx);
-        self.continue_resize(&pod, entry, ctx);
-        self.continue_restarts(entry, ctx);
+        let runs = entry.running().next().is_some();
+        self.volumes.update(&pod, runs, &self.record, &mut self.ops, &mut self.timer, ctx);
+        self.in_place.resize.forget_ended(&entry.facts().containers);
+        if self.record.is_durable() {
+            self.in_place.resize.continue_with(&pod, &mut self.ops, &mut self.stops, &mut self.timer, entry, ctx);
+        }
+        self.history.restarting.continue_stops(&pod, &mut self.stops, entry, ctx.now.boot);
         // The stop of a doomed container does not wait for a long pull or hook of another container.
         let busy = self.ops.active().is_some_and(|active| !active.lets_others_stop());
         let dooming = !busy && ctx.up && self.stop_doomed(entry, ctx);
@@ -61,7 +66,7 @@ impl Worker {
         if ctx.up && !dooming {
             self.advance(&pod, entry, ctx);
         }
-        self.measure_sync(ctx);
+        self.measured.sync(&self.uid, &self.state, &self.ops, &self.record, ctx);
         if self.state.is_sync() {
             self.schedule(ctx);
         }
@@ -73,13 +78,13 @@ impl Worker {
             facts: entry.facts(),
             first_attempt: self.sandbox.first_attempt,
             strangers: entry.strangers(),
-            first_free: &|name| self.failures.first_free(name).max(self.earlier.first_free(name)),
-            held: &|name| self.backoffs.holds(name, now),
+            first_free: &|name| self.containers.failures.first_free(name).max(self.history.earlier.first_free(name)),
+            held: &|name| self.containers.backoffs.holds(name, now),
             stopped: &|id| self.sandbox.is_stopped(id),
             in_doubt: entry.in_doubt(now),
-            started: &|c| pod.container(&c.name).is_none_or(|spec| self.probes.started(spec, &c.id)),
-            begun_ephemeral: &self.begun_ephemeral,
-            restarting: &self.restarting,
+            started: &|c| pod.container(&c.name).is_none_or(|spec| self.containers.probes.started(spec, &c.id)),
+            begun_ephemeral: &self.history.begun_ephemeral,
+            restarting: &self.history.restarting,
         })
     }
 
@@ -88,10 +93,10 @@ impl Worker {
         let now = ctx.now.boot;
         let next = self.plan(pod, entry, now);
         // Preparations count only for the step that follows them.
-        self.keep_preparations_for(&next);
+        self.state.keep_preparations_for(&next);
         match next {
             Next::Ended => {
-                self.end = End::Ended;
+                self.ending.end = End::Ended;
                 self.end_resize();
                 self.state = State::Terminating(Terminating::new(now, pod.grace_period()));
                 return;
@@ -114,12 +119,12 @@ impl Worker {
                 self.report_dead_sandbox(pod, entry, ctx);
                 // A sandbox call failed recently, or the last sandbox is too young to be replaced.
                 if self.sandbox.hold(now).is_none() {
-                    self.stop_sandbox(id, ctx);
+                    self.ops.stop_sandbox(&self.uid, id, ctx);
                 }
             }
             Next::RunSandbox { .. } | Next::Create { .. } | Next::Start { .. } => self.start(pod, next, entry, ctx),
         }
-        self.stops_are_over(ctx);
+        self.stops.are_over(&self.ops, ctx);
         // A pod that queues for a slot must take it at once, or it loses its place. So start no removal now.
         if !self.ops.is_active() && !ctx.slots.waits(&self.uid) {
             self.clear_away(entry, ctx);
@@ -141,16 +146,16 @@ impl Worker {
             if dead.state != ContainerState::Exited {
                 continue;
             }
-            let is_restarted = self.restarting.contains(&dead.id);
+            let is_restarted = self.history.restarting.contains(&dead.id);
             if !is_restarted && !plan::restarts(pod.restart_policy_of(index), dead) {
-                self.backoffs.forget(&spec.name);
+                self.containers.backoffs.forget(&spec.name);
                 continue;
             }
             if self.starts_at_once(pod, dead) {
                 continue;
             }
             let max = ctx.config.max_restart_backoff;
-            if let Some(message) = self.backoffs.ended(pod, &spec.name, dead, max, ctx.now) {
+            if let Some(message) = self.containers.backoffs.ended(pod, &spec.name, dead, max, ctx.now) {
                 ctx.emit_warning(Some(pod), Some(&spec.name), Reason::BackOff, message);
             }
         }
@@ -163,16 +168,16 @@ impl Worker {
         let running = |name: &str| plan::newest(facts, name).is_some_and(|c| c.state == ContainerState::Running);
         let runs =
             |id: &ContainerId| facts.containers.iter().any(|c| c.id == *id && c.state == ContainerState::Running);
-        self.backoffs.forget_running(running, runs, |id| self.stops.is_doomed(id));
+        self.containers.backoffs.forget_running(running, runs, |id| self.stops.is_doomed(id));
         if pod.containers().iter().all(|c| running(&c.name)) {
-            self.measure_start(ctx);
+            self.measured.all_run(ctx);
         }
     }
 
     /// Arms the next sync: at the end of the next back-off, otherwise together with the other healthy pods (W9).
     fn schedule(&mut self, ctx: &mut Context<'_>) {
         let now = ctx.now.boot;
-        for at in [self.backoffs.next(now), self.sandbox.hold(now)].into_iter().flatten() {
+        for at in [self.containers.backoffs.next(now), self.sandbox.hold(now)].into_iter().flatten() {
             self.timer.wake_at(at);
         }
         if !self.ops.is_active() {

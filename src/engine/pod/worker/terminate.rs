@@ -1,15 +1,12 @@
 //! Terminating: stops every container and then the sandbox, with retries, until a status read that began after the last
 //! call shows nothing running (W2, W4). Terminated: removes the volumes, then the cgroup.
 
-use super::ops::ActiveOp;
 use super::retry::Retry;
 use super::state::{CgroupRemoval, Finished, Terminated};
 use super::{End, State, Worker};
-use crate::api::names::{ContainerId, SandboxId};
-use crate::api::reason::Reason;
+use crate::api::names::ContainerId;
 use crate::engine::context::Context;
-use crate::engine::effect::{Measure, RuntimeCall};
-use crate::engine::op::OpError;
+use crate::engine::effect::Measure;
 use crate::engine::pleg::cache::Entry;
 
 /// W2: after this number of failed attempts a sandbox no longer delays the termination.
@@ -19,7 +16,7 @@ impl Worker {
     pub(super) fn step_terminating(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
         let State::Terminating(t) = &self.state else { return };
         let (grace_deadline, sandbox_stops) = (t.grace_deadline, t.sandbox);
-        self.sharing.forget_reads();
+        self.removals.sharing.forget_reads();
         // The node steps every worker when the connection is back.
         if !entry.known() || !ctx.up {
             return;
@@ -27,43 +24,32 @@ impl Worker {
         // Stops wait neither for a cancelled call nor for a status read in flight.
         let running: Vec<ContainerId> = entry.running().map(|c| c.id.clone()).collect();
         if !running.is_empty() {
-            self.end = End::Open;
-            self.all_stopped(false);
+            self.ending.end = End::Open;
+            self.state.set_all_stopped(false);
             return self.stop_all(&running, grace_deadline, true, entry, ctx);
         }
         if self.ops.is_active() || self.ops.is_stopping() || !entry.usable() {
             return;
         }
-        self.stops_are_over(ctx);
+        self.stops.are_over(&self.ops, ctx);
         // A lost call may still take effect until its sandbox is stopped.
-        self.all_stopped(!entry.in_doubt(ctx.now.boot));
-        if ctx.hurried && self.is_quiet() {
+        self.state.set_all_stopped(!entry.in_doubt(ctx.now.boot));
+        if ctx.hurried && self.state.is_quiet() {
             return;
         }
         let mut sandboxes = entry.facts().sandboxes.iter();
         // If the pod ended in a previous run, its dead sandboxes were stopped then.
-        let sandbox = sandboxes.find(|s| s.ready || !self.end.is_terminal() && !self.sandbox.is_stopped(&s.id));
+        let sandbox = sandboxes.find(|s| s.ready || !self.ending.end.is_terminal() && !self.sandbox.is_stopped(&s.id));
         if let Some(sandbox) = sandbox
             && sandbox_stops.failures() < SANDBOX_TRIES
         {
             if let Some(at) = sandbox_stops.waits_until(ctx.now.boot) {
                 return self.timer.wake_at(at);
             }
-            return self.stop_sandbox(sandbox.id.clone(), ctx);
+            return self.ops.stop_sandbox(&self.uid, sandbox.id.clone(), ctx);
         }
         self.state = State::Terminated(Terminated::default());
-        self.begin_work("terminated", ctx);
-    }
-
-    fn all_stopped(&mut self, all_stopped: bool) {
-        if let State::Terminating(t) = &mut self.state {
-            t.all_stopped = all_stopped;
-        }
-    }
-
-    /// No container runs or can still start; the sandbox may still exist.
-    pub fn is_quiet(&self) -> bool {
-        self.is_over() || matches!(&self.state, State::Terminating(t) if t.all_stopped)
+        self.measured.begin_work("terminated", ctx);
     }
 
     /// The pod is terminating, and no call that may still start something is in flight.
@@ -71,39 +57,21 @@ impl Worker {
         matches!(self.state, State::Terminating(_)) && !self.ops.is_active()
     }
 
-    pub(super) fn stop_sandbox(&mut self, id: SandboxId, ctx: &mut Context<'_>) {
-        let op = ctx.runtime(&self.uid, RuntimeCall::StopSandbox { id: id.clone() });
-        self.ops.start(op, ActiveOp::StopSandbox { id });
-    }
-
-    /// Reports that a sandbox could not be stopped, and schedules a retry.
-    pub(super) fn sandbox_not_stopped(&mut self, id: &SandboxId, e: &OpError, ctx: &mut Context<'_>) {
-        let message = format!("error killing pod: failed to stop sandbox {id}: {e}");
-        ctx.emit_warning(self.pod.as_ref(), None, Reason::FailedKillPod, message);
-        // A lost connection does not count as a try (W2).
-        if let State::Terminating(t) = &mut self.state
-            && !matches!(e, OpError::NotSent(_))
-        {
-            t.sandbox.failed(ctx);
-        }
-        self.sandbox.hold_until(ctx.now.boot + ctx.after_error());
-    }
-
     pub(super) fn step_terminated(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
         // W2 defines this order.
-        if !self.unmount_volumes(ctx) {
+        if !self.volumes.unmount(&self.uid, self.pod.as_ref(), &mut self.ops, &mut self.timer, ctx) {
             return;
         }
         if let State::Terminated(Terminated { cgroup: CgroupRemoval::NotTried, .. }) = self.state {
             // W21: the cgroup is named after the UID, and systemd kills everything in a slice that it stops.
-            if !self.knows_strangers(entry, ctx) {
+            if !self.removals.sharing.knows_strangers(entry, ctx) {
                 return;
             }
-            if let Some(pod) = self.pod.clone().filter(|_| self.extras.probes) {
+            if let Some(pod) = self.pod.clone().filter(|pod| crate::engine::probe::any(pod)) {
                 ctx.outbox.measure(Measure::NoMoreProbes { pod });
             }
-            self.set_cgroup(CgroupRemoval::Tried { retry: Retry::default() });
-            self.remove_cgroup(false, entry, ctx);
+            self.state.set_cgroup(CgroupRemoval::Tried { retry: Retry::default() });
+            self.ops.remove_cgroup(&self.uid, false, entry, ctx);
         }
         // A finished pod that is not desired is not shown any more, so the end of its containers is shown before that.
         let is_never_shown = self.status_stays(entry, false);
@@ -112,7 +80,7 @@ impl Worker {
             && !self.ops.is_removing_cgroup()
         {
             self.state = State::Finished(Finished::after(std::mem::take(terminated)));
-            self.end_work(ctx);
+            self.measured.end_work(ctx);
         }
     }
 }

@@ -83,7 +83,7 @@ impl Worker {
         let left = |until: Boot| (until > now).then(|| seconds_up(until.since(now)));
         let mut worker_status = WorkerStatus {
             state: self.state.name(),
-            drained: self.is_drained(),
+            drained: self.demand.is_drained(),
             doing: self.doing(now),
             ..WorkerStatus::default()
         };
@@ -94,11 +94,11 @@ impl Worker {
                     seconds: now.since(pull.began().unwrap_or(pull.wanted)).as_secs(),
                     ahead: None,
                 });
-                let backoffs = self.backoffs.all().filter_map(|(name, until, after_end)| {
+                let backoffs = self.containers.backoffs.all().filter_map(|(name, until, after_end)| {
                     Some(NextStart { container: name.to_owned(), seconds: left(until)?, after_end })
                 });
                 worker_status.back_off = backoffs.collect();
-                let pulls = self.failures.pulls().iter().filter_map(|(image, b)| {
+                let pulls = self.containers.failures.pulls().iter().filter_map(|(image, b)| {
                     let (failures, error) = (b.failures, b.error.clone());
                     Some(NextPull { image: image.clone(), seconds: left(b.until)?, failures, error })
                 });
@@ -106,7 +106,7 @@ impl Worker {
                 if let Some(s) = self.sandbox.hold(now).and_then(left) {
                     worker_status.waits_for.push(format!("the next attempt to start its sandbox, in {}", words(s)));
                 }
-                if self.is_outdated() {
+                if self.state.is_outdated() {
                     let waits = "its record to be written; then the new version replaces it";
                     worker_status.waits_for.push(waits.into());
                 } else if self.record.is_writing() {
@@ -123,7 +123,7 @@ impl Worker {
                 }
             }
             State::Finished(_) => {
-                if let Some(s) = self.cleanup.waits_until(now).and_then(left) {
+                if let Some(s) = self.removals.retry.waits_until(now).and_then(left) {
                     worker_status.waits_for.push(format!("the next attempt to remove its leftovers, in {}", words(s)));
                 }
             }
