@@ -77,7 +77,7 @@ impl PodList {
         let status = if self.is_verbose { view.engine.worker_status(&pod.pod.uid, view.now.boot) } else { None };
         let own = |status| {
             let logs = view.layout.pod_logs(&pod.pod.name, &pod.pod.uid);
-            views::Own::new(pod, status, logs, view.engine.outlook(pod.pod))
+            views::Own::new(pod, status, logs, view.engine.expectation(pod.pod))
         };
         views::write_pod(pod, status.map(own), out);
     }

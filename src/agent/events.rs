@@ -66,8 +66,10 @@ impl Agent {
                     self.disk.files.remove_cgroup = self.cgroups.remover();
                     self.drive_cgroups(now);
                 }
-                ClientEvent::Nonsense { why } => {
-                    if let Some(repeated) = self.reporting.standing.repetitions(&format!("nonsense: {why}"), now.boot) {
+                ClientEvent::InvalidAnswer { why } => {
+                    if let Some(repeated) =
+                        self.reporting.standing.repetitions(&format!("invalid answer: {why}"), now.boot)
+                    {
                         log::warn!("unexpected answer from the runtime error={why:?} repeated={repeated}");
                     }
                 }
@@ -114,7 +116,7 @@ impl Agent {
                     self.metrics.observe(families::EVENT_LATENCY, [], now.wall.since(at).as_secs_f64());
                     runtime_events.insert((uid, id), kind);
                 }
-                StreamEvent::Nonsense { why } => self.report_stream(&why, now),
+                StreamEvent::InvalidAnswer { why } => self.report_stream(&why, now),
                 StreamEvent::Lost { why } => {
                     self.metrics.inc(families::EVENT_STREAM_ERRORS, []);
                     self.report_stream(&why, now);
@@ -250,7 +252,7 @@ impl Agent {
         fixed.node.clone_from(&self.config.node);
         fixed.allowed_unsafe_sysctls.clone_from(&self.config.allowed_unsafe_sysctls);
         fixed.metered_connection = self.config.metered_connection;
-        fixed.shutdown_said.clone_from(&self.config.shutdown_said);
+        fixed.shutdown_configured.clone_from(&self.config.shutdown_configured);
         fixed.shutdown.clone_from(&self.config.shutdown);
         (fixed.kubectl_address, fixed.kubectl_port) = (self.config.kubectl_address, self.config.kubectl_port);
         if fixed != self.config {

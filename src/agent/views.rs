@@ -1,7 +1,7 @@
 //! The form in which the server shows the engine's state: pods as Kubernetes objects, the node's status, health.
 
 use crate::adapters::server::health::Check;
-use crate::api::cluster::outlook::Outlook;
+use crate::api::cluster::expectation::Expectation;
 use crate::api::names::{FullName, Uid};
 use crate::engine::node::{PodView, SHUTTING_DOWN, Summary};
 use crate::engine::pod::worker::WorkerStatus;
@@ -34,7 +34,7 @@ pub struct Own<'a> {
     log_directory: String,
     /// For a pod of an API server.
     #[serde(skip_serializing_if = "Option::is_none")]
-    without_server: Option<Outlook>,
+    without_server: Option<Expectation>,
     #[serde(flatten)]
     worker_status: WorkerStatus,
 }
@@ -44,7 +44,7 @@ impl<'a> Own<'a> {
         view: &PodView<'a>,
         worker_status: WorkerStatus,
         log_directory: String,
-        without_server: Option<Outlook>,
+        without_server: Option<Expectation>,
     ) -> Own<'a> {
         let pod = view.pod;
         let (path, document) = (pod.source.path.as_str(), pod.source.document);

@@ -230,8 +230,8 @@ impl Description<'_> {
         if !waits.is_empty() {
             lines.many("Waits For", waits);
         }
-        if let Some(outlook) = own.get("withoutServer") {
-            lines.many("Without Server", without_server(outlook));
+        if let Some(expectation) = own.get("withoutServer") {
+            lines.many("Without Server", without_server(expectation));
         }
     }
 
@@ -279,24 +279,24 @@ impl Description<'_> {
     }
 }
 
-/// The expected life of a pod of the cluster while its API server is away, as `api::cluster::outlook` has it.
-fn without_server(outlook: &Value) -> Vec<String> {
+/// The expected life of a pod of the cluster while its API server is away, as `api::cluster::expectation` has it.
+fn without_server(expectation: &Value) -> Vec<String> {
     let names = |of: &str| {
-        let names = outlook["reboot"][of].as_array()?;
+        let names = expectation["reboot"][of].as_array()?;
         Some(names.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "))
     };
     let reboot = match (names("pulls"), names("waits")) {
         (Some(images), _) => format!("starts if it can pull {images} (imagePullPolicy: Always)"),
         (_, Some(objects)) => format!("waits for the server: {objects} not on the disk"),
-        (None, None) if outlook["reboot"] == "ends" => "ends (restartPolicy: Never)".to_owned(),
+        (None, None) if expectation["reboot"] == "ends" => "ends (restartPolicy: Never)".to_owned(),
         (None, None) => "starts".to_owned(),
     };
-    let absence = match outlook["tokenSeconds"].as_u64() {
+    let absence = match expectation["tokenSeconds"].as_u64() {
         None => "runs on".to_owned(),
         Some(0) => "runs on with an expired token".to_owned(),
         Some(left) => format!("runs on; its token expires in {}", human(i64::try_from(left).unwrap_or(i64::MAX))),
     };
-    let back = match outlook["unreachable"]["deleted"].as_u64() {
+    let back = match expectation["unreachable"]["deleted"].as_u64() {
         None => "stays".to_owned(),
         Some(seconds) => {
             format!("deleted if the node was unreachable for longer than {seconds}s (spec.tolerations)")
@@ -452,9 +452,9 @@ mod tests {
             ),
             (json!("ends"), json!(null), json!("stays"), ["ends (restartPolicy: Never)", "runs on", "stays"]),
         ] {
-            let outlook = json!({"reboot": reboot, "tokenSeconds": token, "unreachable": unreachable});
+            let expectation = json!({"reboot": reboot, "tokenSeconds": token, "unreachable": unreachable});
             let lines = ["reboot", "absence", "return"].iter().zip(expected).map(|(of, text)| format!("{of}: {text}"));
-            assert_eq!(without_server(&outlook), lines.collect::<Vec<_>>());
+            assert_eq!(without_server(&expectation), lines.collect::<Vec<_>>());
         }
     }
 

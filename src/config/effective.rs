@@ -9,6 +9,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 impl Config {
+    fn shutdown_groups(&self) -> Vec<Value> {
+        self.shutdown_configured.by_priority.iter().map(group).collect()
+    }
+
     /// A KubeletConfiguration.
     pub fn effective(&self) -> Value {
         let (first, second) = (self.fields_a_to_f(), self.fields_from_h());
@@ -72,9 +76,9 @@ impl Config {
             "runtimeRequestTimeout": format(self.runtime_request_timeout),
             "seccompDefault": self.seccomp_default,
             "serializeImagePulls": self.parallel_image_pulls() == Some(1),
-            "shutdownGracePeriod": format(self.shutdown_said.total),
-            "shutdownGracePeriodByPodPriority": self.shutdown_said.by_priority.iter().map(group).collect::<Vec<_>>(),
-            "shutdownGracePeriodCriticalPods": format(self.shutdown_said.critical),
+            "shutdownGracePeriod": format(self.shutdown_configured.total),
+            "shutdownGracePeriodByPodPriority": self.shutdown_groups(),
+            "shutdownGracePeriodCriticalPods": format(self.shutdown_configured.critical),
             "staticPodPath": path(&self.manifests),
             "syncFrequency": format(self.sync_frequency),
             "systemReserved": reserved(&self.node.system_reserved),

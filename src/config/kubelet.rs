@@ -310,14 +310,14 @@ pub static FIELDS: &[Field] = &[
         Ok(())
     }),
     none("showHiddenMetricsForVersion", Kind::Text),
-    set("shutdownGracePeriod", Kind::Duration, |c, v| shutdown::period(v).map(|d| c.shutdown_said.total = d)),
+    set("shutdownGracePeriod", Kind::Duration, |c, v| shutdown::period(v).map(|d| c.shutdown_configured.total = d)),
     parts(
         "shutdownGracePeriodByPodPriority",
         Kind::List(&Kind::Object(&[none("priority", INT32), none("shutdownGracePeriodSeconds", INT64)])),
         shutdown::by_pod_priority,
     ),
     set("shutdownGracePeriodCriticalPods", Kind::Duration, |c, v| {
-        shutdown::period(v).map(|d| c.shutdown_said.critical = d)
+        shutdown::period(v).map(|d| c.shutdown_configured.critical = d)
     }),
     none_pointer("singleProcessOOMKill", Kind::Bool),
     set("staticPodPath", Kind::Text, |c, v| or_default(v, absolute, |d| d.manifests.clone()).map(|p| c.manifests = p)),

@@ -171,7 +171,7 @@ pub struct Config {
     /// The configured values. `sizing` returns the effective ones.
     pub node: node_size::Notification,
     /// The configured values. Use `shutdown`.
-    pub shutdown_said: shutdown::Notification,
+    pub shutdown_configured: shutdown::Notification,
     /// The groups of S1. Empty: graceful shutdown is off.
     pub shutdown: Groups,
     /// The directory for the logind drop-in (S2).
@@ -239,7 +239,7 @@ impl Default for Config {
             eviction: eviction::Settings::default(),
             allowed_unsafe_sysctls: Vec::new(),
             node: node_size::Notification::default(),
-            shutdown_said: shutdown::Notification::default(),
+            shutdown_configured: shutdown::Notification::default(),
             shutdown: Groups::default(),
             logind_conf_dir: "/etc/systemd/logind.conf.d".into(),
             kubeconfig: None,

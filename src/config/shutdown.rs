@@ -56,7 +56,7 @@ pub fn by_pod_priority(c: &mut Config, list: &Node, wrong: Wrong) {
         let seconds = seconds(n).map_err(|why| wrong(line, &format!("[{i}].{SECONDS}"), why));
         groups.extend(priority.ok().zip(seconds.ok()));
     }
-    c.shutdown_said.by_priority = groups;
+    c.shutdown_configured.by_priority = groups;
 }
 
 /// A number in an entry, and its line. If it is missing, the line of the entry.
@@ -84,7 +84,7 @@ fn seconds(value: Option<i64>) -> Result<u64, String> {
 
 /// Computes the groups after all files have been read, and checks the combination of values.
 pub fn decide(config: &mut Config, places: &BTreeMap<String, Place>, problems: &mut Problems) {
-    let Notification { total, critical, by_priority } = &config.shutdown_said;
+    let Notification { total, critical, by_priority } = &config.shutdown_configured;
     let place = |field: &str| places.get(field).cloned().unwrap_or_else(Place::flag);
     let total_refused = problems.errors.iter().any(|p| p.field == TOTAL);
     if critical > total && !total_refused {

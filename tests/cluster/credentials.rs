@@ -41,7 +41,7 @@ fn a_node_reads_only_what_its_pods_use() {
     let namespace = "secrets";
     let admin = plane.namespace(namespace);
     let [name, other] = ["reader", "stranger"];
-    let [kubectl, stranger] = [name, other].map(|name| {
+    let [kubectl, foreign] = [name, other].map(|name| {
         let kubectl = plane.kubectl_of_node(name, namespace);
         ok_with(&kubectl, "create -f -", &node(name));
         kubectl
@@ -54,17 +54,17 @@ fn a_node_reads_only_what_its_pods_use() {
     ok_with(&admin, "create -f -", &pod("user", name));
     // The authorizer learns of the pod from its own watch.
     plane.wait("the node can read the Secret of its pod", |_| kubectl.run("get secret login").code == 0);
-    forbidden(&stranger, "get secret login", "");
+    forbidden(&foreign, "get secret login", "");
     forbidden(&kubectl, "get secrets", "");
     // Only the node of a pod may report its status, and only it may delete the pod.
     let path = format!("/api/v1/namespaces/{namespace}/pods/user");
     let mut object = plane.get(&path).expect("the pod");
     object["status"]["phase"] = json!("Running");
     let (status, delete) = (format!("replace --raw {path}/status -f -"), format!("delete --raw {path}"));
-    let error = forbidden(&stranger, &status, &object.to_string());
+    let error = forbidden(&foreign, &status, &object.to_string());
     assert!(error.contains("spec.nodeName set to itself"), "{error}");
     ok_with(&kubectl, &status, &object.to_string());
-    let error = forbidden(&stranger, &delete, "");
+    let error = forbidden(&foreign, &delete, "");
     assert!(error.contains("spec.nodeName set to itself"), "{error}");
     ok(&kubectl, &delete);
     plane.wait("the permission ends with the pod", |_| kubectl.run("get secret login").code != 0);

@@ -121,7 +121,7 @@ fn c6_kubectl_reaches_a_pod_through_the_api_server() {
 }
 
 /// An Authority of another cluster.
-fn stranger(dir: PathBuf) -> (PathBuf, PathBuf) {
+fn foreign(dir: PathBuf) -> (PathBuf, PathBuf) {
     let other = crate::support::control_plane::certificates::Authority::create(&dir);
     other.issue_to_client("stranger", "admin", Some("system:masters"));
     (other.path("stranger.crt"), other.path("stranger.key"))
@@ -145,7 +145,7 @@ fn c6_each_client_needs_a_credential_and_a_permission() {
     let refused = guest.send("POST", "/exec/a/b/c").expect("an answer");
     let text = "Forbidden (user=guest, verb=create, resource=nodes, subresource(s)=[proxy])";
     assert_eq!((refused.status, refused.body.as_str()), (403, text));
-    let (certificate, key) = stranger(agent.dir.join("stranger"));
+    let (certificate, key) = foreign(agent.dir.join("stranger"));
     let foreign = NodeClient::new(&agent, Some((&certificate, &key))).send("GET", "/pods");
     assert!(foreign.is_err(), "{foreign:?}");
     // A permission for one subresource.

@@ -10,7 +10,7 @@ fn a_pod_gets_a_projected_token_that_only_its_node_can_request() {
     let plane = ControlPlane::shared();
     let (namespace, name, other) = ("tokens", "issuer", "other-issuer");
     let admin = plane.namespace(namespace);
-    let [kubectl, stranger] = [name, other].map(|name| {
+    let [kubectl, foreign] = [name, other].map(|name| {
         let kubectl = plane.kubectl_of_node(name, namespace);
         ok_with(&kubectl, "create -f -", &node(name));
         kubectl
@@ -35,7 +35,7 @@ fn a_pod_gets_a_projected_token_that_only_its_node_can_request() {
     plane.wait("the authorizer knows the pod", |_| kubectl.run_with(&line, request.as_bytes()).code == 0);
     let issued: Value = serde_json::from_str(&ok_with(&kubectl, &line, &request)).expect("JSON");
     let token = issued["status"]["token"].as_str().expect("a token").to_owned();
-    forbidden(&stranger, &line, &request);
+    forbidden(&foreign, &line, &request);
     let user = review(&admin, &token);
     assert_eq!(user["user"]["username"], format!("system:serviceaccount:{namespace}:default"), "{user:#}");
     ok(&admin, "delete pod user --grace-period=0 --force");

@@ -169,7 +169,7 @@ pub enum Kubectl {
     /// Another label.
     Label(u64),
     /// A value that is not valid.
-    Nonsense,
+    InvalidChange,
     /// The whole pod as it is.
     Replace,
     Delete,
@@ -180,7 +180,7 @@ impl Kubectl {
         match below(d, 8) {
             0 => Kubectl::Create,
             1..=3 => Kubectl::Label(below(d, 3)),
-            4 => Kubectl::Nonsense,
+            4 => Kubectl::InvalidChange,
             5 => Kubectl::Replace,
             _ => Kubectl::Delete,
         }

@@ -64,7 +64,7 @@ fn asked(
                     assert_eq!(fact.name, "small");
                     return (told, client.config_mut().cgroups.driver);
                 }
-                ClientEvent::Nonsense { why } => panic!("{why}"),
+                ClientEvent::InvalidAnswer { why } => panic!("{why}"),
                 _ => {}
             }
         }

@@ -98,11 +98,11 @@ fn a_burst_arrives_completely_and_its_invalid_events_are_skipped(factory: Factor
         };
         seen.iter().filter_map(id).collect()
     };
-    // `Asked`, the events, and one `Nonsense`.
+    // `Asked`, the events, and one `InvalidAnswer`.
     listener.until(|seen| seen.len() >= 10_002);
     assert_eq!(ids(&listener.seen), (0..10_000).map(|n| format!("c{n}")).collect::<Vec<_>>());
-    let nonsense = listener.seen.iter().filter(|e| matches!(e, StreamEvent::Nonsense { .. })).count();
-    assert_eq!((nonsense, listener.asked()), (1, 1));
+    let invalid = listener.seen.iter().filter(|e| matches!(e, StreamEvent::InvalidAnswer { .. })).count();
+    assert_eq!((invalid, listener.asked()), (1, 1));
 }
 
 fn an_ended_stream_is_requested_again_after_a_back_off(factory: Factory) {

@@ -10,7 +10,7 @@ use wherry::event_loop::clock;
 use wherry::net::grpc::{CallError, Completion};
 
 over_each_transport!(
-    nonsense_in_an_answer_is_an_error_and_the_next_connection_works,
+    invalid_data_in_an_answer_is_an_error_and_the_next_connection_works,
     calls_above_the_last_id_of_a_goaway_were_not_sent_and_those_below_finish,
     a_server_that_closes_at_once_is_looked_for_ever_more_rarely,
     a_server_of_another_protocol_is_looked_for_ever_more_rarely,
@@ -25,7 +25,7 @@ fn socket() -> (TempDir, PathBuf) {
 
 /// The name of each case, the bytes that the server sends after the request on stream 1, and whether it then closes the
 /// connection.
-fn nonsense() -> Vec<(&'static str, Vec<u8>, bool)> {
+fn invalid_data() -> Vec<(&'static str, Vec<u8>, bool)> {
     let data = |length: u8, bytes: &[u8]| frame(DATA, 0, 1, &[&[0, 0, 0, 0, length], bytes].concat());
     vec![
         ("another protocol", b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(), true),
@@ -40,8 +40,8 @@ fn nonsense() -> Vec<(&'static str, Vec<u8>, bool)> {
     ]
 }
 
-fn nonsense_in_an_answer_is_an_error_and_the_next_connection_works(factory: Factory) {
-    for (what, bytes, closes) in nonsense() {
+fn invalid_data_in_an_answer_is_an_error_and_the_next_connection_works(factory: Factory) {
+    for (what, bytes, closes) in invalid_data() {
         let (_dir, path) = socket();
         let server = Raw::start(&path, move |number, mut peer: Peer| {
             peer.greet()?;

@@ -37,7 +37,7 @@ pub enum StreamEvent {
     /// The state of a container or sandbox of ours changed. `uid` is its pod; None if the event does not contain it.
     Happened { uid: Option<Uid>, event: PlegEvent, at: Wall },
     /// An invalid event; the stream continues.
-    Nonsense { why: String },
+    InvalidAnswer { why: String },
     /// The stream ended, or its connection failed. It is retried.
     Lost { why: String },
     /// The runtime has no event stream. Wherry works without it.
@@ -128,7 +128,9 @@ impl ContainerEvents {
             match completion {
                 Completion::Message { id, message } if stream.is_call(id) => {
                     stream.call.iter_mut().for_each(|call| call.heard = true);
-                    out.extend(read(&message, &self.owner).unwrap_or_else(|why| Some(StreamEvent::Nonsense { why })));
+                    out.extend(
+                        read(&message, &self.owner).unwrap_or_else(|why| Some(StreamEvent::InvalidAnswer { why })),
+                    );
                 }
                 Completion::Done { id, result } if stream.is_call(id) => {
                     let ended = stream.ended(result.map_err(client::op_error), now);

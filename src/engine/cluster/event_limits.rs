@@ -3,7 +3,7 @@
 //!
 //! Otherwise a message with a time in it becomes an object at the server each time that it occurs, without end.
 
-use crate::api::cluster::diary::{Entry, Subject};
+use crate::api::cluster::event_queue::{Entry, Subject};
 use crate::api::time::Boot;
 use serde::Serialize;
 use std::collections::BTreeSet;

@@ -6,7 +6,8 @@ use super::certificate::Certificate;
 use super::certificates::Certificates;
 use super::connection::{Connection, ConnectionState};
 use super::data::Data;
-use super::diary::Diary;
+use super::duplicate_node::{DuplicateNode, Sight};
+use super::event_queue::EventQueue;
 use super::lease::{Lease, Renewal};
 use super::lists::Lists;
 use super::node::{Node, Progress};
@@ -15,13 +16,12 @@ use super::pods::{self, Pods, Seen};
 use super::reflector::Step;
 use super::reports::Reports;
 use super::reviews::Reviews;
-use super::rival::{Rival, Sight};
 use super::sealing::{Protection, Sealing};
 use super::shown_cordon::ShownCordon;
 use super::tokens::{Tokens, Wanted};
-use crate::api::cluster::diary::{self, Entry};
+use crate::api::cluster::event_queue::{self, Entry};
+use crate::api::cluster::expectation::Expectation;
 use crate::api::cluster::node::{DeviceAmount, Image, NodeReport};
-use crate::api::cluster::outlook::Outlook;
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::{data_record, reduced, token};
 use crate::api::data_object::DataKind;
@@ -56,7 +56,7 @@ const START_SPREAD: Duration = Duration::from_millis(300);
 const DEFAULT_ACCOUNT: &str = "default";
 
 /// The kinds of the records of what pods need from the server.
-pub const KINDS: [&str; 5] = [data_record::KIND, token::KIND, reduced::KIND, own_node::KIND, diary::KIND];
+pub const KINDS: [&str; 5] = [data_record::KIND, token::KIND, reduced::KIND, own_node::KIND, event_queue::KIND];
 
 fn kind(key: &str) -> &str {
     key.split_once('/').map_or(key, |(kind, _)| kind)
@@ -86,10 +86,10 @@ pub struct Member {
     pub tokens: Tokens,
     pub lists: Lists,
     pub reports: Reports,
-    diary: Diary,
+    event_queue: EventQueue,
     own_object: OwnObject,
     pub cordon: ShownCordon,
-    rival: Rival,
+    duplicate: DuplicateNode,
     /// Of the clients of the node's server.
     pub reviews: Reviews,
     /// See `Health::port`.
@@ -149,10 +149,10 @@ impl Member {
             tokens: Tokens::default(),
             lists: Lists::default(),
             reports: Reports::default(),
-            diary: Diary::new(node),
+            event_queue: EventQueue::new(node),
             own_object: OwnObject::AsBefore,
             cordon: ShownCordon::default(),
-            rival: Rival::new(&config.info),
+            duplicate: DuplicateNode::new(&config.info),
             reviews: Reviews::new(node, config.reviews.clone()),
             port: 0,
             health: Health::default(),
@@ -168,13 +168,13 @@ impl Member {
     }
 
     pub fn connection(&self, now: Boot) -> Connection<'_> {
-        let (waiting_events, lost_events) = self.diary.counts();
+        let (waiting_events, lost_events) = self.event_queue.counts();
         let state = match &self.server {
             Server::Away { since, why, .. } => ConnectionState::Away { duration: now.since(*since), why },
             Server::Answers if self.node.uid().is_some() => ConnectionState::Registered,
             Server::Answers => ConnectionState::Unregistered,
         };
-        Connection { state, waiting_events, lost_events, is_shared: self.rival.is_known() }
+        Connection { state, waiting_events, lost_events, is_shared: self.duplicate.is_known() }
     }
 
     /// `step` needs a report of the node.
@@ -195,12 +195,12 @@ impl Member {
 
     /// An event for the server.
     pub fn post(&mut self, entry: Entry, now: Boot, outbox: &mut Outbox) {
-        self.diary.push(entry, now, outbox);
+        self.event_queue.push(entry, now, outbox);
     }
 
     /// The process ends soon.
     pub fn stopping(&mut self) {
-        self.diary.close();
+        self.event_queue.close();
     }
 
     pub fn publish(&mut self, uid: &Uid, name: &FullName, status: core::PodStatus) {
@@ -220,7 +220,7 @@ impl Member {
     pub fn expire(&mut self, step: &mut Step<'_>) {
         self.certificates.iter_mut().for_each(|certificate| certificate.watch_expiry(step));
         self.tokens.expire(step.now, step.outbox);
-        if self.rival.is_over(step.now, step.outbox) {
+        if self.duplicate.is_over(step.now, step.outbox) {
             self.reported = None;
             self.reports.compare();
         }
@@ -230,7 +230,7 @@ impl Member {
     ///
     /// `statics`: the pods of manifests that are shown here.
     pub fn step(&mut self, report: Option<&NodeReport>, name: &str, statics: &[Rc<Pod>], step: &mut Step<'_>) {
-        self.diary.write(step.now, step.outbox);
+        self.event_queue.write(step.now, step.outbox);
         if let Server::Away { backoff, .. } = &self.server {
             // One request tries the connection.
             if backoff.is_due(step.now) && !self.node.is_busy() {
@@ -258,7 +258,7 @@ impl Member {
             self.pods.reflector.list_again(step.outbox);
         }
         self.pods.reflector.step(step);
-        if self.rival.is_known() {
+        if self.duplicate.is_known() {
             self.pods.mirrors.pause();
         } else {
             self.cordon.step(name, step);
@@ -268,7 +268,7 @@ impl Member {
         self.tokens.step(step);
         self.lists.step(step);
         self.reports.step(step);
-        self.diary.step(step);
+        self.event_queue.step(step);
     }
 
     /// The time of the next step without an event.
@@ -281,7 +281,7 @@ impl Member {
                 self.lease.next(),
                 self.next_of_certificates(),
                 self.own.next(),
-                self.cordon.next().filter(|_| !self.rival.is_known()),
+                self.cordon.next().filter(|_| !self.duplicate.is_known()),
                 self.pods.reflector.next(),
                 self.pods.excess.next(),
                 self.data.next(),
@@ -289,14 +289,14 @@ impl Member {
                 self.lists.next(),
                 self.reports.next(),
                 self.pods.mirrors.next(),
-                self.diary.next(),
+                self.event_queue.next(),
             ]
             .into_iter()
             .flatten()
             .min(),
         };
-        let ends = [self.tokens.next_end(), self.rival.next()];
-        [at, self.diary.next_write()].into_iter().chain(ends).flatten().min()
+        let ends = [self.tokens.next_end(), self.duplicate.next()];
+        [at, self.event_queue.next_write()].into_iter().chain(ends).flatten().min()
     }
 
     fn next_of_certificates(&self) -> Option<Boot> {
@@ -380,7 +380,7 @@ impl Member {
                 || self.reports.answered(op, result, step)
                 || self.pods.excess.ended(op, result, step)
                 || self.reviews.ended(op, result, step)
-                || self.diary.ended(op, result, step);
+                || self.event_queue.ended(op, result, step);
         }
         (Vec::new(), false)
     }
@@ -397,7 +397,7 @@ impl Member {
                 }
                 let heartbeat = step.traffic.heartbeat();
                 let sight = match is_current {
-                    true => self.rival.observe(&object, heartbeat, step.now, step.outbox),
+                    true => self.duplicate.observe(&object, heartbeat, step.now, step.outbox),
                     false => Sight::Nothing,
                 };
                 // The node's status at the server may be another one now. Two machines would answer each other without
@@ -435,7 +435,7 @@ impl Member {
     }
 
     /// The expected life of the pod while the server is away.
-    pub fn outlook(&self, pod: &Pod, now: Boot) -> Outlook {
+    pub fn expectation(&self, pod: &Pod, now: Boot) -> Expectation {
         let is_withheld = self.sealing.protection() == Protection::Withheld;
         let objects = pod.data_objects().filter(|key| {
             !self.data.knows(std::iter::once(key.clone())) || is_withheld && key.kind == DataKind::Secret
@@ -450,7 +450,7 @@ impl Member {
         if !self.lists.know(pod) {
             missing.push("the services and RuntimeClasses".to_owned());
         }
-        Outlook::of(pod, missing, self.tokens.end(tokens(), now).map(|end| end.since(now)))
+        Expectation::of(pod, missing, self.tokens.end(tokens(), now).map(|end| end.since(now)))
     }
 
     /// For the environment and the volumes of the server's pods.
@@ -504,7 +504,7 @@ impl Member {
     fn record_found(&mut self, key: &str, text: &str, now: Now, outbox: &mut Outbox) -> bool {
         match kind(key) {
             token::KIND => return self.tokens.record_found(key, text, now, outbox),
-            diary::KIND => self.diary.record_found(key, text, outbox),
+            event_queue::KIND => self.event_queue.record_found(key, text, outbox),
             _ if key == pods::KEY => self.pods.version_found(text, outbox),
             own_node::KIND => self.own.record_found(key, text, outbox),
             reduced::KIND => self.lists.record_found(key, text, outbox),
@@ -518,12 +518,12 @@ impl Member {
             match one {
                 Seen::Status(uid, stored) | Seen::Pod(uid, stored) => {
                     if let Some(bound) = self.pods.get(uid) {
-                        self.reports.stored(uid, &bound.name, stored, self.rival.is_known());
+                        self.reports.stored(uid, &bound.name, stored, self.duplicate.is_known());
                     }
                 }
                 Seen::Mirror(uid, stored) => {
                     if let Some(mirror) = self.pods.mirrors.get(uid) {
-                        self.reports.stored(uid, &mirror.name, stored, self.rival.is_known());
+                        self.reports.stored(uid, &mirror.name, stored, self.duplicate.is_known());
                     }
                 }
                 Seen::Gone(uid) => self.reports.gone(uid),
@@ -535,7 +535,7 @@ impl Member {
     fn server_answers(&mut self, step: &mut Step<'_>) {
         let Server::Away { since, .. } = &self.server else { return };
         let away = step.now.since(*since).as_secs();
-        let message = match self.diary.hurry() {
+        let message = match self.event_queue.hurry() {
             (0, 0) => format!("the API server answers again after {away} s"),
             (events, 0) => format!("the API server answers again after {away} s; {events} events of that time follow"),
             (events, dropped) => format!(
@@ -586,7 +586,7 @@ impl Member {
                 let mut backoff = Backoff::default();
                 backoff.failed(CONNECTION, step.now, step.rng);
                 self.server = Server::Away { since: step.now, why: why.to_owned(), backoff };
-                self.diary.keep(step.now);
+                self.event_queue.keep(step.now);
             }
         }
     }

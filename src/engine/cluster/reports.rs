@@ -69,16 +69,16 @@ enum State {
 }
 
 impl Reports {
-    /// The server has this status. `rival`: another machine reports statuses of this pod, too. Ours follows only when
-    /// it changes.
-    pub fn stored(&mut self, uid: &Uid, name: &FullName, stored: &Stored, rival: bool) {
+    /// The server has this status. `is_duplicate`: another machine reports statuses of this pod, too. Ours follows only
+    /// when it changes.
+    pub fn stored(&mut self, uid: &Uid, name: &FullName, stored: &Stored, is_duplicate: bool) {
         let report = self.pods.entry(uid.clone()).or_insert_with(|| Report::new(name.clone()));
         // The watch may still show the past.
         if report.reported.is_current(&stored.resource_version) {
             let is_first = report.stored.is_none();
             report.stored = Some(stored.status.clone());
             report.final_ends = stored.final_ends.clone();
-            if is_first || !rival {
+            if is_first || !is_duplicate {
                 self.changed.insert(uid.clone());
             }
         }

@@ -2,10 +2,10 @@
 //! statuses are reported, and their deletion is confirmed when nothing of them is left.
 
 use super::Engine;
-use crate::api::cluster::diary::{Entry, Subject};
+use crate::api::cluster::event_queue::{Entry, Subject};
+use crate::api::cluster::expectation::Expectation;
 use crate::api::cluster::mirror;
 use crate::api::cluster::node::{self, Condition, NodeInfo, NodeReport, Pressure, RuntimeHandler, may_set_label};
-use crate::api::cluster::outlook::Outlook;
 use crate::api::cluster::pod_object::Rejection;
 use crate::api::cluster::pod_status;
 use crate::api::cluster::request::{ApiError, ApiResponse};
@@ -106,13 +106,13 @@ impl Engine {
 
     /// The expected life of a pod of the API server while the server is away. None: a pod of a manifest, or one whose
     /// end the server knows.
-    pub fn outlook(&self, pod: &Pod) -> Option<Outlook> {
+    pub fn expectation(&self, pod: &Pod) -> Option<Expectation> {
         let member = self.cluster.member().filter(|_| pod.source.is_api())?;
         // Such a pod keeps no objects (C4), so it would seem to wait for them.
         if member.pods.get(&pod.uid).is_some_and(|bound| bound.ended) {
             return None;
         }
-        Some(member.outlook(pod, self.now.boot))
+        Some(member.expectation(pod, self.now.boot))
     }
 
     /// C15: why Secrets or tokens are not on the disk, or cannot be read from it, with a remedy.

@@ -5,7 +5,7 @@ use super::Engine;
 use crate::api::names::Uid;
 use crate::api::time::Boot;
 use crate::engine::admission::Admission;
-use crate::engine::pod::worker::{State, Worker, WorkerStatus, waits_for_strangers};
+use crate::engine::pod::worker::{State, Worker, WorkerStatus, waits_for_foreign_objects};
 use crate::engine::shutdown::pods::pods_in_words;
 
 impl Engine {
@@ -56,8 +56,11 @@ impl Engine {
     /// What holds up the starts of a pod that runs.
     fn add_starting(&self, worker: &Worker, now: Boot, waits_for: &mut Vec<String>) {
         let uid = &worker.uid;
-        if let Some((_, why)) =
-            self.pleg.cache.get(uid).and_then(|entry| waits_for_strangers(worker.pod.as_ref()?, &worker.state, entry))
+        if let Some((_, why)) = self
+            .pleg
+            .cache
+            .get(uid)
+            .and_then(|entry| waits_for_foreign_objects(worker.pod.as_ref()?, &worker.state, entry))
         {
             waits_for.push(why);
         }

@@ -10,7 +10,7 @@ use crate::api::pod::Pod;
 use crate::api::time::Boot;
 use crate::engine::handler::PodAddress;
 use crate::engine::op::OpId;
-use crate::engine::pleg::strangers::Strangers;
+use crate::engine::pleg::foreign_objects::ForeignObjects;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,8 +29,8 @@ pub struct Entry {
     /// The pod's own sandboxes and containers.
     facts: PodFacts,
     /// Objects of other owners under the pod's UID, and the start of the list or read that showed them.
-    strangers: Strangers,
-    strangers_seen: Option<(Generation, Boot)>,
+    foreign: ForeignObjects,
+    foreign_seen: Option<(Generation, Boot)>,
     /// Read at least once since Wherry started.
     known: bool,
     /// The facts are no older than this: the start of the read, or the last answer to the worker's own call.
@@ -149,10 +149,10 @@ impl Entry {
     }
 
     /// Handles the result of a read. A read that began before the worker's own last change is repeated (P5).
-    pub fn read_done(&mut self, result: Result<(PodFacts, Strangers), String>) {
+    pub fn read_done(&mut self, result: Result<(PodFacts, ForeignObjects), String>) {
         let Some((_, began, at)) = self.reading.take() else { return };
-        let result = result.map(|(facts, strangers)| {
-            self.meet(strangers, began, at);
+        let result = result.map(|(facts, foreign)| {
+            self.meet(foreign, began, at);
             facts
         });
         match result {
@@ -179,23 +179,23 @@ impl Entry {
     }
 
     /// W21: stores the objects of other owners under the pod's UID as of this time. Returns true if they changed.
-    pub fn meet(&mut self, strangers: Strangers, began: Generation, at: Boot) -> bool {
-        if self.strangers_seen.is_some_and(|(before, _)| before > began) {
+    pub fn meet(&mut self, foreign: ForeignObjects, began: Generation, at: Boot) -> bool {
+        if self.foreign_seen.is_some_and(|(before, _)| before > began) {
             return false;
         }
-        self.strangers_seen = Some((began, at));
-        let news = self.strangers != strangers;
-        self.strangers = strangers;
+        self.foreign_seen = Some((began, at));
+        let news = self.foreign != foreign;
+        self.foreign = foreign;
         news
     }
 
-    pub fn strangers(&self) -> &Strangers {
-        &self.strangers
+    pub fn foreign(&self) -> &ForeignObjects {
+        &self.foreign
     }
 
     /// The start of the last list or read that showed the objects of other owners.
-    pub fn strangers_seen(&self) -> Option<(Generation, Boot)> {
-        self.strangers_seen
+    pub fn foreign_seen(&self) -> Option<(Generation, Boot)> {
+        self.foreign_seen
     }
 
     /// Sorts newest first by the attempt, which only grows. Times are not reliable, because the clock may have been
@@ -356,8 +356,8 @@ mod tests {
         }
     }
 
-    fn facts(sandboxes: Vec<SandboxFact>) -> Result<(PodFacts, Strangers), String> {
-        Ok((PodFacts { sandboxes, containers: Vec::new() }, Strangers::default()))
+    fn facts(sandboxes: Vec<SandboxFact>) -> Result<(PodFacts, ForeignObjects), String> {
+        Ok((PodFacts { sandboxes, containers: Vec::new() }, ForeignObjects::default()))
     }
 
     #[test]
@@ -445,7 +445,7 @@ mod tests {
             e.read_began(OpId(1), 3, Boot(3));
             e.read_done(Ok((
                 PodFacts { sandboxes: Vec::new(), containers: vec![container(state)] },
-                Strangers::default(),
+                ForeignObjects::default(),
             )));
             assert_eq!(e.ips().len(), usize::from(stays), "{state:?}");
         }

@@ -1,16 +1,16 @@
 //! The pod lifecycle event generator: detects changes by listing, and caches each pod's last status.
 //!
 //! `Pleg` is the machine: `schedule` decides when to relist, `relist` compares a list with the cache, `reads` reads the
-//! status of changed pods, `cache` keeps it, `watch` and `runtime_events` make reads earlier, `strangers` and
+//! status of changed pods, `cache` keeps it, `watch` and `runtime_events` make reads earlier, `foreign_objects` and
 //! `without_worker` know the objects that belong to no worker. Only lists and status reads are trusted. The node steps
 //! the workers whose pods changed, and adopts the pods that a list shows.
 
 pub mod cache;
+pub mod foreign_objects;
 mod reads;
 pub mod relist;
 pub mod runtime_events;
 pub mod schedule;
-pub mod strangers;
 pub mod watch;
 pub mod without_worker;
 
@@ -21,13 +21,13 @@ use crate::engine::op::{OpError, OpId};
 use crate::engine::outbox::Outbox;
 use crate::engine::timers::Timers;
 use cache::{Cache, Entry, Generation, StepTime};
+use foreign_objects::ForeignObjects;
 use reads::Reads;
 use relist::{ByPod, Kind, ListedPod, PlegEvent};
 use runtime_events::WaitingEvents;
 use schedule::Schedule;
 use serde::Serialize;
 use std::time::Duration;
-use strangers::Strangers;
 use watch::Watches;
 use without_worker::WithoutWorker;
 
@@ -127,8 +127,8 @@ impl Pleg {
         }
         for (uid, entry) in &mut self.cache {
             let shared = self.without_worker.shares(uid);
-            let strangers = if shared { pods.strangers(uid) } else { Strangers::default() };
-            if entry.meet(strangers, began, at) {
+            let foreign = if shared { pods.foreign(uid) } else { ForeignObjects::default() };
+            if entry.meet(foreign, began, at) {
                 changed.push(uid.clone());
             }
         }
@@ -222,7 +222,7 @@ impl Pleg {
         self.reads.ended(uid);
         entry.read_done(match result {
             // W21: the read filters by UID, which other owners may use too.
-            Ok(Answer::Pod(facts)) => Ok(Strangers::split(facts, owner)),
+            Ok(Answer::Pod(facts)) => Ok(ForeignObjects::split(facts, owner)),
             Ok(_) => Err("unexpected answer from the runtime".into()),
             Err(e) => Err(e.to_string()),
         });

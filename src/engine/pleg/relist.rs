@@ -6,7 +6,7 @@
 use crate::api::facts::{ContainerState, Listed, ListedContainer, ListedSandbox, PodFacts};
 use crate::api::names::Uid;
 use crate::api::ordered::{CollectOrdered, OrderSlice};
-use crate::engine::pleg::strangers::Strangers;
+use crate::engine::pleg::foreign_objects::ForeignObjects;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -145,8 +145,8 @@ impl ByPod<'_> {
     }
 
     /// The objects of other owners under this UID.
-    pub fn strangers(&self, uid: &Uid) -> Strangers {
-        Strangers::listed(
+    pub fn foreign(&self, uid: &Uid) -> ForeignObjects {
+        ForeignObjects::listed(
             of_uid(&self.other_sandboxes, uid, |s| &s.uid),
             of_uid(&self.other_containers, uid, |c| &c.uid),
             of_uid(&self.sandboxes, uid, |s| &s.uid),
@@ -284,9 +284,9 @@ mod tests {
         assert_eq!(shape, [("a".to_string(), 1, 2), ("b".to_string(), 1, 0), ("d".to_string(), 0, 1)]);
         assert!(pods.shows(&"d".into()) && !pods.shows(&"c".into()));
         assert_eq!(pods.shared().map(Uid::as_str).collect::<Vec<_>>(), ["b", "c"]);
-        assert!(pods.strangers(&"b".into()).running().is_some_and(|s| s.what == "container c4"));
-        assert!(pods.strangers(&"c".into()).running().is_some_and(|s| s.what == "sandbox s3"));
-        assert!(!pods.strangers(&"a".into()).share_the_uid());
+        assert!(pods.foreign(&"b".into()).running().is_some_and(|s| s.what == "container c4"));
+        assert!(pods.foreign(&"c".into()).running().is_some_and(|s| s.what == "sandbox s3"));
+        assert!(!pods.foreign(&"a".into()).share_the_uid());
     }
 
     #[test]

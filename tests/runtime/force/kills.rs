@@ -2,7 +2,7 @@
 //! WHERRY_FORCE_SEED repeats the choices of a run (not the timing in the runtime), WHERRY_FORCE_KILLS makes it longer.
 
 use super::exact::{self, Desired, GENERATION, Life, Pod, is_created, label, runs, wait_exact};
-use super::strangers::Strangers;
+use super::foreign_objects::ForeignObjects;
 use crate::support::agent::{Agent, container};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Stdio};
@@ -203,7 +203,7 @@ fn w25_killed_a_hundred_times_while_pods_come_crash_change_and_go() {
     println!("seed {seed}: WHERRY_FORCE_SEED={seed} make test-runtime ARGS=w25_killed repeats it");
     let began = Instant::now();
     let agent = Agent::start("storm");
-    let strangers = Strangers::start(&agent);
+    let foreign = ForeignObjects::start(&agent);
     let mut storm = Storm {
         agent,
         rng: Rng::new(seed),
@@ -262,12 +262,12 @@ fn w25_killed_a_hundred_times_while_pods_come_crash_change_and_go() {
             "{pod}: {count:?} restarts of {name} are shown, there were {attempt}"
         );
     }
-    strangers.assert_untouched(&storm.agent);
+    foreign.assert_untouched(&storm.agent);
 
     for name in storm.desired.keys() {
         storm.agent.delete(name);
     }
     wait_exact(&storm.agent, &Desired::new());
-    strangers.assert_untouched(&storm.agent);
+    foreign.assert_untouched(&storm.agent);
     println!("{kills} kills survived; all in {:.0?}", began.elapsed());
 }

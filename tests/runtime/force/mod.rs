@@ -5,10 +5,10 @@
 mod behind;
 mod disk;
 mod exact;
+mod foreign_objects;
 mod kills;
 mod leftovers;
 mod outages;
-mod strangers;
 
 use crate::support::agent::Agent;
 use exact::{Desired, Life, Pod};

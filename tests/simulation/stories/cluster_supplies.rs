@@ -69,14 +69,14 @@ fn c4_a_pod_that_has_ended_keeps_no_watch_no_copy_and_no_token() {
     w.api_pod("web", "uid-1", &format!("{with_settings}, restartPolicy: Never"));
     w.run(5);
     assert!(w.runs("web/main") && w.api.watches() > watches, "{}", w.trace());
-    let outlook = |w: &World| w.engine.pod(&"uid-1".into()).and_then(|view| w.engine.outlook(view.pod));
-    assert!(outlook(&w).is_some());
+    let expectation = |w: &World| w.engine.pod(&"uid-1".into()).and_then(|view| w.engine.expectation(view.pod));
+    assert!(expectation(&w).is_some());
     let kept = |w: &World| w.disk.records.keys().any(|key| key.starts_with("tokens/") || key.starts_with("objects/"));
     assert!(kept(&w));
     w.run(30);
     assert_eq!(w.api.pod("web").map(|pod| pod["status"]["phase"].clone()), Some(json!("Succeeded")));
     assert_eq!((w.api.watches(), kept(&w)), (watches, false), "{}", w.trace());
-    assert_eq!(outlook(&w), None, "it waits for nothing that it does not keep");
+    assert_eq!(expectation(&w), None, "it waits for nothing that it does not keep");
     w.run(2 * 3600);
     assert_eq!(w.api.issued, 1, "its token is not replaced");
     assert!(w.notices("FailedMount").is_empty(), "{:?}", w.notices("FailedMount"));

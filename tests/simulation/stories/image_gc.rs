@@ -1,6 +1,6 @@
 //! The garbage collection of images (I1 to I4).
 
-use super::strangers::stranger;
+use super::foreign_objects::foreign;
 use crate::runtime::Life;
 use crate::story::*;
 use crate::world::{Fault, World, config};
@@ -94,7 +94,7 @@ fn i3_the_least_recently_used_image_is_removed_first() {
 #[test]
 fn i1_an_image_that_is_used_or_named_stays() {
     let mut w = node_with_images(&["a:1", "done:1", "other:1", "pinned:1", "pause:3", "foreign:1"], 900, policy());
-    let (_, theirs) = stranger(&mut w, "their", "uid-x", 0, Some("root-2"));
+    let (_, theirs) = foreign(&mut w, "their", "uid-x", 0, Some("root-2"));
     w.runtime.containers.get_mut(&theirs).unwrap().image = "sha256:foreign:1".into();
     w.runtime.store.pinned.insert("pinned:1".into());
     w.runtime.store.sandbox_image = Some("pause:3".into());

@@ -181,8 +181,8 @@ fn c15_required_without_a_key_writes_nothing_and_pods_run_while_the_server_answe
     let [warning] = &w.notices("FailedSeal")[..] else { panic!("{}", w.trace()) };
     assert!(warning.contains("sealSecrets is Required"), "{warning}");
     let pod = w.engine.pods().into_iter().next().unwrap().pod.clone();
-    let outlook = serde_json::to_value(w.engine.outlook(&pod).unwrap()).unwrap();
-    assert_eq!(outlook["reboot"]["waits"].as_array().map(Vec::len), Some(3), "{outlook}");
+    let expectation = serde_json::to_value(w.engine.expectation(&pod).unwrap()).unwrap();
+    assert_eq!(expectation["reboot"]["waits"].as_array().map(Vec::len), Some(3), "{expectation}");
     w.api_away(true);
     w.reboot(S);
     w.run(60);

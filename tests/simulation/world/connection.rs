@@ -225,7 +225,7 @@ impl World {
         let text = self.runtime.text_of(&call);
         if let Ok(answer) = &mut result
             && let Some(c) = &mut self.chaos
-            && let Some(mut dice) = c.mishap("nonsense in the answer of", &text, c.lies)
+            && let Some(mut dice) = c.mishap("an invalid answer of", &text, c.lies)
         {
             self.checks.lied |= lie(answer, &mut dice);
         }

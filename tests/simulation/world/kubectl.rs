@@ -29,7 +29,7 @@ impl World {
             (Kubectl::Create, Ok(outcome)) => {
                 self.kubectl_must(*outcome == Outcome::Created && exists, "a new pod is there", &name);
             }
-            (Kubectl::Nonsense, Ok(_)) => self.kubectl_must(false, "nonsense is refused", &name),
+            (Kubectl::InvalidChange, Ok(_)) => self.kubectl_must(false, "an invalid change is refused", &name),
             (Kubectl::Delete, Ok(outcome)) => {
                 self.kubectl_must(*outcome == Outcome::Removed, "a deletion removes", &name)
             }
@@ -56,7 +56,7 @@ impl World {
             Kubectl::Label(value) => {
                 Some(Change::Merge(json!({ "metadata": { "labels": { "round": value.to_string() } } })))
             }
-            Kubectl::Nonsense => Some(Change::Merge(json!({ "spec": { "restartPolicy": "Perhaps" } }))),
+            Kubectl::InvalidChange => Some(Change::Merge(json!({ "spec": { "restartPolicy": "Perhaps" } }))),
             Kubectl::Replace => {
                 let pod =
                     self.engine.manifest_of(name).map(|pod| serde_json::to_value(&pod.object).unwrap_or_default());

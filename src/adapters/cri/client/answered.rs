@@ -242,7 +242,7 @@ impl Client {
             let mut seen = BTreeSet::new();
             listed.containers.retain(|c| seen.insert(c.id.to_string()));
             listed.sandboxes.retain(|s| seen.insert(s.id.to_string()));
-            self.ended.push(ClientEvent::Nonsense { why: "a list contains an id twice".to_owned() });
+            self.ended.push(ClientEvent::InvalidAnswer { why: "a list contains an id twice".to_owned() });
         }
         Ok(Some(Answer::Listed(listed)))
     }
@@ -284,7 +284,7 @@ impl Client {
         })?;
         if let Some(first) = first {
             let more = if more > 0 { format!(", and {more} more") } else { String::new() };
-            self.ended.push(ClientEvent::Nonsense { why: format!("{first}{more}") });
+            self.ended.push(ClientEvent::InvalidAnswer { why: format!("{first}{more}") });
         }
         Ok(facts)
     }

@@ -50,7 +50,7 @@ pub enum ClientEvent {
     /// RunPodSandbox call. For the metrics.
     Called { operation_type: &'static str, handler: Option<Box<str>>, duration: Duration, error: bool },
     /// An answer is invalid, completely or in part. The valid part is used.
-    Nonsense { why: String },
+    InvalidAnswer { why: String },
 }
 
 pub struct Client {
@@ -58,7 +58,7 @@ pub struct Client {
     config: RequestConfig,
     operations: BTreeMap<OpId, Operation>,
     calls: BTreeMap<CallId, InFlight>,
-    /// Events that the next drive returns: of operations that ended before their first call, and `Nonsense`.
+    /// Events that the next drive returns: of operations that ended before their first call, and `InvalidAnswer`.
     ended: Vec<ClientEvent>,
     /// `cgroupDriver` of the configuration, for a runtime that does not report its driver.
     configured_driver: CgroupDriver,
@@ -302,7 +302,7 @@ impl Client {
                 if let Err(e) = &next
                     && !cancelled
                 {
-                    out.push(ClientEvent::Nonsense { why: e.to_string() });
+                    out.push(ClientEvent::InvalidAnswer { why: e.to_string() });
                 }
                 next
             }

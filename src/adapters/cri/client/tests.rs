@@ -57,7 +57,7 @@ struct Bench {
     client: Client,
     called: Vec<(&'static str, bool)>,
     handlers: Vec<Box<str>>,
-    nonsense: Vec<String>,
+    invalid: Vec<String>,
     drivers: Vec<Option<CgroupDriver>>,
 }
 
@@ -66,7 +66,7 @@ impl Bench {
         let wire = Rc::new(RefCell::new(Wire::default()));
         let client = Client::new(Box::new(Scripted(wire.clone())), config());
         let mut bench =
-            Bench { wire, client, called: Vec::new(), handlers: Vec::new(), nonsense: Vec::new(), drivers: Vec::new() };
+            Bench { wire, client, called: Vec::new(), handlers: Vec::new(), invalid: Vec::new(), drivers: Vec::new() };
         bench.client.start(OP, call, TIMEOUT, NOW);
         bench
     }
@@ -111,7 +111,7 @@ impl Bench {
                     self.called.push((operation_type, error));
                     self.handlers.extend(handler);
                 }
-                ClientEvent::Nonsense { why } => self.nonsense.push(why),
+                ClientEvent::InvalidAnswer { why } => self.invalid.push(why),
                 // The driver comes before the end that depends on it.
                 ClientEvent::Driver(driver) if end.is_none() => self.drivers.push(driver),
                 other => panic!("{other:?}"),
@@ -531,7 +531,7 @@ fn listed(sandboxes: Vec<proto::PodSandbox>, containers: Vec<proto::Container>) 
     b.ok("ListContainers", &proto::ListContainersResponse { containers, ..Default::default() });
     let Some(Ok(Answer::Listed(listed))) = b.drive() else { panic!() };
     assert_eq!(b.drive(), None);
-    (listed, b.nonsense)
+    (listed, b.invalid)
 }
 
 fn of_pod(id: &str, state: i32) -> proto::Container {
@@ -542,27 +542,27 @@ fn of_pod(id: &str, state: i32) -> proto::Container {
 #[test]
 fn a_list_of_a_hundred_thousand_containers_is_complete() {
     let containers: Vec<proto::Container> = (0..100_000).map(|n| of_pod(&format!("c{n}"), 1)).collect();
-    let (listed, nonsense) = listed(Vec::new(), containers);
+    let (listed, invalid) = listed(Vec::new(), containers);
     assert_eq!(listed.containers.len(), 100_000);
     for (n, container) in listed.containers.iter().enumerate() {
         assert_eq!((container.id.as_str(), container.state), (format!("c{n}").as_str(), ContainerState::Running));
     }
-    assert_eq!(nonsense, Vec::<String>::new());
+    assert_eq!(invalid, Vec::<String>::new());
 }
 
 #[test]
 fn invalid_entries_of_a_list_are_reported_in_one_line_and_the_rest_is_used() {
     let odd = vec![of_pod("c1", 1), of_pod("c2", 77), of_pod("", 1), of_pod("c3", -1), of_pod("c4", 2)];
-    let (result, nonsense) = listed(Vec::new(), odd);
+    let (result, invalid) = listed(Vec::new(), odd);
     let found: Vec<_> = result.containers.iter().map(|c| (c.id.as_str(), c.state)).collect();
     use ContainerState::{Exited, Running, Unknown};
     assert_eq!(found, [("c1", Running), ("c2", Unknown), ("c3", Unknown), ("c4", Exited)]);
-    assert_eq!(nonsense, ["container c2 has the unknown state 77, and 2 more"]);
+    assert_eq!(invalid, ["container c2 has the unknown state 77, and 2 more"]);
 
     let sandbox = |id: &str| proto::PodSandbox { id: id.into(), labels: labels(), ..Default::default() };
-    let (result, nonsense) = listed(vec![sandbox("s1"), sandbox("s1"), sandbox("s2")], vec![of_pod("c1", 1)]);
+    let (result, invalid) = listed(vec![sandbox("s1"), sandbox("s1"), sandbox("s2")], vec![of_pod("c1", 1)]);
     assert_eq!((result.sandboxes.len(), result.containers.len()), (2, 1));
-    assert_eq!(nonsense, ["a list contains an id twice"]);
+    assert_eq!(invalid, ["a list contains an id twice"]);
 }
 
 #[test]
@@ -578,8 +578,8 @@ fn an_undecodable_answer_is_unknown_and_reported() {
             let mut b = Bench::new(call.clone());
             b.reply(method, Ok(Bytes::copy_from_slice(bytes)));
             assert!(is_unknown(b.drive()), "{method} {bytes:?}");
-            assert_eq!(b.nonsense.len(), 1, "{:?}", b.nonsense);
-            assert!(b.nonsense[0].contains(method) && b.nonsense[0].contains("failed to decode"), "{:?}", b.nonsense);
+            assert_eq!(b.invalid.len(), 1, "{:?}", b.invalid);
+            assert!(b.invalid[0].contains(method) && b.invalid[0].contains("failed to decode"), "{:?}", b.invalid);
         }
     }
     // Unknown fields of a later version are skipped.
@@ -587,7 +587,7 @@ fn an_undecodable_answer_is_unknown_and_reported() {
     b.reply("ListContainers", Ok(Bytes::from_static(b"\x7a\x03new\x78\x05")));
     b.ok("ListPodSandbox", &proto::ListPodSandboxResponse::new());
     assert_eq!(b.drive(), Some(Ok(Answer::Listed(Listed::default()))));
-    assert!(b.nonsense.is_empty());
+    assert!(b.invalid.is_empty());
 }
 
 #[test]

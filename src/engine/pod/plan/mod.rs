@@ -11,7 +11,7 @@ use crate::api::facts::{ContainerFact, ContainerState, PodFacts, SandboxFact};
 use crate::api::hash;
 use crate::api::names::{ContainerId, SandboxId};
 use crate::api::pod::{Pod, RestartPolicy};
-use crate::engine::pleg::strangers::Strangers;
+use crate::engine::pleg::foreign_objects::ForeignObjects;
 use crate::engine::pod::worker::restarting::Restarting;
 use init::Init;
 use std::collections::BTreeSet;
@@ -77,7 +77,7 @@ pub struct PlanInput<'a> {
     /// Sandboxes with a lower attempt belong to an earlier pod.
     pub first_attempt: u32,
     /// Objects of other owners under the pod's UID; their attempt numbers are taken (W21).
-    pub strangers: &'a Strangers,
+    pub foreign: &'a ForeignObjects,
     /// The first attempt number of a container of that name that the runtime has not refused as taken.
     pub first_free: &'a dyn Fn(&str) -> u32,
     /// The container of that name has to wait for a back-off or after an error.
@@ -120,7 +120,7 @@ impl PlanInput<'_> {
     fn create(&self, index: usize, last: Option<&ContainerFact>) -> Next {
         let name = &self.pod.at(index).name;
         let attempt = last.map_or(0, |c| c.attempt.saturating_add(1));
-        Next::Create { index, attempt: attempt.max(self.strangers.next_container(name)).max((self.first_free)(name)) }
+        Next::Create { index, attempt: attempt.max(self.foreign.next_container(name)).max((self.first_free)(name)) }
     }
 }
 
@@ -211,7 +211,7 @@ fn sandbox(input: &PlanInput<'_>) -> Next {
         return Next::StopSandbox(dead.id.clone());
     }
     let attempt = facts.sandboxes.iter().map(|s| s.attempt.saturating_add(1)).max().unwrap_or(0).max(first_attempt);
-    Next::RunSandbox { attempt: attempt.max(input.strangers.next_sandbox()) }
+    Next::RunSandbox { attempt: attempt.max(input.foreign.next_sandbox()) }
 }
 
 /// W26: a dead container that is no longer needed. The `kept` newest of each name stay: the one that runs or ended

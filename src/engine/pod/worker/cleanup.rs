@@ -175,7 +175,7 @@ impl Worker {
         // A pod that stays loses its logs with the containers. For other pods the sandbox's removal removes everything.
         // If another owner shares the log directory, the directory stays, and the logs go with their containers (W21).
         // Remove the oldest first, so that restart counts do not decrease if Wherry is killed in between (W25).
-        let alone = self.demand.stays() || entry.strangers().share_the_uid() || facts.sandboxes.is_empty();
+        let alone = self.demand.stays() || entry.foreign().share_the_uid() || facts.sandboxes.is_empty();
         let container = facts.containers.last().filter(|_| alone);
         if let Some(c) = container {
             return self.ops.remove_container(&self.uid, &c.clone(), ctx);
@@ -194,10 +194,10 @@ impl Worker {
         let State::Finished(finished) = &self.state else { return };
         let (directory, only_files) = (finished.directory, finished.only_files);
         if directory == Directory::Present {
-            if !self.removals.sharing.knows_strangers(entry, ctx) {
+            if !self.removals.sharing.knows_foreign_objects(entry, ctx) {
                 return;
             }
-            if !entry.strangers().share_the_uid() {
+            if !entry.foreign().share_the_uid() {
                 // Kill like a kubelet: a runtime that was killed during a stop may lose track of a process.
                 let (kill, marker) = (!only_files, self.sandbox.late(ctx.now.boot));
                 return self.ops.remove_files(&self.uid, &self.name, kill, marker, ctx);
@@ -240,7 +240,7 @@ impl Worker {
         if at > ctx.now.boot {
             return self.timer.wake_at(at);
         }
-        if !self.removals.sharing.knows_strangers(entry, ctx) {
+        if !self.removals.sharing.knows_foreign_objects(entry, ctx) {
             return;
         }
         self.state.set_cgroup(CgroupRemoval::Tried { retry });

@@ -85,11 +85,11 @@ impl Worker {
             }
             BackgroundOp::Probe => {
                 let pod = self.pod.as_ref();
-                if let Some((id, doomed)) =
+                if let Some((id, planned)) =
                     pod.and_then(|pod| probing::judge(&mut self.containers.probes, pod, op, result, ctx))
                     && self.state.is_sync()
                 {
-                    self.stops.doom(id, doomed);
+                    self.stops.plan_stop(id, planned);
                 }
             }
             BackgroundOp::UpdateVolumes => self.volumes.updated(result.map(drop), self.pod.as_ref(), ctx),

@@ -5,7 +5,7 @@
 use super::container_backoff::ContainerBackoffs;
 use super::ops::{ActiveOp, BackgroundOp, Operations};
 use super::restarting::after_failure;
-use super::stops::{Doomed, Stops, Wait};
+use super::stops::{PlannedStop, Stops, Wait};
 use super::{State, Worker};
 use crate::api::document;
 use crate::api::facts::{ContainerFact, ContainerState};
@@ -125,7 +125,7 @@ pub fn post_start_done(
         backoffs.start_failed(id.clone(), (Reason::PostStartHookError, message));
         let grace_deadline = ctx.now.boot + pod.grace_period();
         let then = after_failure(pod, &pod.at(index).name);
-        stops.doom(id, Doomed { message: "FailedPostStartHook".into(), grace_deadline, then });
+        stops.plan_stop(id, PlannedStop { message: "FailedPostStartHook".into(), grace_deadline, then });
     }
 }
 

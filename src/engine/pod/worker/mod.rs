@@ -84,7 +84,7 @@ pub use resize::{Before, Outdated, Resize, Verdict as ResizeVerdict};
 pub use sandbox::LATE;
 use sandbox::Sandbox;
 use serde::Serialize;
-pub use sharing::waits_for_strangers;
+pub use sharing::waits_for_foreign_objects;
 pub use state::State;
 use state::{End, Ending, Sync, Terminated, Terminating};
 use std::rc::Rc;
@@ -427,7 +427,7 @@ impl Worker {
             qos_class: self.admission.requests.qos.as_str(),
             starting: &|id| match hooked == Some(id) {
                 true => Some((creating.clone(), String::new())),
-                false => self.containers.backoffs.start_error(id).filter(|_| self.stops.is_doomed(id)).cloned(),
+                false => self.containers.backoffs.start_error(id).filter(|_| self.stops.has_planned_stop(id)).cloned(),
             },
             started: &|spec, c| self.containers.probes.started(spec, &c.id),
             ready: &|spec, c| self.containers.probes.ready(spec, &c.id),
@@ -436,7 +436,7 @@ impl Worker {
             },
             messages: self.containers.messages.all(),
             cause: self.ending.cause.as_ref(),
-            waits: sharing::waits_for_strangers(pod, &self.state, entry),
+            waits: sharing::waits_for_foreign_objects(pod, &self.state, entry),
             begun_ephemeral: &self.history.begun_ephemeral,
             restarting: &self.history.restarting,
             earlier: &self.history.earlier,

@@ -3,7 +3,7 @@
 use super::State;
 use super::ops::{BackgroundOp, Operations};
 use super::restarting::after_failure;
-use super::stops::Doomed;
+use super::stops::PlannedStop;
 use super::timer::Timer;
 use crate::api::facts::ContainerState;
 use crate::api::names::ContainerId;
@@ -70,7 +70,7 @@ pub fn judge(
     op: OpId,
     result: Result<Answer, OpError>,
     ctx: &mut Context<'_>,
-) -> Option<(ContainerId, Doomed)> {
+) -> Option<(ContainerId, PlannedStop)> {
     let (index, kind) = probes.of_op(op)?;
     let exec = kind.spec(pod.at(index)).and_then(|probe| probe.exec.as_ref());
     let result = handler::probed(exec.map(|exec| exec.command.as_deref().unwrap_or_default()), result);
@@ -101,7 +101,7 @@ pub fn judge(
     let message = last_words(pod, index, kind);
     let grace_deadline = ctx.now.boot + grace.unwrap_or_else(|| pod.grace_period());
     let then = after_failure(pod, &spec.name);
-    Some((id, Doomed { message, grace_deadline, then }))
+    Some((id, PlannedStop { message, grace_deadline, then }))
 }
 
 fn last_words(pod: &Rc<Pod>, index: usize, kind: Kind) -> String {

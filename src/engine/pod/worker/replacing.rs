@@ -6,7 +6,7 @@
 use super::container_start::Starting;
 use super::ops::ActiveOp;
 use super::restarting::Restart;
-use super::stops::Doomed;
+use super::stops::PlannedStop;
 use super::{State, Worker};
 use crate::api::cluster::in_place;
 use crate::api::facts::{ContainerFact, ContainerState};
@@ -83,7 +83,7 @@ impl Worker {
         // The image is again the one with which the container runs, before its stop.
         let is_current = |id: &ContainerId| running().any(|c| c.id == *id && !plan::has_old_image(pod, c));
         let stops = &self.stops;
-        let mut changed = self.history.restarting.drop_images(|id| !stops.is_doomed(id) && is_current(id));
+        let mut changed = self.history.restarting.drop_images(|id| !stops.has_planned_stop(id) && is_current(id));
         for c in &old {
             changed |= self.history.restarting.insert(&c.id, Restart::Image);
         }
@@ -95,10 +95,10 @@ impl Worker {
             return;
         }
         for c in old {
-            if !self.stops.is_doomed(&c.id) {
+            if !self.stops.has_planned_stop(&c.id) {
                 let message = format!("Container {} definition changed, will be restarted", c.name);
                 let grace_deadline = ctx.now.boot + pod.grace_period();
-                self.stops.doom(c.id.clone(), Doomed { message, grace_deadline, then: Some(Restart::Image) });
+                self.stops.plan_stop(c.id.clone(), PlannedStop { message, grace_deadline, then: Some(Restart::Image) });
             }
         }
     }

@@ -43,7 +43,7 @@ impl Operations {
 
     /// Removes the pod's cgroup, unless another owner uses the UID. `kill`: first kills the processes in it.
     pub fn remove_cgroup(&mut self, uid: &Uid, kill: bool, entry: &Entry, ctx: &mut Context<'_>) {
-        if !entry.strangers().share_the_uid() {
+        if !entry.foreign().share_the_uid() {
             let op = ctx.cgroup(uid, CgroupCall::Remove { uid: uid.clone(), kill });
             self.start_background(op, BackgroundOp::RemoveCgroup);
         }

@@ -8,7 +8,7 @@
 use super::ops::{ActiveOp, Operations};
 use super::restarting::Restart;
 use super::retry::Retry;
-use super::stops::{Doomed, Stops};
+use super::stops::{PlannedStop, Stops};
 use super::timer::Timer;
 use super::{State, Worker};
 use crate::api::facts::{ContainerFact, ContainerState};
@@ -202,11 +202,11 @@ impl Resize {
         let mut update = None;
         for (id, before) in running {
             match before.how {
-                How::Restart if !stops.is_doomed(id) => {
+                How::Restart if !stops.has_planned_stop(id) => {
                     let message = format!("Container {} resize requires restart", before.name);
                     let grace_deadline = ctx.now.boot + pod.grace_period();
                     let then = Some(Restart::Resize);
-                    stops.doom(id.clone(), Doomed { message, grace_deadline, then });
+                    stops.plan_stop(id.clone(), PlannedStop { message, grace_deadline, then });
                 }
                 How::Restart => {}
                 How::Update => update = update.or(Some((id.clone(), before.clone()))),

@@ -5,7 +5,7 @@
 //! belongs to the moment of the stop, and the record contains it before the stop.
 
 use super::Worker;
-use super::stops::{Doomed, Stops};
+use super::stops::{PlannedStop, Stops};
 use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::names::ContainerId;
 use crate::api::pod::{Pod, RestartPolicy};
@@ -65,9 +65,9 @@ impl Restarting {
         for c in entry.facts().containers.iter().filter(|c| c.state == ContainerState::Running) {
             // Images can change back before the stop: `replacing` decides.
             let then = self.0.get(&c.id).copied().filter(|why| *why != Restart::Image);
-            if then.is_some() && !stops.is_doomed(&c.id) {
+            if then.is_some() && !stops.has_planned_stop(&c.id) {
                 let message = format!("Stopping container {}", c.name);
-                stops.doom(c.id.clone(), Doomed { message, grace_deadline, then });
+                stops.plan_stop(c.id.clone(), PlannedStop { message, grace_deadline, then });
             }
         }
     }

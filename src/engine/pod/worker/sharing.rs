@@ -29,8 +29,8 @@ pub struct Sharing {
 }
 
 /// Why the pod has no sandbox: reason and message for its status.
-pub fn waits_for_strangers(pod: &Pod, state: &State, entry: &Entry) -> Option<(Reason, String)> {
-    let stranger = entry.strangers().running()?;
+pub fn waits_for_foreign_objects(pod: &Pod, state: &State, entry: &Entry) -> Option<(Reason, String)> {
+    let foreign = entry.foreign().running()?;
     if !state.is_sync() || plan::ready_sandbox(entry.facts()).is_some() {
         return None;
     }
@@ -42,7 +42,7 @@ pub fn waits_for_strangers(pod: &Pod, state: &State, entry: &Entry) -> Option<(R
         "the UID {} is in use by {}; this pod waits until that no longer runs. Stop or remove it where it was \
          started, or {remedy}",
         pod.uid,
-        stranger.in_words(),
+        foreign.in_words(),
     );
     Some((REASON, message))
 }
@@ -54,21 +54,21 @@ impl Sharing {
     }
 
     /// Reports each running object of another owner once.
-    pub fn report_strangers(&mut self, pod: &Rc<Pod>, state: &State, entry: &Entry, ctx: &mut Context<'_>) {
-        let Some(stranger) = entry.strangers().running() else { return };
-        if self.reported.as_ref() != Some(&stranger.what) {
-            self.reported = Some(stranger.what.clone());
-            if let Some((_, message)) = waits_for_strangers(pod, state, entry) {
+    pub fn report_foreign_objects(&mut self, pod: &Rc<Pod>, state: &State, entry: &Entry, ctx: &mut Context<'_>) {
+        let Some(foreign) = entry.foreign().running() else { return };
+        if self.reported.as_ref() != Some(&foreign.what) {
+            self.reported = Some(foreign.what.clone());
+            if let Some((_, message)) = waits_for_foreign_objects(pod, state, entry) {
                 ctx.emit_warning(Some(pod), None, REASON, message);
             }
         }
     }
 
     /// Returns true if the current objects of other owners under the UID are known; otherwise requests a status read.
-    pub fn knows_strangers(&mut self, entry: &mut Entry, ctx: &Context<'_>) -> bool {
+    pub fn knows_foreign_objects(&mut self, entry: &mut Entry, ctx: &Context<'_>) -> bool {
         let needed = *self.read_since.get_or_insert(ctx.generation);
         let recent = |at| ctx.now.boot.since(at) < FRESH;
-        if entry.usable() && entry.strangers_seen().is_some_and(|(generation, at)| generation >= needed || recent(at)) {
+        if entry.usable() && entry.foreign_seen().is_some_and(|(generation, at)| generation >= needed || recent(at)) {
             self.read_since = None;
             return true;
         }

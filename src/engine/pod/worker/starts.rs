@@ -147,9 +147,9 @@ impl Worker {
                 return self.state.set_wants_room(true);
             }
             // W21: two pods with the same UID would share cgroup and logs.
-            if entry.strangers().running().is_some() {
+            if entry.foreign().running().is_some() {
                 self.state.forget_preparations();
-                return self.removals.sharing.report_strangers(pod, &self.state, entry, ctx);
+                return self.removals.sharing.report_foreign_objects(pod, &self.state, entry, ctx);
             }
         }
         if !self.may_start(pod, &next, entry, ctx) {

@@ -38,7 +38,7 @@ pub enum Wait {
 
 /// A running container that the worker stops to restart it.
 #[derive(Debug, Serialize)]
-pub struct Doomed {
+pub struct PlannedStop {
     /// The message of its Killing event.
     pub message: String,
     /// The end of the container's grace period.
@@ -52,7 +52,7 @@ pub struct Doomed {
 pub struct Stops {
     round: Round,
     /// Running containers that the worker stops to restart them.
-    doomed: BTreeMap<ContainerId, Doomed>,
+    planned: BTreeMap<ContainerId, PlannedStop>,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -74,17 +74,17 @@ impl Stops {
     }
 
     /// The container is stopped to restart it. A new reason replaces the previous one.
-    pub fn doom(&mut self, id: ContainerId, doomed: Doomed) {
-        self.doomed.insert(id, doomed);
+    pub fn plan_stop(&mut self, id: ContainerId, planned: PlannedStop) {
+        self.planned.insert(id, planned);
     }
 
-    pub fn is_doomed(&self, id: &ContainerId) -> bool {
-        self.doomed.contains_key(id)
+    pub fn has_planned_stop(&self, id: &ContainerId) -> bool {
+        self.planned.contains_key(id)
     }
 
     /// The containers that start again whatever their exit code is.
     pub fn restarts(&self) -> impl Iterator<Item = (&ContainerId, Restart)> {
-        self.doomed.iter().filter_map(|(id, doomed)| Some((id, doomed.then?)))
+        self.planned.iter().filter_map(|(id, planned)| Some((id, planned.then?)))
     }
 
     /// Nothing runs that should be stopped: resets the rounds and cancels hooks in flight.
@@ -99,8 +99,8 @@ impl Stops {
         if self.round.retry.failures() > 0 || self.wait(&c.id).is_some() {
             return;
         }
-        let message = match self.doomed.get(&c.id) {
-            Some(doomed) if state.is_sync() => doomed.message.clone(),
+        let message = match self.planned.get(&c.id) {
+            Some(planned) if state.is_sync() => planned.message.clone(),
             _ => format!("Stopping container {}", c.name),
         };
         ctx.emit_normal(pod, Some(&c.name), Reason::Killing, message);
@@ -217,18 +217,18 @@ impl Worker {
         waits
     }
 
-    /// Stops the doomed containers, each with its own deadline. Returns true while one of them runs.
-    pub(super) fn stop_doomed(&mut self, entry: &Entry, ctx: &mut Context<'_>) -> bool {
+    /// Stops the containers with a planned stop, each with its own deadline. Returns true while one of them runs.
+    pub(super) fn carry_out_planned_stops(&mut self, entry: &Entry, ctx: &mut Context<'_>) -> bool {
         let facts = entry.facts();
-        self.stops.doomed.retain(|id, _| entry.running().any(|c| c.id == *id));
+        self.stops.planned.retain(|id, _| entry.running().any(|c| c.id == *id));
         if !self.restarts_are_recorded(ctx) {
             return true;
         }
         for c in facts.containers.iter() {
-            if let Some(grace_deadline) = self.stops.doomed.get(&c.id).map(|d| d.grace_deadline) {
+            if let Some(grace_deadline) = self.stops.planned.get(&c.id).map(|d| d.grace_deadline) {
                 self.stop_all(std::slice::from_ref(&c.id), grace_deadline, false, entry, ctx);
             }
         }
-        !self.stops.doomed.is_empty()
+        !self.stops.planned.is_empty()
     }
 }

@@ -3,7 +3,7 @@
 
 use super::hooks::give_up_post_start;
 use super::restarting::after_failure;
-use super::stops::Doomed;
+use super::stops::PlannedStop;
 use super::{End, State, Terminating, Worker};
 use crate::api::facts::ContainerState;
 use crate::api::names::ContainerId;
@@ -57,13 +57,13 @@ impl Worker {
             self.in_place.resize.continue_with(&pod, &mut self.ops, &mut self.stops, &mut self.timer, entry, ctx);
         }
         self.history.restarting.continue_stops(&pod, &mut self.stops, entry, ctx.now.boot);
-        // The stop of a doomed container does not wait for a long pull or hook of another container.
+        // A planned stop does not wait for a long pull or hook of another container.
         let busy = self.ops.active().is_some_and(|active| !active.lets_others_stop());
-        let dooming = !busy && ctx.up && self.stop_doomed(entry, ctx);
+        let stopping = !busy && ctx.up && self.carry_out_planned_stops(entry, ctx);
         if self.ops.is_active() || self.ops.is_stopping() {
             return;
         }
-        if ctx.up && !dooming {
+        if ctx.up && !stopping {
             self.advance(&pod, entry, ctx);
         }
         self.measured.sync(&self.uid, &self.state, &self.ops, &self.record, ctx);
@@ -77,7 +77,7 @@ impl Worker {
             pod,
             facts: entry.facts(),
             first_attempt: self.sandbox.first_attempt,
-            strangers: entry.strangers(),
+            foreign: entry.foreign(),
             first_free: &|name| self.containers.failures.first_free(name).max(self.history.earlier.first_free(name)),
             held: &|name| self.containers.backoffs.holds(name, now),
             stopped: &|id| self.sandbox.is_stopped(id),
@@ -105,14 +105,14 @@ impl Worker {
             Next::StopContainers(ids) => {
                 self.report_dead_sandbox(pod, entry, ctx);
                 for c in entry.running().filter(|c| ids.contains(&c.id)) {
-                    if !self.stops.is_doomed(&c.id) {
+                    if !self.stops.has_planned_stop(&c.id) {
                         let message = format!("Stopping container {}", c.name);
                         let then = after_failure(pod, &c.name);
                         let grace_deadline = now + pod.grace_period();
-                        self.stops.doom(c.id.clone(), Doomed { message, grace_deadline, then });
+                        self.stops.plan_stop(c.id.clone(), PlannedStop { message, grace_deadline, then });
                     }
                 }
-                self.stop_doomed(entry, ctx);
+                self.carry_out_planned_stops(entry, ctx);
                 return;
             }
             Next::StopSandbox(id) => {
@@ -168,7 +168,7 @@ impl Worker {
         let running = |name: &str| plan::newest(facts, name).is_some_and(|c| c.state == ContainerState::Running);
         let runs =
             |id: &ContainerId| facts.containers.iter().any(|c| c.id == *id && c.state == ContainerState::Running);
-        self.containers.backoffs.forget_running(running, runs, |id| self.stops.is_doomed(id));
+        self.containers.backoffs.forget_running(running, runs, |id| self.stops.has_planned_stop(id));
         if pod.containers().iter().all(|c| running(&c.name)) {
             self.measured.all_run(ctx);
         }

@@ -64,7 +64,7 @@ impl Worker {
         }
         if let State::Terminated(Terminated { cgroup: CgroupRemoval::NotTried, .. }) = self.state {
             // W21: the cgroup is named after the UID, and systemd kills everything in a slice that it stops.
-            if !self.removals.sharing.knows_strangers(entry, ctx) {
+            if !self.removals.sharing.knows_foreign_objects(entry, ctx) {
                 return;
             }
             if let Some(pod) = self.pod.clone().filter(|pod| crate::engine::probe::any(pod)) {

@@ -77,7 +77,7 @@ fn c9_an_orderly_stop_writes_the_events_of_the_last_seconds() {
 }
 
 #[test]
-fn c9_a_long_absence_keeps_a_bounded_diary() {
+fn c9_a_long_absence_keeps_a_bounded_event_queue() {
     let mut w = running("web");
     w.api_away(true);
     for _ in 0..12 {

@@ -16,7 +16,7 @@ use std::time::Duration;
 const PERIODS: u32 = 3;
 
 #[derive(Debug, Serialize)]
-pub struct Rival {
+pub struct DuplicateNode {
     ours: Machine,
     state: State,
 }
@@ -52,10 +52,10 @@ pub enum Sight {
     Known,
 }
 
-impl Rival {
-    pub fn new(info: &NodeInfo) -> Rival {
+impl DuplicateNode {
+    pub fn new(info: &NodeInfo) -> DuplicateNode {
         let NodeInfo { machine_id, system_uuid, boot_id, .. } = info.clone();
-        Rival { ours: Machine { machine_id, system_uuid, boot_id }, state: State::Unreported }
+        DuplicateNode { ours: Machine { machine_id, system_uuid, boot_id }, state: State::Unreported }
     }
 
     /// Another machine acts as this node.

@@ -10,7 +10,7 @@ use wherry::api::names::Uid;
 use wherry::engine::effect::{CreateContainer, RuntimeCall};
 
 /// Creates another owner's pod with one running container `main`. Returns the ids of its sandbox and container.
-pub(super) fn stranger(w: &mut World, name: &str, uid: &str, attempt: u32, owner: Option<&str>) -> (String, String) {
+pub(super) fn foreign(w: &mut World, name: &str, uid: &str, attempt: u32, owner: Option<&str>) -> (String, String) {
     let all = |w: &World| -> BTreeSet<String> {
         w.runtime.sandboxes.keys().chain(w.runtime.containers.keys()).cloned().collect()
     };
@@ -97,7 +97,7 @@ fn w21_with_a_new_root_directory_the_pods_of_the_old_one_keep_running_and_are_no
 #[test]
 fn w21_removing_a_pod_that_waits_for_its_uid_removes_nothing_of_the_other_owner() {
     let mut w = node();
-    let (sandbox, container) = stranger(&mut w, "web", "one", 0, None);
+    let (sandbox, container) = foreign(&mut w, "web", "one", 0, None);
     w.file_with_uid("web", "one", ONE);
     w.run(10);
     let why = w.notices("UIDInUse").concat();
@@ -116,7 +116,7 @@ fn w21_removing_a_pod_that_waits_for_its_uid_removes_nothing_of_the_other_owner(
 fn w21_with_dead_objects_of_other_owners_a_pod_uses_higher_attempts() {
     let mut w = node();
     let uid = Uid::from("one");
-    let theirs = stranger(&mut w, "web", "one", 0, Some("root-2"));
+    let theirs = foreign(&mut w, "web", "one", 0, Some("root-2"));
     w.kill_sandbox(&theirs.0);
     w.exit(&theirs.1, 0);
     w.file_with_uid("web", "one", ONE);
@@ -143,7 +143,7 @@ fn w21_a_foreign_pod_that_appears_under_the_uid_of_a_running_pod_affects_neither
     w.run(15);
     let (uid, own) = (Uid::from("one"), w.running("web/main"));
     // A kubelet names its pods differently.
-    let theirs = stranger(&mut w, "web-lab", "one", 7, None);
+    let theirs = foreign(&mut w, "web-lab", "one", 7, None);
     w.take_calls();
     w.run(60);
     assert_eq!((w.take_calls(), w.running("web/main")), (Vec::<String>::new(), own.clone()));
@@ -190,7 +190,7 @@ fn w21_a_foreign_container_in_our_sandbox_does_not_belong_to_the_pod() {
 #[test]
 fn w21_a_leftover_directory_stays_while_others_have_its_uid() {
     let mut w = node();
-    let theirs = stranger(&mut w, "web", "one", 0, Some("root-2"));
+    let theirs = foreign(&mut w, "web", "one", 0, Some("root-2"));
     let uid = Uid::from("one");
     w.kill_engine();
     let name = w.runtime.sandboxes[&theirs.0].name.clone();
@@ -225,7 +225,7 @@ fn w21_numbers_of_others_do_not_hide_that_a_container_of_ours_runs() {
     w.file_with_uid("web", "one", ONE);
     w.run(15);
     let own = w.running("web/main");
-    let theirs = stranger(&mut w, "web-lab", "one", 9, Some("root-2"));
+    let theirs = foreign(&mut w, "web-lab", "one", 9, Some("root-2"));
     for state in [ContainerState::Unknown, ContainerState::Exited, ContainerState::Created] {
         w.runtime.containers.get_mut(&theirs.1).unwrap().state = state;
         w.step(World::unknown_event(Some("one".into())));
@@ -247,7 +247,7 @@ fn w21_objects_that_appeared_since_the_last_list_are_detected_before_a_removal()
     let lists = w.observed.lists;
     w.until("a list", 40, |w| w.observed.lists > lists);
     w.run(5);
-    let (sandbox, container) = stranger(&mut w, "web-lab", "one", 7, None);
+    let (sandbox, container) = foreign(&mut w, "web-lab", "one", 7, None);
     w.remove("web");
     w.run(15);
     assert_eq!(w.runtime.sandboxes.keys().collect::<Vec<_>>(), [&sandbox]);

@@ -1,12 +1,13 @@
-//! The diary: events of pods and of the node that are posted to the API server, one after another and in their order.
+//! The event queue: events of pods and of the node that are posted to the API server, one after another and in their
+//! order.
 //!
-//! While the server is away, the diary is kept on the disk, in parts of a limited size, so that a power cut loses at
+//! While the server is away, the queue is kept on the disk, in parts of a limited size, so that a power cut loses at
 //! most the events of the last seconds. An event that occurs again is counted.
 
 use super::backoff::{Backoff, REQUESTS};
 use super::event_limits::EventLimits;
 use super::reflector::{Step, begin};
-use crate::api::cluster::diary::{self, Entry};
+use crate::api::cluster::event_queue::{self, Entry};
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::requests;
 use crate::api::ordered::CollectOrdered;
@@ -34,7 +35,7 @@ const REMEMBERED: usize = 128;
 const LONGEST_SERIES: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Serialize)]
-pub struct Diary {
+pub struct EventQueue {
     node: Rc<str>,
     #[serde(skip)]
     waiting: VecDeque<Waiting>,
@@ -79,9 +80,9 @@ enum Disk {
     Closing { changed: BTreeSet<u64> },
 }
 
-impl Diary {
-    pub fn new(node: &str) -> Diary {
-        Diary {
+impl EventQueue {
+    pub fn new(node: &str) -> EventQueue {
+        EventQueue {
             node: node.into(),
             waiting: VecDeque::new(),
             posted: VecDeque::new(),
@@ -99,7 +100,7 @@ impl Diary {
 
     /// A part that an earlier run kept. An unusable one is moved aside.
     pub fn record_found(&mut self, key: &str, text: &str, outbox: &mut Outbox) {
-        let Some((part, entries)) = diary::part_of(key).zip(diary::read(text).ok()) else {
+        let Some((part, entries)) = event_queue::part_of(key).zip(event_queue::read(text).ok()) else {
             super::warn(outbox, format!("record {key} is unusable; moving it aside"));
             outbox.record(Owner::Cluster, RecordChange::SetAside { key: key.to_owned() });
             return;
@@ -193,7 +194,7 @@ impl Diary {
         for part in std::mem::take(changed) {
             let entries: Vec<&Entry> = self.waiting.iter().filter(|w| w.part == part).map(|w| &w.entry).collect();
             if !entries.is_empty() {
-                let change = RecordChange::Put { key: diary::key(part), value: diary::write(&entries) };
+                let change = RecordChange::Put { key: event_queue::key(part), value: event_queue::write(&entries) };
                 outbox.record(Owner::Cluster, change);
                 self.written.insert(part);
             }
@@ -280,7 +281,7 @@ impl Diary {
     fn left(&mut self, part: u64, outbox: &mut Outbox) {
         let is_empty = !self.waiting.iter().any(|waiting| waiting.part == part);
         if is_empty && self.written.remove(&part) {
-            outbox.record(Owner::Cluster, RecordChange::Delete { key: diary::key(part) });
+            outbox.record(Owner::Cluster, RecordChange::Delete { key: event_queue::key(part) });
         }
     }
 }

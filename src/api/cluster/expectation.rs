@@ -12,7 +12,7 @@ const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Outlook {
+pub struct Expectation {
     pub reboot: Reboot,
     /// The remaining lifetime of its first token to expire, in seconds; 0: expired. None: it has no token.
     pub token_seconds: Option<u64>,
@@ -41,9 +41,9 @@ pub enum Unreachable {
     Deleted(u64),
 }
 
-impl Outlook {
+impl Expectation {
     /// `missing`: the objects that are not on the disk. `token`: see `token_seconds`.
-    pub fn of(pod: &Pod, missing: Vec<String>, token: Option<Duration>) -> Outlook {
+    pub fn of(pod: &Pod, missing: Vec<String>, token: Option<Duration>) -> Expectation {
         let pulls = pod.all_containers().filter(|c| c.image_pull_policy.as_deref() == Some("Always"));
         let mut pulls: Vec<String> = pulls.filter_map(|c| c.image.clone()).collect();
         pulls.order();
@@ -58,7 +58,7 @@ impl Outlook {
             Reboot::Starts
         };
         let unreachable = unreachable(pod.spec().tolerations.as_deref().unwrap_or_default());
-        Outlook { reboot, token_seconds: token.map(|left| left.as_secs()), unreachable }
+        Expectation { reboot, token_seconds: token.map(|left| left.as_secs()), unreachable }
     }
 }
 
@@ -81,14 +81,14 @@ mod tests {
     use crate::api::cluster::pod_object;
     use crate::api::document::{self, Context};
 
-    fn outlook(spec: &str, missing: &[&str], token: Option<u64>) -> Outlook {
+    fn expectation(spec: &str, missing: &[&str], token: Option<u64>) -> Expectation {
         let text = format!(
             "{{metadata: {{name: web, namespace: shop, uid: u, resourceVersion: '5'}}, \
              spec: {{{spec} containers: [{{name: a, image: 'i:1'}}]}}}}"
         );
         let object = document::value(text.as_bytes()).unwrap();
         let pod = pod_object::read(object, Context::new("lab", "")).unwrap().pod.unwrap();
-        Outlook::of(&pod, missing.iter().map(|m| (*m).to_owned()).collect(), token.map(Duration::from_secs))
+        Expectation::of(&pod, missing.iter().map(|m| (*m).to_owned()).collect(), token.map(Duration::from_secs))
     }
 
     #[test]
@@ -103,9 +103,9 @@ mod tests {
             ),
             ("restartPolicy: Never,", &["ConfigMap shop/a"], Reboot::Ends),
         ] {
-            assert_eq!(outlook(spec, missing, None).reboot, expected, "{spec}");
+            assert_eq!(expectation(spec, missing, None).reboot, expected, "{spec}");
         }
-        assert_eq!(outlook("", &[], Some(90)).token_seconds, Some(90));
+        assert_eq!(expectation("", &[], Some(90)).token_seconds, Some(90));
     }
 
     #[test]
@@ -128,7 +128,7 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                outlook(&format!("tolerations: [{tolerations}],"), &[], None).unreachable,
+                expectation(&format!("tolerations: [{tolerations}],"), &[], None).unreachable,
                 expected,
                 "{tolerations}"
             );

@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 
 /// The runtime's objects of other owners under one UID.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Strangers {
+pub struct ForeignObjects {
     /// Another owner has a running or dead object outside of our sandboxes.
     any: bool,
     /// One of the running objects.
-    running: Option<Stranger>,
+    running: Option<ForeignObject>,
     /// The highest attempt of a sandbox.
     sandbox: Option<u32>,
     /// The highest attempt of a container, by container name.
@@ -25,54 +25,58 @@ pub struct Strangers {
 
 /// A ready sandbox or a running container of another owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Stranger {
+pub struct ForeignObject {
     /// `sandbox ID` or `container ID`.
     pub what: String,
     /// `annotation::OWNER`: the id of another root directory; None if Wherry did not create the object.
     pub owner: Option<String>,
 }
 
-impl Strangers {
+impl ForeignObjects {
     /// Splits a pod's status into the objects of `owner` and those of others.
-    pub fn split(mut facts: PodFacts, owner: &str) -> (PodFacts, Strangers) {
+    pub fn split(mut facts: PodFacts, owner: &str) -> (PodFacts, ForeignObjects) {
         let ours = |o: &Option<String>| o.as_deref() == Some(owner);
         if facts.sandboxes.iter().all(|s| ours(&s.owner)) && facts.containers.iter().all(|c| ours(&c.owner)) {
-            return (facts, Strangers::default());
+            return (facts, ForeignObjects::default());
         }
         let (own, sandboxes): (Vec<SandboxFact>, Vec<_>) = facts.sandboxes.into_iter().partition(|s| ours(&s.owner));
         facts.sandboxes = own;
         let (own, containers): (Vec<ContainerFact>, Vec<_>) =
             facts.containers.into_iter().partition(|c| ours(&c.owner));
         facts.containers = own;
-        let mut strangers = Strangers::default();
+        let mut foreign = ForeignObjects::default();
         for s in sandboxes {
-            strangers.add_sandbox(&s.id, s.attempt, s.ready, &s.owner);
+            foreign.add_sandbox(&s.id, s.attempt, s.ready, &s.owner);
         }
         for c in containers {
             let inside = facts.sandboxes.iter().any(|s| s.id == c.sandbox);
-            strangers.add_container(&c.id, (&c.name, c.attempt), c.state, inside, &c.owner);
+            foreign.add_container(&c.id, (&c.name, c.attempt), c.state, inside, &c.owner);
         }
-        (facts, strangers)
+        (facts, foreign)
     }
 
     /// The same from a list: the objects of others under one UID, and our sandboxes under it.
-    pub fn listed(sandboxes: &[&ListedSandbox], containers: &[&ListedContainer], own: &[&ListedSandbox]) -> Strangers {
-        let mut strangers = Strangers::default();
+    pub fn listed(
+        sandboxes: &[&ListedSandbox],
+        containers: &[&ListedContainer],
+        own: &[&ListedSandbox],
+    ) -> ForeignObjects {
+        let mut foreign = ForeignObjects::default();
         for s in sandboxes {
-            strangers.add_sandbox(&s.id, s.attempt, s.ready, &s.owner);
+            foreign.add_sandbox(&s.id, s.attempt, s.ready, &s.owner);
         }
         for c in containers {
             let inside = own.iter().any(|s| s.id == c.sandbox);
-            strangers.add_container(&c.id, (&c.name, c.attempt), c.state, inside, &c.owner);
+            foreign.add_container(&c.id, (&c.name, c.attempt), c.state, inside, &c.owner);
         }
-        strangers
+        foreign
     }
 
     fn add_sandbox(&mut self, id: &SandboxId, attempt: u32, ready: bool, owner: &Option<String>) {
         self.any = true;
         self.sandbox = self.sandbox.max(Some(attempt));
         if ready && self.running.is_none() {
-            self.running = Some(Stranger { what: format!("sandbox {id}"), owner: owner.clone() });
+            self.running = Some(ForeignObject { what: format!("sandbox {id}"), owner: owner.clone() });
         }
     }
 
@@ -93,7 +97,7 @@ impl Strangers {
         self.any = true;
         let runs = matches!(state, ContainerState::Running | ContainerState::Unknown);
         if runs && self.running.is_none() {
-            self.running = Some(Stranger { what: format!("container {id}"), owner: owner.clone() });
+            self.running = Some(ForeignObject { what: format!("container {id}"), owner: owner.clone() });
         }
     }
 
@@ -103,7 +107,7 @@ impl Strangers {
     }
 
     /// One of the running objects of others.
-    pub fn running(&self) -> Option<&Stranger> {
+    pub fn running(&self) -> Option<&ForeignObject> {
         self.running.as_ref()
     }
 
@@ -118,7 +122,7 @@ impl Strangers {
     }
 }
 
-impl Stranger {
+impl ForeignObject {
     /// The object and its owner, for messages.
     pub fn in_words(&self) -> String {
         match &self.owner {
@@ -165,8 +169,8 @@ mod tests {
 
     #[test]
     fn w21_without_objects_of_other_owners_no_attempt_is_reserved() {
-        let none = Strangers::listed(&[], &[], &[&sandbox("s1", 4, true, Some("me"))]);
-        assert_eq!(none, Strangers::default());
+        let none = ForeignObjects::listed(&[], &[], &[&sandbox("s1", 4, true, Some("me"))]);
+        assert_eq!(none, ForeignObjects::default());
         assert_eq!((none.next_sandbox(), none.next_container("main"), none.share_the_uid()), (0, 0, false));
     }
 
@@ -175,20 +179,20 @@ mod tests {
         let dead = sandbox("s1", 4, false, Some("you"));
         let ended =
             [container("c1", "s1", 2, ContainerState::Exited), container("c2", "s1", 1, ContainerState::Created)];
-        let strangers = Strangers::listed(&[&dead], &ended.each_ref(), &[]);
-        assert_eq!((strangers.next_sandbox(), strangers.next_container("main")), (5, 3));
-        assert!(strangers.running().is_none() && strangers.share_the_uid());
+        let foreign = ForeignObjects::listed(&[&dead], &ended.each_ref(), &[]);
+        assert_eq!((foreign.next_sandbox(), foreign.next_container("main")), (5, 3));
+        assert!(foreign.running().is_none() && foreign.share_the_uid());
 
         let ready = sandbox("s1", 4, true, Some("you"));
-        let strangers = Strangers::listed(&[&ready], &[], &[]);
+        let foreign = ForeignObjects::listed(&[&ready], &[], &[]);
         let words = "sandbox s1 of the root directory with the id you";
-        assert_eq!(strangers.running().map(Stranger::in_words).as_deref(), Some(words));
+        assert_eq!(foreign.running().map(ForeignObject::in_words).as_deref(), Some(words));
 
         // A container in the state unknown may run.
         for state in [ContainerState::Running, ContainerState::Unknown] {
-            let strangers = Strangers::listed(&[], &[&container("c1", "s1", 0, state)], &[]);
+            let foreign = ForeignObjects::listed(&[], &[&container("c1", "s1", 0, state)], &[]);
             let words = "container c1, which wherry did not create";
-            assert_eq!(strangers.running().map(Stranger::in_words).as_deref(), Some(words));
+            assert_eq!(foreign.running().map(ForeignObject::in_words).as_deref(), Some(words));
         }
     }
 
@@ -196,8 +200,8 @@ mod tests {
     fn w21_a_foreign_container_in_our_sandbox_reserves_only_its_attempt() {
         let ours = sandbox("s1", 0, true, Some("me"));
         let inside = container("c1", "s1", 3, ContainerState::Running);
-        let strangers = Strangers::listed(&[], &[&inside], &[&ours]);
-        assert!(!strangers.share_the_uid() && strangers.running().is_none());
-        assert_eq!(strangers.next_container("main"), 4);
+        let foreign = ForeignObjects::listed(&[], &[&inside], &[&ours]);
+        assert!(!foreign.share_the_uid() && foreign.running().is_none());
+        assert_eq!(foreign.next_container("main"), 4);
     }
 }

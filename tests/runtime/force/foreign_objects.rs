@@ -7,7 +7,7 @@ use crate::support::lab::Runtime;
 use crate::support::yaml::TRAP;
 use std::collections::BTreeMap;
 
-pub struct Strangers {
+pub struct ForeignObjects {
     /// Another Wherry, killed. Its pods have the same namespace and the name of a pod of ours.
     _kin: Agent,
     sandboxes: Vec<String>,
@@ -17,8 +17,8 @@ pub struct Strangers {
 
 const SAME_NAME: &str = "control-0";
 
-impl Strangers {
-    pub fn start(agent: &Agent) -> Strangers {
+impl ForeignObjects {
+    pub fn start(agent: &Agent) -> ForeignObjects {
         let mut kin = Agent::prepare("kin", &Runtime::shared());
         kin.namespace.clone_from(&agent.namespace);
         kin.run();
@@ -40,10 +40,10 @@ impl Strangers {
             let mut sandbox = PodSandboxConfig::new();
             let metadata = sandbox.metadata.mut_or_insert_default();
             metadata.name = name.into();
-            metadata.namespace = format!("{}-strangers", agent.namespace);
+            metadata.namespace = format!("{}-foreign", agent.namespace);
             metadata.uid = format!("{name}-uid");
-            sandbox.log_directory = agent.dir.join("strangers").join(name).to_string_lossy().into_owned();
-            sandbox.linux.mut_or_insert_default().cgroup_parent = format!("{}/strangers/{name}", agent.cgroup);
+            sandbox.log_directory = agent.dir.join("foreign").join(name).to_string_lossy().into_owned();
+            sandbox.linux.mut_or_insert_default().cgroup_parent = format!("{}/foreign/{name}", agent.cgroup);
             sandbox.labels = labels.iter().map(|(k, v)| (k.to_string(), v.clone())).collect();
             sandbox.annotations = annotations.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
             let id = cri.run_sandbox(&sandbox);
@@ -59,7 +59,7 @@ impl Strangers {
             ids.push(container);
         }
         let containers = ids.into_iter().map(|id| (id.clone(), cri.container_pid(&id))).collect();
-        Strangers { _kin: kin, sandboxes, containers }
+        ForeignObjects { _kin: kin, sandboxes, containers }
     }
 
     pub fn assert_untouched(&self, agent: &Agent) {
@@ -84,7 +84,7 @@ impl Strangers {
     }
 }
 
-impl Drop for Strangers {
+impl Drop for ForeignObjects {
     fn drop(&mut self) {
         self.end();
     }
