@@ -4,6 +4,7 @@
 
 use crate::api::names::{ContainerId, FullName, Uid};
 use crate::api::pod::{Pod, Source};
+use crate::api::reason::Reason;
 use crate::api::time::{Boot, Wall};
 use crate::engine::nanoseconds;
 use crate::engine::pod::kill::TerminationSource;
@@ -115,6 +116,20 @@ fn termination_sources<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTr
     sources.iter().map(|source| TerminationSource::deserialize(source).map_err(|_| unknown(source))).collect()
 }
 
+/// # Errors
+/// The value is not a string.
+pub fn reason<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Reason, D::Error> {
+    String::deserialize(deserializer).map(|text| Reason::from_text(&text))
+}
+
+/// None for a source that only a newer Wherry knows.
+///
+/// # Errors
+/// None: any value is permitted.
+pub fn known_source<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<TerminationSource>, D::Error> {
+    Value::deserialize(deserializer).map(|by| TerminationSource::deserialize(by).ok())
+}
+
 impl Record {
     /// The time since the record was written; None if it was written in another boot.
     pub fn age(&self, now: Boot, boot_id: &str) -> Option<Duration> {
@@ -201,7 +216,6 @@ mod tests {
     use super::*;
     use crate::api::devices::{Allocated, Granted};
     use crate::api::document;
-    use crate::api::reason::Reason;
     use crate::api::resize::How;
     use crate::engine::pod::worker::{Before, Earlier};
 

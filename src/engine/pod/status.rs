@@ -11,34 +11,25 @@ use crate::api::reason::Reason;
 use crate::api::runtime_features::StopSignals;
 use crate::api::time::Wall;
 use crate::engine::pod::kill::TerminationSource;
-use crate::engine::pod::plan;
 use crate::engine::pod::worker::restarting::Restarting;
 use crate::engine::pod::worker::{Earlier, Resize};
+use crate::engine::pod::{plan, record};
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Why the pod was stopped or is being stopped. The status shows it together with the phase so far, and later with
 /// the terminal phase (W3).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cause {
-    #[serde(deserialize_with = "reason")]
+    #[serde(deserialize_with = "record::reason")]
     pub reason: Reason,
     #[serde(default)]
     pub message: String,
     /// None: the pod's own deadline, or a source that only a newer Wherry knows.
-    #[serde(default, deserialize_with = "known_source", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "record::known_source", skip_serializing_if = "Option::is_none")]
     pub by: Option<TerminationSource>,
-}
-
-fn reason<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Reason, D::Error> {
-    String::deserialize(deserializer).map(|text| Reason::from_text(&text))
-}
-
-fn known_source<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<TerminationSource>, D::Error> {
-    Value::deserialize(deserializer).map(|by| TerminationSource::deserialize(by).ok())
 }
 
 impl Cause {
