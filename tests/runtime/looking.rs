@@ -336,7 +336,7 @@ fn the_dump_names_every_pod_and_no_secret() {
     assert_eq!(facts["containers"][0]["id"], agent.running("web", "main").expect("runs").as_str());
     let looping = engine["workers"].as_object().and_then(|w| w.values().find(|w| w["uid"] != uid(&web).as_str()));
     let until = looping
-        .and_then(|w| w["backoffs"]["by_name"]["main"]["until"].as_f64())
+        .and_then(|w| w["containers"]["backoffs"]["by_name"]["main"]["until"].as_f64())
         .unwrap_or_else(|| panic!("{looping:?}"));
     let now = dump["now"]["boot"].as_f64().expect("now");
     assert!(until > now && until < now + 301.0, "{until} {now}");

@@ -7,7 +7,7 @@ use super::measure::measure_start_error;
 use super::ops::{ActiveOp, BackgroundOp, Ended};
 use super::probing;
 use super::pulling;
-use super::sandbox::Preparation;
+use super::sandbox::Preparation::{self, Cgroup, Directories};
 use super::{State, Worker};
 use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::hash;
@@ -171,57 +171,49 @@ impl Worker {
                     }
                 }
             },
+            ActiveOp::Allocate { index, attempt, resource, ids } => {
+                self.devices_allocated(Instance { index, attempt }, resource, ids, result, ctx);
+            }
+            ActiveOp::PreStartDevices { index, attempt, resource } => {
+                self.pre_start_done(Instance { index, attempt }, resource, result, ctx);
+            }
             active => self.start_step_done(active, result, entry, ctx),
         }
     }
 
     /// A step towards a running container has ended.
     fn start_step_done(&mut self, active: ActiveOp, result: Outcome, entry: &mut Entry, ctx: &mut Context<'_>) {
+        // An orphan starts nothing.
+        let Some(pod) = self.pod.clone() else { return };
         match (active, result) {
             // The status of another owner's container is not a valid answer. Read the pod instead.
             (ActiveOp::Start { .. }, Ok(Answer::Container(fact))) if !is_ours(&fact.owner, ctx) => {
                 entry.changed_somehow(ctx.generation);
             }
             (ActiveOp::Create { index, attempt, level }, Ok(Answer::Created(id))) => {
-                if let Some(pod) = &self.pod {
-                    created(pod, Instance { index, attempt }, level, id, entry, ctx);
-                }
+                created(&pod, Instance { index, attempt }, level, id, entry, ctx);
             }
             (ActiveOp::Start { index, id }, Ok(Answer::Container(fact))) => self.started(index, id, fact, entry, ctx),
-            (ActiveOp::Allocate { index, attempt, resource, ids }, result) => {
-                self.devices_allocated(Instance { index, attempt }, resource, ids, result, ctx);
-            }
-            (ActiveOp::PreStartDevices { index, attempt, resource }, result) => {
-                self.pre_start_done(Instance { index, attempt }, resource, result, ctx);
-            }
             // The results below do not matter to a pod that is being stopped.
             _ if !self.state.is_sync() => {}
             (ActiveOp::MountVolumes, result) => {
-                if let Some(pod) = &self.pod {
-                    self.volumes.mounted(result.map(drop), pod, &mut self.timer, ctx);
-                }
+                self.volumes.mounted(result.map(drop), &pod, &mut self.timer, ctx);
             }
             (ActiveOp::SettleCgroup, result) => self.cgroup_settled(result.map(drop), ctx),
             (
                 active @ (ActiveOp::RaiseCgroup | ActiveOp::MeasureMemory { .. } | ActiveOp::UpdateContainer { .. }),
                 result,
             ) => {
-                if let Some(pod) = &self.pod {
-                    self.in_place.resize.step_done(active, result, pod, &mut self.ops, entry, ctx);
-                }
+                self.in_place.resize.step_done(active, result, &pod, &mut self.ops, entry, ctx);
             }
             (ActiveOp::PostStart { index, id, .. }, result) => {
-                if let Some(pod) = &self.pod {
-                    hooks::post_start_done(pod, index, id, result, &mut self.containers.backoffs, &mut self.stops, ctx);
-                }
+                hooks::post_start_done(&pod, index, id, result, &mut self.containers.backoffs, &mut self.stops, ctx);
             }
-            (ActiveOp::PreparePod { attempt }, Ok(_)) => {
-                self.state.set_preparation(Preparation::Directories { attempt })
-            }
-            (ActiveOp::MakeCgroup { attempt }, Ok(_)) => self.state.set_preparation(Preparation::Cgroup { attempt }),
+            (ActiveOp::PreparePod { attempt }, Ok(_)) => self.state.set_preparation(Directories { attempt }),
+            (ActiveOp::MakeCgroup { attempt }, Ok(_)) => self.state.set_preparation(Cgroup { attempt }),
             (ActiveOp::PreparePod { .. } | ActiveOp::MakeCgroup { .. }, Err(e)) => {
                 self.state.set_preparation(Preparation::Nothing);
-                self.sandbox.step_failed(&e, self.pod.as_ref(), ctx);
+                self.sandbox.step_failed(&e, Some(&pod), ctx);
             }
             (ActiveOp::ImageStatus { index, attempt, needed }, Ok(Answer::Image(found))) => {
                 self.image_found(Instance { index, attempt }, needed, found, ctx);
@@ -236,17 +228,13 @@ impl Worker {
                 self.pulled(Instance { index, attempt }, needed, image, began, result, ctx);
             }
             (ActiveOp::PrepareContainer { index, attempt }, Ok(Answer::Prepared(prepared))) => {
-                if let State::Sync(sync) = &mut self.state {
-                    sync.starting.files_created(Instance { index, attempt }, prepared);
-                }
+                self.state.files_created(Instance { index, attempt }, prepared);
             }
             (ActiveOp::MountInContainer { index, attempt }, Ok(Answer::Mounts(mounts))) => {
-                if let State::Sync(sync) = &mut self.state {
-                    sync.starting.volumes_mounted(Instance { index, attempt }, mounts);
-                }
+                self.state.volumes_mounted(Instance { index, attempt }, mounts);
             }
             (active, result) => {
-                if let (Some(pod), Err(e)) = (self.pod.clone(), result) {
+                if let Err(e) = result {
                     self.start_failed(&pod, active, &e, ctx);
                 }
             }

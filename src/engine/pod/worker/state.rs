@@ -6,10 +6,12 @@ use super::pull::Pull;
 use super::retry::Retry;
 use super::sandbox::{Preparation, Sandbox};
 use crate::api::facts::ImageFact;
+use crate::api::mount::Mount;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::time::{Boot, Wall};
 use crate::engine::context::Context;
+use crate::engine::event::Prepared;
 use crate::engine::op::OpError;
 use crate::engine::pod::plan::Next;
 use crate::engine::pod::record::Termination;
@@ -315,6 +317,18 @@ impl State {
     pub(super) fn devices_are_prepared(&mut self, of: Instance, resource: String) {
         if let Some(sync) = self.sync_mut() {
             sync.starting.devices_prepared(of, resource);
+        }
+    }
+
+    pub(super) fn files_created(&mut self, of: Instance, prepared: Prepared) {
+        if let Some(sync) = self.sync_mut() {
+            sync.starting.files_created(of, prepared);
+        }
+    }
+
+    pub(super) fn volumes_mounted(&mut self, of: Instance, mounts: Vec<Mount>) {
+        if let Some(sync) = self.sync_mut() {
+            sync.starting.volumes_mounted(of, mounts);
         }
     }
 
