@@ -4,7 +4,8 @@ use crate::support::agent::{Agent, container, patience, uid};
 use crate::support::lab::signal;
 use crate::support::yaml::{TRAP, script};
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
@@ -347,4 +348,28 @@ fn the_dump_names_every_pod_and_no_secret() {
     assert!(timers.keys().any(|k| k == "Relist") && timers.keys().filter(|k| k.starts_with("Pod(")).count() == 2);
     let descriptors = agent_side["descriptors"].as_object().expect("descriptors");
     assert!(descriptors.values().any(|d| d.as_str().is_some_and(|d| d.contains("pidfd"))), "{descriptors:?}");
+}
+
+/// The watch is read only at the end.
+#[test]
+fn a_watch_that_reads_late_gets_the_states_of_a_pod_in_order_and_is_not_closed() {
+    let agent = Agent::start("latewatch");
+    let mut watch = UnixStream::connect(&agent.socket).expect("the control socket");
+    watch.write_all(b"GET /pods?watch=1 HTTP/1.0\r\n\r\n").expect("a request");
+    agent.apply("late", TRAP);
+    agent.wait_running("late");
+    agent.delete("late");
+    agent.wait_gone("late");
+    let mut kinds: Vec<String> = Vec::new();
+    for line in BufReader::new(watch).lines() {
+        let line = line.expect("the watch is open");
+        let Ok(change) = serde_json::from_str::<Value>(&line) else { continue };
+        kinds.push(change["type"].as_str().expect("a type").to_owned());
+        if change["type"] == "DELETED" {
+            break;
+        }
+    }
+    let [first, second, changes @ .., last] = &kinds[..] else { panic!("{kinds:?}") };
+    assert_eq!((&**first, &**second, &**last), ("BOOKMARK", "ADDED", "DELETED"), "{kinds:?}");
+    assert!(!changes.is_empty() && changes.iter().all(|kind| kind == "MODIFIED"), "{kinds:?}");
 }

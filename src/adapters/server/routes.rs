@@ -287,6 +287,7 @@ mod tests {
             assert_eq!(LISTENERS[index].name, format!("{kind:?}"));
         }
         assert_eq!(ListenerKind::of(ListenerId(LISTENERS.len())), None);
+        assert!(LISTENERS.is_sorted_by_key(|rules| rules.is_secure), "those with TLS are last");
     }
 
     #[test]

@@ -155,7 +155,8 @@ impl Session {
             }
         }
         request.push_str("\r\n");
-        Ok(Upstream { address, request: request.into_bytes() })
+        let name = "the container runtime's streaming server";
+        Ok(Upstream { name, address, request: request.into_bytes() })
     }
 }
 

@@ -47,8 +47,8 @@ pub struct Response<S> {
     /// Further header fields.
     pub headers: Vec<(&'static str, String)>,
     pub body: Body<S>,
-    /// The connection is closed at this time if the body is still streamed, or the upgraded connection still open. A
-    /// deferred response has the time of the first one.
+    /// The end of the client's certificate. A body that is still streamed, or an upgraded connection, is closed then. A
+    /// deferred response has the time that was given with `Body::Later`.
     pub until: Option<Boot>,
 }
 
@@ -80,6 +80,8 @@ impl<S> Response<S> {
 /// A server to which a client's connection is passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upstream {
+    /// For errors, with its article.
+    pub name: &'static str,
     pub address: SocketAddr,
     /// The head of the request for that server.
     pub request: Vec<u8>,

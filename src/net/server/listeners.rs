@@ -25,7 +25,7 @@ pub struct ListenerRules {
     pub watches: usize,
     /// The number of watches, of `watches`, that are reserved for root.
     pub watches_of_root: usize,
-    /// The maximum time from the begin of a streamed body to its end, or until it waits for changes.
+    /// The maximum time from the begin of a streamed body to its end, unless it waits for changes.
     pub stream_timeout: Duration,
     /// The maximum time without a successful write of a response.
     pub stall_timeout: Duration,

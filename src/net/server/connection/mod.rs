@@ -57,7 +57,7 @@ enum State<S> {
     Pending { ticket: Ticket, head: Head },
     /// Writing a response, with the deadline `by`. With `rest`, the body is not complete yet.
     Answering { keep: bool, rest: Option<Streaming<S>>, by: Boot },
-    /// The present data of a body is written. More follows.
+    /// Writing a body that waits for changes.
     Following { rest: Streaming<S>, keep: bool },
     /// The connection is passed to another server.
     Piping(Box<Pipe>),
@@ -304,14 +304,13 @@ impl<S: StreamedBody> Connection<S> {
                         return outcome;
                     }
                     Piped::Unanswered => {
-                        let why = "the container runtime's streaming server does not answer";
-                        let response = turn.content.failure(self.listener, 502, why);
+                        let why = format!("{} does not answer", pipe.name());
+                        let response = turn.content.failure(self.listener, 502, &why);
                         self.refuse(response, now);
                     }
                 },
                 State::NotUpgraded { why } => {
-                    let why = format!("cannot connect to the container runtime's streaming server: {why}");
-                    let response = turn.content.failure(self.listener, 502, &why);
+                    let response = turn.content.failure(self.listener, 502, why);
                     self.refuse(response, now);
                 }
                 State::Draining { bytes } => {

@@ -27,6 +27,7 @@ enum Flow {
 }
 
 pub struct Pipe {
+    name: &'static str,
     upstream: Buffered,
     is_registered: bool,
     to_upstream: Flow,
@@ -57,12 +58,18 @@ impl Pipe {
         stream.push(upstream.request);
         stream.push(rest);
         Ok(Pipe {
+            name: upstream.name,
             upstream: stream,
             is_registered: false,
             to_upstream: Flow::Open,
             to_client: Flow::Open,
             answered: false,
         })
+    }
+
+    /// `Upstream::name`
+    pub fn name(&self) -> &'static str {
+        self.name
     }
 
     /// Registers the upstream's socket, once.

@@ -71,17 +71,25 @@ impl<S: StreamedBody> Connection<S> {
             Body::Stream(body) => rest = Some(Streaming { body, chunked: !head.http10 }),
         }
         self.stream.push(out);
-        self.await_writing(keep, rest, now);
+        match rest {
+            // It may take any time, also before it waits for the first change.
+            Some(rest) if rest.body.is_watch() => {
+                (self.progress, self.deadline) = (now, None);
+                self.state = State::Following { rest, keep };
+            }
+            rest => self.await_writing(keep, rest, now),
+        }
     }
 
     fn upgrade(&mut self, upstream: Upstream, now: Boot) {
         self.progress = now;
+        let name = upstream.name;
         self.state = match Pipe::new(upstream, std::mem::take(&mut self.input)) {
             Ok(pipe) => {
                 self.deadline = Some(now + SESSION_TIMEOUT);
                 State::Piping(Box::new(pipe))
             }
-            Err(e) => State::NotUpgraded { why: e.to_string() },
+            Err(e) => State::NotUpgraded { why: format!("cannot connect to {name}: {e}") },
         };
     }
 

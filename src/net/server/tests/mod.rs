@@ -74,7 +74,8 @@ const fn secure(name: &'static str) -> ListenerRules {
 }
 
 /// The paths of the local listeners. `/pods` is 100 kB in pieces, `/metrics` is 3 MB in one piece, `/pods?watch=1` two
-/// lines and then each of the news, `/drain` is deferred. `secure` has the paths of the secure one.
+/// lines and then each of the news, `/long?watch=1` never comes to its end, `/drain` is deferred. `secure` has the paths
+/// of the secure one.
 #[derive(Default)]
 struct Pages {
     asked: Vec<String>,
@@ -164,6 +165,10 @@ impl Content for Pages {
         let response = match (request.listener, path) {
             (KUBECTL, _) => self.secure.answer(request),
             (NODE, _) => Response::text(200, if request.certificate.is_some() { "certificate" } else { "nothing" }),
+            (CONTROL, "/long") if is_watch => stream(TestBody::new(true, |out| {
+                out.extend_from_slice(&[b'l'; 1000]);
+                Part::More
+            })),
             (CONTROL, "/pods") if is_watch => stream(TestBody::news(self.news.clone())),
             (CONTROL | READ_ONLY, "/pods") => stream(TestBody::pieces(100, &[b'p'; 1000], b"")),
             (CONTROL, "/metrics") => Response::metrics(vec![b'm'; 3_000_000]),

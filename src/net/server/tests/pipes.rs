@@ -16,7 +16,7 @@ fn session(rest: &[u8]) -> (Node, Tls, TcpListener) {
     let (mut node, ca) = Node::secure();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    node.pages.secure.upstream = Some(Upstream { address, request: HEAD.to_vec() });
+    node.pages.secure.upstream = Some(Upstream { name: "the upstream", address, request: HEAD.to_vec() });
     let mut client = node.tls(&ca.client(Some(ca.identity("ann"))));
     client.write_all(&[REQUEST, rest].concat()).unwrap();
     node.settle();
@@ -78,7 +78,7 @@ fn an_upstream_that_refuses_or_says_nothing_is_a_bad_gateway() {
     let config = ca.client(Some(ca.identity("ann")));
     // A port on which nobody listens any more.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    node.pages.secure.upstream = Some(Upstream { address, request: HEAD.to_vec() });
+    node.pages.secure.upstream = Some(Upstream { name: "the upstream", address, request: HEAD.to_vec() });
     let mut client = node.tls(&config);
     client.write_all(REQUEST).unwrap();
     let answer = closed(&mut node, &mut client);

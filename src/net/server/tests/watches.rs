@@ -57,6 +57,20 @@ fn a_watch_on_the_control_socket_that_stops_reading_stays_open_and_has_no_queue(
 }
 
 #[test]
+fn a_watch_that_stops_reading_in_its_first_list_stays_open_and_has_no_queue() {
+    let mut node = Node::new();
+    let mut stuck = node.unix();
+    stuck.write_all(b"GET /long?watch=1 HTTP/1.0\r\n\r\n").unwrap();
+    node.settle();
+    node.skip(Duration::from_secs(3600));
+    let (_, state, queued) = node.server.connections()[0];
+    assert_eq!((state, node.connections(), node.server.next_deadline()), ("watching", 1, None));
+    assert!(queued < 32 << 10, "{queued}");
+    let (all, _) = node.read(&mut stuck, |all| all.len() > 1_000_000);
+    assert!(all.len() > 1_000_000, "it goes on where it stopped: {}", all.len());
+}
+
+#[test]
 fn watches_are_bounded_and_never_on_tcp() {
     let mut node = Node::new();
     let mut watches = Vec::new();
