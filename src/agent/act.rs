@@ -46,8 +46,7 @@ impl Origin {
     }
 }
 
-/// What follows the engine's answer.
-#[derive(Debug)]
+/// What follows the engine's answer. (Without `Debug`: heads of requests have credentials.)
 pub(super) enum Then {
     /// The answer is the response of the control socket.
     Show,

@@ -118,10 +118,7 @@ impl Content for Drive<'_> {
 
     fn failure(&self, listener: ListenerId, status: u16, why: &str) -> Response {
         match kind_of(listener) {
-            ListenerKind::Kubectl => {
-                let body = serde_json::to_vec(&Failure::http(status, why).to_value()).unwrap_or_default();
-                Response { status, ..Response::json(body) }
-            }
+            ListenerKind::Kubectl => api::failure(&Failure::http(status, why)),
             _ => Response::text(status, format!("{why}\n")),
         }
     }
@@ -215,7 +212,7 @@ pub(super) fn streamed(body: impl super::bodies::PieceWriter + 'static) -> Respo
     Response::new(200, JSON, Body::Stream(Box::new(body)))
 }
 
-fn json(value: &impl serde::Serialize) -> Response {
+pub(super) fn json(value: &impl serde::Serialize) -> Response {
     Response::json(serde_json::to_vec(value).unwrap_or_default())
 }
 

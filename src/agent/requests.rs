@@ -6,19 +6,17 @@ use crate::engine::control::Request;
 use crate::net::server::exchange::Ticket;
 use std::collections::BTreeMap;
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct PendingRequests {
     requests: BTreeMap<Ticket, Pending>,
 }
 
-#[derive(Debug)]
 struct Pending {
     origin: Origin,
     then: Then,
     stage: Stage,
 }
 
-#[derive(Debug)]
 enum Stage {
     /// The engine has the request.
     Asked,

@@ -73,12 +73,7 @@ impl Revoked {
 
     /// Whether the certificate with this serial number (`x509::Certificate::serial`) is revoked.
     pub fn contains(&self, serial: &[u8]) -> bool {
-        self.contains_hex(&crate::api::uid::hex(serial))
-    }
-
-    /// As `contains`, for a serial number in lower-case hexadecimal digits.
-    pub fn contains_hex(&self, serial: &str) -> bool {
-        self.serials.contains(serial)
+        self.serials.contains(&crate::api::uid::hex(serial))
     }
 
     /// Whether the file has changed since `load`. Calls stat(2) once. True if that fails: `load` returns the error.

@@ -16,8 +16,6 @@ pub struct Client {
     /// The common name (CN).
     pub name: String,
     pub role: Role,
-    /// The serial number of the certificate, in hexadecimal.
-    pub serial: String,
     /// The end of the certificate's validity. (A clock that is set meanwhile counts from the next request on.)
     pub expires: Boot,
 }

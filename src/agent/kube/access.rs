@@ -73,9 +73,9 @@ impl Access {
             return Err(Failure::service_unavailable(why));
         };
         let is_revoked = revoked.contains(&read.serial);
-        let serial = crate::api::uid::hex(&read.serial);
         let name = read.common_name.unwrap_or_default();
         if is_revoked {
+            let serial = crate::api::uid::hex(&read.serial);
             return Err(Failure::unauthorized(format!("the certificate {serial} of {name:?} is revoked")));
         }
         let left = now.wall.timestamp().and_then(|now| Duration::try_from(read.not_after.duration_since(now)).ok());
@@ -86,7 +86,7 @@ impl Access {
         let Some(role) = Role::of(read.organizations.iter().map(String::as_str)) else {
             return Err(Failure::unauthorized(format!("the certificate of {name:?} has no role")));
         };
-        Ok(Rc::new(Client { name, role, serial, expires: now.boot + left }))
+        Ok(Rc::new(Client { name, role, expires: now.boot + left }))
     }
 
     /// The revoked certificates, read again if the file has changed. None: it cannot be read.

@@ -12,7 +12,7 @@ use crate::adapters::server::api::{self, ApiRequest, Client};
 use crate::adapters::server::health;
 use crate::adapters::server::routes::Page;
 use crate::agent::act::{Act, Then};
-use crate::agent::content::{Response, View, streamed};
+use crate::agent::content::{Response, View, json, streamed};
 use crate::api::kube::accept::{self, Discovery};
 use crate::api::kube::bookmarks::Bookmarks;
 use crate::api::kube::edit::ManifestEdit;
@@ -302,10 +302,6 @@ fn requested(
         _ if body.is_empty() => Ok((None, Value::Null)),
         _ => Ok((None, object(body, asked.media_type())?)),
     }
-}
-
-fn json(value: &Value) -> Response {
-    Response::json(serde_json::to_vec(value).unwrap_or_default())
 }
 
 fn include(query: &Query) -> Result<Include> {

@@ -5,7 +5,7 @@ use super::Kube;
 use super::answer::{Asked, pod_of};
 use super::body::key_of;
 use crate::agent::act::{Act, Then};
-use crate::agent::content::{Response, View};
+use crate::agent::content::{Response, View, json};
 use crate::api::ephemeral::{Invalid, Wanted};
 use crate::api::kube::pod_row::text;
 use crate::api::kube::request_body::change_of;
@@ -60,7 +60,7 @@ impl Kube {
         if let (true, Wanted::All(list)) = (dry_run, wanted) {
             object["spec"]["ephemeralContainers"] = Value::Array(list);
         }
-        Ok(Response::json(serde_json::to_vec(&object).unwrap_or_default()))
+        Ok(json(&object))
     }
 }
 

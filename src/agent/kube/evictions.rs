@@ -5,7 +5,7 @@ use super::answer::{Asked, pod_of};
 use super::body::key_of;
 use super::versions::key;
 use crate::agent::act::{Act, Then};
-use crate::agent::content::{Response, View};
+use crate::agent::content::{Response, View, json};
 use crate::api::kube::pod_row::text;
 use crate::api::kube::request_body::object;
 use crate::api::kube::resources::{Kind, Resource};
@@ -42,7 +42,7 @@ impl Kube {
         let on = node_change::cordons(asked.path, &node, change)?;
         if asked.is_dry_run() {
             node_change::show(&mut node, on);
-            return Ok(Act::Respond(Response::json(serde_json::to_vec(&node).unwrap_or_default())));
+            return Ok(Act::Respond(json(&node)));
         }
         log::info!("kubectl client={:?} verb=cordon node={name} unschedulable={on}", asked.client.name);
         Ok(Act::Ask(Request::Cordon { on }, Then::Cordoned))
@@ -66,14 +66,14 @@ impl Kube {
             (None, Ok(_)) => {
                 self.follow_changed_node(view);
                 let node = self.object(view, &key(Kind::Node, "", &view.config.node_name));
-                Ok(Response::json(serde_json::to_vec(&node.unwrap_or_default()).unwrap_or_default()))
+                Ok(json(&node.unwrap_or_default()))
             }
         }
     }
 }
 
 fn success() -> Response {
-    let mut response = Response::json(serde_json::to_vec(&eviction::success()).unwrap_or_default());
+    let mut response = json(&eviction::success());
     response.status = 201;
     response
 }

@@ -10,7 +10,7 @@ use crate::adapters::server::health;
 use crate::adapters::server::routes::Page;
 use crate::agent::act::{Act, Then};
 use crate::agent::bodies::PodList;
-use crate::agent::content::{Response, View, streamed};
+use crate::agent::content::{Response, View, json, streamed};
 use crate::api::control::Usage;
 use crate::api::kube::kubelet::KubeletPath;
 use crate::api::kube::query::Query;
@@ -40,7 +40,7 @@ pub(super) fn answer(view: &View<'_>, path: KubeletPath, query: &Query) -> Act {
         }
         KubeletPath::Configz => {
             let body = serde_json::json!({ "kubeletconfig": view.config.effective() });
-            Response::json(serde_json::to_vec(&body).unwrap_or_default())
+            json(&body)
         }
     })
 }

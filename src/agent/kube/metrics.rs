@@ -5,7 +5,7 @@ use super::body::{now, single, whole_list};
 use super::reading::Reading;
 use super::summary::{self, Scope};
 use crate::agent::act::{Act, Then};
-use crate::agent::content::{Response, View};
+use crate::agent::content::{Response, View, json};
 use crate::api::control::{PodUsage, Usage};
 use crate::api::kube::accept::Format;
 use crate::api::kube::resources::Kind;
@@ -65,7 +65,7 @@ impl Wanted {
             Wanted::Objects(measurement) => measurement,
             Wanted::Summary(scope) => {
                 let summary = summary::summary(&Reading::new(view, usage), *scope, before, sample);
-                return Ok(Response::json(serde_json::to_vec(&summary).unwrap_or_default()));
+                return Ok(json(&summary));
             }
         };
         let resource = selection.resource;
@@ -76,7 +76,7 @@ impl Wanted {
             let name = selection.name.as_deref().unwrap_or_default();
             let object = object.ok_or_else(|| Failure::not_found(resource, name))?;
             let body = single(object, resource, *format, *include, now(view));
-            return Ok(Response::json(serde_json::to_vec(&body).unwrap_or_default()));
+            return Ok(json(&body));
         }
         Ok(Response::json(whole_list(objects, resource, *format, *include, now(view))))
     }

@@ -6,7 +6,7 @@ use super::body::now;
 use crate::adapters::manifests::edit::{self, Abandoned, Edit, Edited};
 use crate::adapters::server::api::failure;
 use crate::agent::Agent;
-use crate::agent::content::{Response, Served, View};
+use crate::agent::content::{Response, Served, View, json};
 use crate::agent::jobs::JobSpec;
 use crate::api::data_object::{DataKey, DataKind};
 use crate::api::kube::edit::{EditVerdict, Effected, Outcome};
@@ -262,7 +262,7 @@ impl Kube {
                     },
                 }),
             };
-            return Response::json(serde_json::to_vec(&object).unwrap_or_default());
+            return json(&object);
         }
         let uid = edited.object.pointer("/metadata/uid").and_then(Value::as_str);
         let is_live = |object: &Value| uid.is_none() || object.pointer("/metadata/uid").and_then(Value::as_str) == uid;
@@ -274,7 +274,7 @@ impl Kube {
                 self.future(view, key, edited.object.clone(), live)
             }
         };
-        let mut response = Response::json(serde_json::to_vec(&object).unwrap_or_default());
+        let mut response = json(&object);
         if edited.outcome == Outcome::Created {
             response.status = 201;
         }
