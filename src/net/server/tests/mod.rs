@@ -74,8 +74,8 @@ const fn secure(name: &'static str) -> ListenerRules {
 }
 
 /// The paths of the local listeners. `/pods` is 100 kB in pieces, `/metrics` is 3 MB in one piece, `/pods?watch=1` two
-/// lines and then each of the news, `/long?watch=1` never comes to its end, `/drain` is deferred. `secure` has the paths
-/// of the secure one.
+/// lines and then each of the news, `/long?watch=1` never comes to its end, `/drain` is deferred. `secure` has the
+/// paths of the secure one.
 #[derive(Default)]
 struct Pages {
     asked: Vec<String>,
