@@ -7,6 +7,7 @@
 use super::logging::LogDeduplicator;
 use super::{Agent, event_cache};
 use crate::api::facts::RuntimeFact;
+use crate::api::k8s::ContainerState;
 use crate::api::kube::resources::Kind;
 use crate::api::names::{FullName, Uid};
 use crate::api::ordered::CollectOrdered;
@@ -15,7 +16,6 @@ use crate::api::reason::Reason;
 use crate::api::time::Now;
 use crate::engine::effect::{ContainerEnd, ManifestNews, Notice, Severity};
 use crate::engine::node::PodView;
-use k8s_openapi::api::core::v1::ContainerState;
 use log::Level;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -202,7 +202,7 @@ fn manifest_error_line(problem: &Problem) -> String {
 /// `pod=default/web phase=Running ready=True main=running`
 fn summary(view: &PodView<'_>) -> String {
     let status = view.status;
-    let of = |conditions: &[k8s_openapi::api::core::v1::PodCondition], kind: &str| {
+    let of = |conditions: &[crate::api::k8s::PodCondition], kind: &str| {
         conditions.iter().find(|c| c.type_ == kind).map_or("Unknown".to_owned(), |c| c.status.clone())
     };
     let conditions = status.conditions.as_deref().unwrap_or_default();
@@ -259,7 +259,7 @@ fn ended_line(ContainerEnd { pod, container, restart_count, end }: &ContainerEnd
 mod tests {
     use super::*;
     use crate::api::document::{self, Context};
-    use k8s_openapi::api::core::v1::ContainerStateTerminated;
+    use crate::api::k8s::ContainerStateTerminated;
     use std::rc::Rc;
 
     const POD: &str =
@@ -292,8 +292,7 @@ mod tests {
 
     #[test]
     fn an_end_is_logged_with_its_code_and_how_long_it_ran() {
-        let time =
-            |s: i64| jiff::Timestamp::from_second(s).ok().map(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time);
+        let time = |s: i64| jiff::Timestamp::from_second(s).ok().map(crate::api::k8s::Time);
         let terminated = ContainerStateTerminated {
             exit_code: 3,
             reason: Some("Error".into()),

@@ -2,11 +2,11 @@
 
 use crate::adapters::server::health::Check;
 use crate::api::cluster::expectation::Expectation;
+use crate::api::k8s as core;
+use crate::api::k8s::{ObjectMeta, Time};
 use crate::api::names::{FullName, Uid};
 use crate::engine::node::{PodView, SHUTTING_DOWN, Summary};
 use crate::engine::pod::worker::WorkerStatus;
-use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::Serialize;
 use std::borrow::Cow;
 

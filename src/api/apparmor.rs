@@ -1,6 +1,6 @@
 //! The AppArmor profile of a container: its own field, the pod's field, or the older annotation of the pod.
 
-use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Pod};
+use crate::api::k8s::{AppArmorProfile, Container, Pod};
 
 /// The prefix of the annotation for a container; its name follows.
 pub(crate) const ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";

@@ -1,11 +1,11 @@
 //! ConfigMaps and Secrets from manifests: the values by key.
 
+use crate::api::k8s as core;
 use crate::api::names::FullName;
 use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Source;
 use crate::api::problem::Problem;
 use crate::api::registry_credentials::Keyring;
-use k8s_openapi::api::core::v1 as core;
 use serde::{Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -2,12 +2,10 @@
 
 use crate::api::document::Context;
 use crate::api::image;
+use crate::api::k8s::Quantity;
+use crate::api::k8s::{Container, DownwardAPIVolumeFile, EmptyDirVolumeSource, Pod, PodSpec, Toleration, Volume};
 use crate::api::names::{Uid, annotation};
 use crate::api::pod_resources;
-use k8s_openapi::api::core::v1::{
-    Container, DownwardAPIVolumeFile, EmptyDirVolumeSource, Pod, PodSpec, Toleration, Volume,
-};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 /// Completes a pod. Existing values stay, except for the three `config.*` annotations.
 pub fn apply(pod: &mut Pod, uid: &Uid, context: Context<'_>) {

@@ -2,13 +2,13 @@
 //! resources, in the order and with the precedence of a kubelet.
 
 use crate::api::data_object::{DataKey, DataKind, DataObjects, DataValue};
+use crate::api::k8s as core;
 use crate::api::names::FullName;
 use crate::api::pod::Pod;
 use crate::api::quantity::{self, Quantity};
 use crate::api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources};
 use crate::api::service_token::Tokens;
 use crate::api::services::Services;
-use k8s_openapi::api::core::v1 as core;
 use std::collections::BTreeMap;
 use std::fmt;
 

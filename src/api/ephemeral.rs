@@ -4,9 +4,9 @@
 //! `accepted` makes the new list of a pod from a request, with the checks and the messages of an API server. The engine
 //! uses an ephemeral container like any other: `of` gives it the type of an ordinary container.
 
+use crate::api::k8s as core;
 use crate::api::pod::Pod;
 use crate::api::{defaults, document, validate};
-use k8s_openapi::api::core::v1 as core;
 use serde_json::Value;
 use std::fmt;
 

@@ -7,8 +7,8 @@
 //! `container` builds the strings only up to `MAX_ARGUMENTS`.
 
 use crate::api::environment::Variable;
+use crate::api::k8s::{Container, EnvVar};
 use crate::api::ordered::CollectOrdered;
-use k8s_openapi::api::core::v1::{Container, EnvVar};
 use std::collections::BTreeMap;
 use std::fmt;
 

@@ -62,9 +62,9 @@ pub fn kernel_name(pod: &Pod, cluster_domain: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::k8s as core;
     use crate::api::names::{FullName, Uid};
     use crate::api::pod::Source;
-    use k8s_openapi::api::core::v1 as core;
 
     fn pod(name: &str, spec: core::PodSpec) -> Pod {
         Pod {

@@ -2,13 +2,13 @@
 //! (pkg/kubelet/cm: helpers_linux.go, qos_container_manager_linux.go, node_container_manager_linux.go). The settings of
 //! a single container in the CRI use the same functions.
 
+use crate::api::k8s as core;
 use crate::api::ordered::CollectOrdered;
 use crate::api::pod::{Pod, is_sidecar};
 use crate::api::pod_resources;
 use crate::api::qos::Qos;
 use crate::api::quantity::{Quantities, Quantity, amount};
 use crate::api::resources::{CPU, MEMORY, Resources, requested_by};
-use k8s_openapi::api::core::v1 as core;
 use std::collections::BTreeMap;
 
 /// The kernel's minimum and maximum for cpu.shares.
@@ -228,9 +228,9 @@ fn huge_pages_of(resources: &Resources, page_size: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::k8s::Quantity as Written;
     use crate::api::names::{FullName, Uid};
     use crate::api::pod::Source;
-    use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
     use serde_json::{Value, json};
 
     const MIB: u64 = 1 << 20;

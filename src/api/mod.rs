@@ -22,6 +22,7 @@ mod go_quote;
 pub mod hash;
 pub mod hostname;
 pub mod image;
+pub mod k8s;
 pub mod kube;
 pub mod layout;
 pub mod limits;

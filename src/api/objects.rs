@@ -4,7 +4,7 @@ use super::data_object::DataObject;
 use super::pod::Pod;
 use super::priority::{self, PriorityClass};
 use super::runtime_class::{self, RuntimeClass};
-use k8s_openapi::api::core::v1::PodSpec;
+use crate::api::k8s::PodSpec;
 use std::rc::Rc;
 
 /// All valid documents of a source, in the order of their paths. A broken document is represented by its last good

@@ -3,9 +3,9 @@
 use crate::api::data_object::{DataKey, DataKind};
 use crate::api::environment;
 use crate::api::ephemeral::{self, Ephemeral};
+use crate::api::k8s as core;
 use crate::api::names::{FullName, Uid};
 use crate::api::volume_contents;
-use k8s_openapi::api::core::v1 as core;
 use serde::Serialize;
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
 //! `spec.resources`: the resources of the pod as a whole (KEP-2837). Each amount takes the place of the sum over the
 //! containers.
 
+use crate::api::k8s::PodSpec;
+use crate::api::k8s::Quantity as Written;
 use crate::api::quantity::Quantities;
 use crate::api::resources::{CPU, Resources, of_containers};
-use k8s_openapi::api::core::v1::PodSpec;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 
 /// True for the resources that a pod can have as a whole.
 pub fn is_supported(resource: &str) -> bool {

@@ -4,9 +4,9 @@
 //! The class is resolved once for each version of a pod, as an API server does when it creates a pod. Later changes of
 //! the class do not affect existing pods.
 
+use crate::api::k8s::PodSpec;
 use crate::api::pod::Source;
 use crate::api::problem::Problem;
-use k8s_openapi::api::core::v1::PodSpec;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

@@ -3,9 +3,9 @@
 //! Guaranteed: every container has limits for both, and requests equal to them. BestEffort: no container has a request
 //! or a limit. Burstable: all other pods. Zero amounts count as absent.
 
+use crate::api::k8s::{Container, PodSpec};
 use crate::api::pod_resources;
 use crate::api::quantity::{Quantities, Quantity, amount};
-use k8s_openapi::api::core::v1::{Container, PodSpec};
 use std::fmt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
@@ -88,8 +88,8 @@ fn is_guaranteed(container: &Container) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::api::core::v1::ResourceRequirements;
-    use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
+    use crate::api::k8s::Quantity as Written;
+    use crate::api::k8s::ResourceRequirements;
 
     fn container(requests: &[(&str, &str)], limits: &[(&str, &str)]) -> Container {
         let list = |from: &[(&str, &str)]| {

@@ -3,7 +3,7 @@
 //! Like Kubernetes, this module uses fixed-point arithmetic and rounds up. It counts in nano units, with integers only.
 //! A number beyond 2^63-1 is an error here (Kubernetes caps it silently).
 
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
+use crate::api::k8s::Quantity as Written;
 use std::collections::BTreeMap;
 
 /// The Kubernetes error for text that is not a quantity.

@@ -5,7 +5,7 @@
 //!
 //! No error contains a value, and nothing here shows a credential: `Debug` prints only counts.
 
-use k8s_openapi::ByteString;
+use crate::api::k8s::ByteString;
 use serde_json::{Map, Value};
 use std::fmt;
 

@@ -6,6 +6,7 @@
 //! replaced.
 
 use crate::api::apparmor;
+use crate::api::k8s as core;
 use crate::api::limits::{limits, requests};
 use crate::api::names::annotation;
 use crate::api::ordered::CollectOrdered;
@@ -14,7 +15,6 @@ use crate::api::pod_resources;
 use crate::api::qos::Qos;
 use crate::api::quantity::{Quantities, amount};
 use crate::api::resources::{CPU, MEMORY};
-use k8s_openapi::api::core::v1 as core;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

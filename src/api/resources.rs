@@ -1,11 +1,11 @@
 //! Resource requests of a pod (A2): amounts by resource, and the sum over containers, sidecars and init containers.
 
+use crate::api::k8s::Quantity as Written;
+use crate::api::k8s::{Container, PodSpec};
 use crate::api::ordered::CollectOrdered;
 use crate::api::pod::{Pod, is_sidecar};
 use crate::api::pod_resources;
 use crate::api::quantity::Quantity;
-use k8s_openapi::api::core::v1::{Container, PodSpec};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 use serde::Serialize;
 use std::collections::BTreeMap;
 

@@ -4,10 +4,10 @@
 //! As with a PriorityClass, a pod gets overhead and node selector once for each of its versions (A5). The handler is
 //! looked up when a sandbox is created, as in a kubelet.
 
+use crate::api::k8s::PodSpec;
+use crate::api::k8s::Quantity;
 use crate::api::pod::Source;
 use crate::api::problem::Problem;
-use k8s_openapi::api::core::v1::PodSpec;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

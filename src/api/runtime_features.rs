@@ -1,6 +1,6 @@
 //! The optional features that a container runtime reports in its status (CRI `StatusResponse`).
 
-use k8s_openapi::api::core::v1 as core;
+use crate::api::k8s as core;
 use serde::Serialize;
 use std::collections::BTreeMap;
 

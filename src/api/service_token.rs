@@ -1,10 +1,10 @@
 //! The tokens of service accounts in the volumes of a pod. Only an API server issues them.
 
 use crate::api::cluster::token;
+use crate::api::k8s as core;
 use crate::api::names::Uid;
 use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;
-use k8s_openapi::api::core::v1 as core;
 use serde::{Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

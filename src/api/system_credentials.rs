@@ -1,11 +1,11 @@
 //! Values of Secrets that are credentials of the service (systemd's `LoadCredential=`), so that no file in the manifest
 //! directory contains them. An annotation of the Secret names the credentials.
 
+use crate::api::k8s::ByteString;
+use crate::api::k8s::Secret;
 use crate::api::problem::{At, Fault, Faults};
 use crate::api::sealing;
 use crate::api::uid;
-use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
 use std::fmt;
 

@@ -1,6 +1,6 @@
 //! Taints and tolerations, with the rules of the scheduler and the taint eviction controller.
 
-use k8s_openapi::api::core::v1 as core;
+use crate::api::k8s as core;
 use serde::Serialize;
 use std::fmt;
 

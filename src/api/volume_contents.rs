@@ -3,6 +3,7 @@
 use crate::api::data_object::{DataKey, DataKind, DataObject};
 use crate::api::environment::{self, Facts, Missing};
 use crate::api::go_quote;
+use crate::api::k8s as core;
 use crate::api::limits::memory_of_pod;
 use crate::api::names::FullName;
 use crate::api::pod::Pod;
@@ -10,7 +11,6 @@ use crate::api::quantity::Quantity;
 use crate::api::resources::MEMORY;
 use crate::api::service_token::{self, TokenKey};
 use crate::api::volume::{FilesPlugin, FsGroup, HostPathType, Medium, Volume, VolumeFile, VolumeKind, huge_page_size};
-use k8s_openapi::api::core::v1 as core;
 use std::collections::BTreeMap;
 
 /// The mode of files without another one.

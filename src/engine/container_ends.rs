@@ -1,13 +1,13 @@
 //! Reports the end of each container once, together with the first published status that shows it.
 
 use crate::api::facts::PodFacts;
+use crate::api::k8s as core;
 use crate::api::names::Uid;
 use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;
 use crate::api::time::Wall;
 use crate::engine::effect::ContainerEnd;
 use crate::engine::outbox::Outbox;
-use k8s_openapi::api::core::v1 as core;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -96,9 +96,9 @@ fn end(state: &Option<core::ContainerState>) -> Option<(&str, &core::ContainerSt
 mod tests {
     use super::*;
     use crate::api::document::{self, Context};
+    use crate::api::k8s::Time;
     use crate::api::reason::Reason;
     use crate::engine::effect::{Effect, Severity};
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     const BEGIN: Wall = Wall(6_000_000_000);
 

@@ -7,6 +7,7 @@ use crate::api::credential_provider::Provider;
 use crate::api::devices::Allocated;
 use crate::api::expand::Expanded;
 use crate::api::facts::{ImageFact, MeasuredPod};
+use crate::api::k8s::{Container, ContainerStateTerminated, LifecycleHandler};
 use crate::api::manifest_report::RecordUpdate;
 use crate::api::mount::Mount;
 use crate::api::names::{ContainerId, FullName, SandboxId, Uid};
@@ -24,7 +25,6 @@ pub use crate::engine::handler::{Destination, GrpcTarget, HttpTarget, PodAddress
 use crate::engine::op::OpId;
 use crate::engine::pod::kill::KillId;
 pub use crate::engine::probe::Kind;
-use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, LifecycleHandler};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;

@@ -5,13 +5,13 @@
 
 use crate::api::expand;
 use crate::api::facts::ExecOutput;
+use crate::api::k8s::IntOrString;
+use crate::api::k8s::{Container, HTTPGetAction};
 use crate::api::names::ContainerId;
 use crate::engine::control::exec_sync;
 use crate::engine::effect::{HookCall, ProbeCall};
 use crate::engine::event::{Answer, ProbeResult};
 use crate::engine::op::{Code, OpError};
-use k8s_openapi::api::core::v1::{Container, HTTPGetAction};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use std::net::IpAddr;
 use std::time::Duration;
 

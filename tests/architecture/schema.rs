@@ -1,5 +1,6 @@
 //! `src/api/kube/schema.txt`, from which `kubectl explain` gets the types and fields: compared with the types of k8s-openapi and with
-//! docs/pods.md. `WHERRY_WRITE=1 cargo test --test architecture schema` writes the file.
+//! docs/pods.md. `WHERRY_WRITE=1 cargo test --test architecture schema` writes the file. The types of `src/api/k8s` are
+//! compared with those of k8s-openapi too.
 
 use super::pod_fields::{Row, row_of, rows};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -13,6 +14,8 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
+use wherry::api::k8s;
+use wherry::api::k8s::field::{AnyObject, FieldMut, FieldValue};
 
 #[derive(Debug, Default)]
 struct Field {
@@ -224,4 +227,55 @@ fn the_schema_has_the_types_of_kubernetes_and_the_notes_of_the_documentation() {
     let line = found.lines().zip(expected.lines()).find(|(found, expected)| found != expected);
     let remedy = "WHERRY_WRITE=1 cargo test --test architecture schema";
     assert!(found == expected, "schema.txt is not up to date; run {remedy}: {line:?}");
+}
+
+/// The type of a field in `src/api/k8s`, and what is below it in `types`.
+fn own_kind(value: &mut dyn FieldValue, types: &mut Types) -> String {
+    match value.place() {
+        FieldMut::Bool(_) => "boolean".to_owned(),
+        FieldMut::Int32(_) | FieldMut::Int64(_) => "integer".to_owned(),
+        FieldMut::Text(_) | FieldMut::Bytes(_) => "string".to_owned(),
+        FieldMut::Quantity(_) => "Quantity".to_owned(),
+        FieldMut::IntOrString(_) => "IntOrString".to_owned(),
+        FieldMut::Time(_) => "Time".to_owned(),
+        FieldMut::Json(_) => "FieldsV1".to_owned(),
+        FieldMut::List(list) => format!("[]{}", own_kind(list.add(), types)),
+        FieldMut::Map(map) => format!("map {}", own_kind(map.entry("key"), types)),
+        FieldMut::Object(object) => own_object(object, types),
+    }
+}
+
+/// The name of a type in `src/api/k8s`. Its fields are added to `types`.
+fn own_object(object: &mut dyn AnyObject, types: &mut Types) -> String {
+    let shape = object.shape();
+    let mut fields: BTreeMap<String, Field> = BTreeMap::new();
+    for (name, _) in shape.identity.iter().flat_map(|identity| identity.fields()) {
+        fields.insert(name.to_owned(), Field { kind: "string".to_owned(), ..Field::default() });
+    }
+    for (index, name) in shape.fields.iter().enumerate() {
+        let kind = own_kind(object.field_mut(index), types);
+        fields.insert((*name).to_owned(), Field { kind, ..Field::default() });
+    }
+    types.insert(shape.name.to_owned(), fields);
+    shape.name.to_owned()
+}
+
+#[test]
+fn the_types_of_wherry_have_the_fields_of_kubernetes() {
+    let mut own = Types::new();
+    own_object(&mut k8s::Pod::default(), &mut own);
+    own_object(&mut k8s::ConfigMap::default(), &mut own);
+    own_object(&mut k8s::Secret::default(), &mut own);
+    own_object(&mut k8s::PriorityClass::default(), &mut own);
+    own_object(&mut k8s::RuntimeClass::default(), &mut own);
+    own_object(&mut k8s::Taint::default(), &mut own);
+    let of_kubernetes = types();
+    assert!(own.len() > 120, "{} types", own.len());
+    for (name, fields) in own {
+        let kinds = |fields: &BTreeMap<String, Field>| -> BTreeMap<String, String> {
+            fields.iter().map(|(name, field)| (name.clone(), field.kind.clone())).collect()
+        };
+        let right = of_kubernetes.get(&name).map(kinds);
+        assert_eq!(Some(kinds(&fields)), right, "the fields of {name}");
+    }
 }

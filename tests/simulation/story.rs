@@ -3,13 +3,13 @@
 use crate::runtime::{Life, Personality};
 use crate::text::brief;
 use crate::world::{MS, S, World, config};
-use k8s_openapi::api::core::v1 as core;
 use std::rc::Rc;
 use std::time::Duration;
 use wherry::api::document::{Context, parse};
 use wherry::api::eviction::{Kind, Limit, Policy, Signal, Threshold};
 use wherry::api::pod::Pod;
 use wherry::engine::event::Event;
+use wherry_engine::api::k8s as core;
 
 /// The variable with which the stories run on CRI-O.
 pub const ANOTHER_RUNTIME: &str = "WHERRY_STORIES_ON_CRI_O";

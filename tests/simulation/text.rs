@@ -1,10 +1,10 @@
 //! Short texts for events, calls and statuses, for a readable history.
 
 use crate::runtime::Runtime;
-use k8s_openapi::api::core::v1::{ContainerState, PodStatus};
 use wherry::api::manifest_report::FileReport;
 use wherry::engine::effect::{FilesCall, RuntimeCall, StreamTarget};
 use wherry::engine::event::{Answer, ApiEvent, Event};
+use wherry_engine::api::k8s::{ContainerState, PodStatus};
 
 pub fn short(event: &Event) -> String {
     match event {

@@ -1,8 +1,8 @@
 use super::hierarchies::tests::{hierarchy, names};
 use super::*;
+use crate::api::k8s as core;
 use crate::api::names::FullName;
 use crate::api::pod::Source;
-use k8s_openapi::api::core::v1 as core;
 use std::path::PathBuf;
 use std::rc::Rc;
 

@@ -1,9 +1,9 @@
 use super::remove::exists;
 use super::*;
+use crate::api::k8s as core;
 use crate::api::mount::MountSource;
 use crate::api::names::{FullName, Uid};
 use crate::api::pod::Source;
-use k8s_openapi::api::core::v1 as core;
 use std::os::unix::fs::PermissionsExt;
 use std::rc::Rc;
 use std::sync::Mutex;

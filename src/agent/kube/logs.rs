@@ -8,6 +8,7 @@ use crate::adapters::logs::watch::Watch;
 use crate::agent::bodies::PieceWriter;
 use crate::agent::content::{Drive, Response, View};
 use crate::api::facts::ContainerState;
+use crate::api::k8s::PodStatus;
 use crate::api::kube::log_choice;
 use crate::api::kube::query::Query;
 use crate::api::kube::resources::Kind;
@@ -16,7 +17,6 @@ use crate::api::names::Uid;
 use crate::api::pod::Pod;
 use crate::net::server::exchange::{Body, Part, TEXT};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::PodStatus;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 

@@ -5,6 +5,7 @@ use super::node;
 use crate::agent::content::View;
 use crate::agent::views;
 use crate::api::data_object::{DataKey, DataKind, DataObject, DataValue};
+use crate::api::k8s::ByteString;
 use crate::api::kube::eviction;
 use crate::api::kube::resources::{Kind, Resource};
 use crate::api::kube::versions::Key;
@@ -13,7 +14,6 @@ use crate::api::priority::{self, PriorityClass};
 use crate::api::uid::digest_of_bytes;
 use crate::engine::node::PodView;
 use crate::engine::pod::placement::Placement;
-use k8s_openapi::ByteString;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 

@@ -3,8 +3,8 @@
 use super::node::Address;
 use super::request::ApiResponse;
 use super::requests::Signer;
+use crate::api::k8s::ByteString;
 use crate::api::time::Wall;
-use k8s_openapi::ByteString;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeSet;

@@ -1,9 +1,9 @@
 //! The expected life of a pod of the API server while the server is away, for people.
 
+use crate::api::k8s as core;
 use crate::api::ordered::OrderSlice;
 use crate::api::pod::Pod;
 use crate::api::taints::NoExecute;
-use k8s_openapi::api::core::v1 as core;
 use serde::Serialize;
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
 //! The changes of a pod's object that the running pod follows: labels, annotations, ephemeral containers, and what an
 //! API server lets users change in the spec. Everything else stays as it was when the node accepted the pod.
 
+use crate::api::k8s as core;
 use crate::api::names::annotation;
 use crate::api::pod::Pod;
 use crate::api::resize;
-use k8s_openapi::api::core::v1 as core;
 use std::rc::Rc;
 
 /// The accepted pod with the changes of `new` that a running pod follows.

@@ -5,11 +5,11 @@
 
 use crate::api::cluster::mirror;
 use crate::api::document::{Context, Document};
+use crate::api::k8s as core;
 use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;
 use crate::api::problem::Problem;
 use crate::api::runtime_class;
-use k8s_openapi::api::core::v1 as core;
 use serde_json::{Map, Value, json};
 
 /// For the errors of a manifest that has no file yet.

@@ -4,10 +4,10 @@
 //! anyway. *(ours)* The mirror leaves them out, and an annotation names the fields. A kubelet makes no mirror of such a
 //! pod.
 
+use crate::api::k8s as core;
 use crate::api::names::FullName;
 use crate::api::ordered::OrderSlice;
 use crate::api::pod::Pod;
-use k8s_openapi::api::core::v1 as core;
 use serde_json::{Value, json};
 
 /// The UID of the mirrored pod. kubectl looks for events under it.

@@ -5,7 +5,7 @@
 
 use super::event::cut;
 use super::final_ends::FinalEnds;
-use k8s_openapi::api::core::v1::PodStatus;
+use crate::api::k8s::PodStatus;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 

@@ -5,11 +5,11 @@
 
 use super::final_ends::FinalEnds;
 use super::pod_changes::{Fields, differences};
+use crate::api::k8s::Time;
+use crate::api::k8s::{HostIP, PodIP, PodStatus};
 use crate::api::names::Uid;
 use crate::api::reason::Reason;
 use crate::api::time::Wall;
-use k8s_openapi::api::core::v1::{HostIP, PodIP, PodStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

@@ -1,6 +1,7 @@
 //! A token of a service account: the answer of the API server, and its copy on the disk.
 
 use crate::api::hash;
+use crate::api::k8s::Time;
 use crate::api::names::{FullName, Uid};
 use crate::api::registry_credentials::base64;
 use crate::api::service_token::TokenKey;
@@ -51,7 +52,7 @@ struct Spec {
 #[serde(rename_all = "camelCase")]
 struct Status {
     token: String,
-    expiration_timestamp: jiff::Timestamp,
+    expiration_timestamp: Time,
 }
 
 /// The payload of a JSON Web Token.
@@ -74,7 +75,7 @@ impl Grant {
         let granted = spec.and_then(|spec| spec.expiration_seconds).filter(|seconds| *seconds > 0);
         let lifetime = granted.map_or(requested, Duration::from_secs);
         // The node's clock may differ from the server's: only differences of the server's times count.
-        let extension = expiration(&status.token).map(|exp| exp - status.expiration_timestamp.as_second());
+        let extension = expiration(&status.token).map(|exp| exp - status.expiration_timestamp.0.as_second());
         let extension = Duration::from_secs(extension.and_then(|s| u64::try_from(s).ok()).unwrap_or(0));
         Ok(Grant { token: status.token.into(), issued: now, lifetime, valid: lifetime.saturating_add(extension) })
     }
@@ -170,7 +171,7 @@ mod tests {
 
     fn answer(exp: Option<i64>) -> Vec<u8> {
         let text = json!({ "exp": exp, "sub": "\u{fc}\u{ff}?>" }).to_string().into_bytes();
-        let encoded = json!(k8s_openapi::ByteString(text)).as_str().unwrap().to_owned();
+        let encoded = json!(crate::api::k8s::ByteString(text)).as_str().unwrap().to_owned();
         let payload = encoded.trim_end_matches('=').replace('+', "-").replace('/', "_");
         json!({
             "kind": "TokenRequest",

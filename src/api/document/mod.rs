@@ -3,16 +3,17 @@
 //!
 //! Parsing has two steps, so that unchanged documents are not processed again. `parse` returns the documents as plain
 //! values, each with its digest. Only an error in the file's form (invalid YAML, a duplicate key, too large) makes the
-//! whole file fail. `Document::object` then makes the typed object of one document: types and unknown fields (`typed`),
+//! whole file fail. `Document::object` then makes the typed object of one document: types and unknown fields (`k8s`),
 //! defaults, validation. An error in one document does not affect the others.
 //!
 //! YAML is read as in Kubernetes (YAML 1.1: `yes`, `on` and `y` are booleans, `0644` is octal), with limits on size,
 //! depth and aliases.
 
 mod locate;
-mod typed;
 
 use crate::api::data_object::{self, DataKey, DataKind, DataObject, DataValue, DockerFormat};
+use crate::api::k8s::field::FieldValue;
+use crate::api::k8s::{self, ObjectMeta};
 use crate::api::names::FullName;
 use crate::api::pod::{Pod, Source};
 use crate::api::priority::PriorityClass;
@@ -20,11 +21,6 @@ use crate::api::problem::{Fault, FieldPath, Problem, Step, brief};
 use crate::api::runtime_class::RuntimeClass;
 use crate::api::system_credentials::{self, Credentials};
 use crate::api::{defaults, uid, validate};
-use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::api::node::v1 as node;
-use k8s_openapi::api::scheduling::v1 as scheduling;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_saphyr::options::DuplicateKeyPolicy;
 use std::collections::BTreeMap;
@@ -87,7 +83,7 @@ pub enum Key {
 }
 
 /// Returns the errors of a typed, defaulted pod.
-type Validate = fn(&core::Pod) -> Vec<Fault>;
+type Validate = fn(&k8s::Pod) -> Vec<Fault>;
 
 /// One unprocessed document of a file. An item of a List counts as one document.
 #[derive(Clone, Debug)]
@@ -213,20 +209,20 @@ pub fn read(text: &[u8], path: &str, context: Context<'_>) -> (Vec<Pod>, Vec<Pro
 ///
 /// # Errors
 /// The value does not match the type.
-pub fn from_value<T: DeserializeOwned>(value: &Value) -> Result<T, String> {
-    typed::from_value::<T>(value).0.map_err(|fault| fault.to_string())
+pub fn from_value<T: FieldValue + Default>(value: &Value) -> Result<T, String> {
+    k8s::from_value::<T>(value).0.map_err(|fault| fault.to_string())
 }
 
 /// A pod of an API server, typed, and its fields that this version does not know.
-pub(crate) fn pod_of_cluster(value: &Value) -> (Result<core::Pod, Fault>, Vec<FieldPath>) {
-    let (typed, unknown) = typed::from_value::<core::Pod>(value);
+pub(crate) fn pod_of_cluster(value: &Value) -> (Result<k8s::Pod, Fault>, Vec<FieldPath>) {
+    let (typed, unknown) = k8s::from_value::<k8s::Pod>(value);
     (typed, unknown.into_iter().map(|fault| fault.at).collect())
 }
 
 /// The ephemeral containers of a request, typed, without defaults. The fields in the faults are those of a pod.
-pub(crate) fn ephemeral_from_value(list: &[Value]) -> Result<Vec<core::EphemeralContainer>, Vec<Fault>> {
+pub(crate) fn ephemeral_from_value(list: &[Value]) -> Result<Vec<k8s::EphemeralContainer>, Vec<Fault>> {
     let pod = serde_json::json!({ "spec": { "ephemeralContainers": list } });
-    let (typed, mut faults) = typed::from_value::<core::Pod>(&pod);
+    let (typed, mut faults) = k8s::from_value::<k8s::Pod>(&pod);
     match typed {
         Err(fault) => faults.insert(0, fault),
         Ok(pod) if faults.is_empty() => {
@@ -377,10 +373,7 @@ impl Document {
         if !self.faults.is_empty() {
             return Err(self.faults.clone());
         }
-        let (mut object, mut faults) = match typed::from_value::<core::Pod>(&self.content) {
-            (Ok(object), unknown) => (object, unknown),
-            (Err(_), _) => return Err(typed::strict::<core::Pod>(&self.content).err().unwrap_or_default()),
-        };
+        let (mut object, mut faults) = k8s::with_unknown::<k8s::Pod>(&self.content)?;
         let own_uid = object.metadata.uid.as_deref().filter(|uid| !uid.is_empty());
         let uid = own_uid.map_or_else(|| uid::of(path, &self.digest), Into::into);
         defaults::apply(&mut object, &uid, context);
@@ -401,12 +394,7 @@ impl Document {
         if !self.faults.is_empty() {
             return Err(self.faults.clone());
         }
-        let (class, mut faults) = match typed::from_value::<scheduling::PriorityClass>(&self.content) {
-            (Ok(class), unknown) => (class, unknown),
-            (Err(_), _) => {
-                return Err(typed::strict::<scheduling::PriorityClass>(&self.content).err().unwrap_or_default());
-            }
-        };
+        let (class, mut faults) = k8s::with_unknown::<k8s::PriorityClass>(&self.content)?;
         let says_value = self.content.get("value").is_some_and(|value| !value.is_null());
         faults.extend(validate::priority_class(&class, says_value));
         if !faults.is_empty() {
@@ -426,7 +414,7 @@ impl Document {
     }
 
     fn runtime_class(&self, path: &str) -> Result<RuntimeClass, Vec<Fault>> {
-        let class = self.typed::<node::RuntimeClass>()?;
+        let class = self.typed::<k8s::RuntimeClass>()?;
         let faults = validate::runtime_class(&class);
         if !faults.is_empty() {
             return Err(faults);
@@ -444,7 +432,7 @@ impl Document {
     }
 
     fn config_map(&self, path: &str) -> Result<DataObject, Vec<Fault>> {
-        let mut map = self.typed::<core::ConfigMap>()?;
+        let mut map = self.typed::<k8s::ConfigMap>()?;
         default_namespace(&mut map.metadata);
         let faults = validate::config_map(&map);
         if !faults.is_empty() {
@@ -456,7 +444,7 @@ impl Document {
 
     /// No error contains a value, or a key that may contain one.
     fn secret(&self, path: &str, credentials: Credentials<'_>) -> Result<DataObject, Vec<Fault>> {
-        let mut secret = self.typed::<core::Secret>().map_err(|mut faults| {
+        let mut secret = self.typed::<k8s::Secret>().map_err(|mut faults| {
             faults.iter_mut().for_each(Fault::hide_secret);
             without_secret_keys(faults)
         })?;
@@ -476,11 +464,11 @@ impl Document {
         Ok(DataObject { docker, secret_type, ..object })
     }
 
-    fn typed<T: for<'de> serde::Deserialize<'de>>(&self) -> Result<T, Vec<Fault>> {
+    fn typed<T: FieldValue + Default>(&self) -> Result<T, Vec<Fault>> {
         if !self.faults.is_empty() {
             return Err(self.faults.clone());
         }
-        typed::strict(&self.content)
+        k8s::strict(&self.content)
     }
 
     fn data_object(
@@ -638,7 +626,7 @@ fn fault(field: &str, message: &str) -> Fault {
 }
 
 fn near(kind: &str, known: &str) -> bool {
-    typed::nearest(kind, &[known]).is_some()
+    k8s::nearest(kind, &[known]).is_some()
 }
 
 fn is_list(value: &Value) -> bool {

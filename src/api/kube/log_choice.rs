@@ -1,6 +1,6 @@
 //! L4: which run of a container a request for its log means, and why there is none. kubectl and `wherry logs` agree.
 
-use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, PodStatus};
+use crate::api::k8s::{ContainerState, ContainerStatus, PodStatus};
 
 /// Why a container has no such log.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use super::pod_message::{self, PodError};
 use super::wire::{Field, varint};
+use crate::api::k8s::ByteString;
 use crate::api::ordered::CollectOrdered;
-use k8s_openapi::ByteString;
 use serde_json::{Map, Value, json};
 
 /// The bytes before a protobuf object of the API.

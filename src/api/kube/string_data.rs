@@ -1,6 +1,6 @@
 //! The values that a Secret's manifest has as plain text. An API server has only `data`, so a client changes that.
 
-use k8s_openapi::ByteString;
+use crate::api::k8s::ByteString;
 use serde_json::{Map, Value};
 
 /// The Secret as an API server stores it: each value of `stringData` replaces the one of its key in `data`. An object

@@ -2,10 +2,10 @@
 
 use super::{complain, one_of, syntax};
 use crate::api::environment;
+use crate::api::k8s::{Container, EnvFromSource, EnvVarSource, ObjectFieldSelector, ResourceFieldSelector};
 use crate::api::problem::{At, Faults};
 use crate::api::quantity::Quantity;
 use crate::api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
-use k8s_openapi::api::core::v1::{Container, EnvFromSource, EnvVarSource, ObjectFieldSelector, ResourceFieldSelector};
 
 pub(super) fn environment(container: &Container, at: At<'_>, faults: &mut Faults) {
     let (env, env_from) = (at.field("env"), at.field("envFrom"));

@@ -2,9 +2,9 @@
 
 use super::{container, unsupported, user_namespace, volumes};
 use crate::api::ephemeral;
+use crate::api::k8s::{Container, EphemeralContainer, PodSpec, ResourceRequirements};
 use crate::api::ordered::CollectOrdered;
 use crate::api::problem::{At, Fault, Faults};
-use k8s_openapi::api::core::v1::{Container, EphemeralContainer, PodSpec, ResourceRequirements};
 use std::collections::BTreeSet;
 
 const NOT_ALLOWED: &str = "cannot be set for an Ephemeral Container";

@@ -20,14 +20,14 @@ mod volumes;
 use crate::api::data_object::{self, DockerFormat};
 use crate::api::expand::{self, Place};
 use crate::api::image;
+use crate::api::k8s::ObjectMeta;
+use crate::api::k8s::PriorityClass;
+use crate::api::k8s::RuntimeClass;
+use crate::api::k8s::{ConfigMap, Container, Pod, PodSpec, Secret};
 use crate::api::pod::is_sidecar;
 use crate::api::priority;
 use crate::api::problem::{At, Fault, Faults, What};
 pub(crate) use ephemeral::ephemeral;
-use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, PodSpec, Secret};
-use k8s_openapi::api::node::v1::RuntimeClass;
-use k8s_openapi::api::scheduling::v1::PriorityClass;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 pub(crate) use part_of_byte::parts_of_bytes;
 use std::collections::BTreeSet;
 

@@ -1,8 +1,8 @@
 //! Names and addresses: host name, DNS, host aliases, ports.
 
+use crate::api::k8s::{ContainerPort, PodSpec};
 use crate::api::problem::{At, Faults};
 use crate::api::validate::{complain, syntax};
-use k8s_openapi::api::core::v1::{ContainerPort, PodSpec};
 
 /// glibc ignores further name servers.
 const MAX_NAMESERVERS: usize = 3;

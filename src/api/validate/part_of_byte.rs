@@ -1,9 +1,9 @@
 //! Amounts of memory and storage that are no whole number of bytes. They are valid, and almost always a mistake: `512m`
 //! is half a byte.
 
+use crate::api::k8s::{Pod, ResourceRequirements};
 use crate::api::problem::{At, Fault, Faults};
 use crate::api::quantity::{Quantities, Quantity};
-use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 
 pub(crate) fn parts_of_bytes(pod: &Pod) -> Vec<Fault> {
     let mut faults = Faults::default();

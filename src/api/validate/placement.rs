@@ -1,9 +1,9 @@
 //! Placement rules: node selector, required node affinity, node name and operating system. This module rejects only
 //! rules that are invalid on every node. Admission checks if they match this node (A2).
 
+use crate::api::k8s::{NodeSelectorRequirement, PodSpec};
 use crate::api::problem::{At, Faults};
 use crate::api::validate::{complain, syntax};
-use k8s_openapi::api::core::v1::{NodeSelectorRequirement, PodSpec};
 
 pub(super) fn placement(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     if let Some(name) = spec.node_name.as_deref() {

@@ -1,9 +1,9 @@
 //! Probes and lifecycle hooks: one valid handler each, and valid times.
 
 use super::{one_of, syntax};
+use crate::api::k8s::IntOrString;
+use crate::api::k8s::{Container, ExecAction, HTTPGetAction, LifecycleHandler, Probe, TCPSocketAction};
 use crate::api::problem::{At, Faults};
-use k8s_openapi::api::core::v1::{Container, ExecAction, HTTPGetAction, LifecycleHandler, Probe, TCPSocketAction};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 pub(super) fn of_container(container: &Container, grace: i64, at: At<'_>, faults: &mut Faults) {
     for (probe, field, kind) in [

@@ -1,13 +1,13 @@
 //! Requests and limits of a container.
 
+use crate::api::k8s::Quantity as Written;
+use crate::api::k8s::{Container, PodSpec, ResourceRequirements};
 use crate::api::ordered::CollectOrdered;
 use crate::api::pod_resources;
 use crate::api::problem::{At, Faults};
 use crate::api::quantity::Quantity;
 use crate::api::resources::{Resources, of_containers};
 use crate::api::validate::syntax;
-use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 use std::collections::{BTreeMap, BTreeSet};
 
 type List = BTreeMap<String, Written>;

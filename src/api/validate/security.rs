@@ -1,10 +1,10 @@
 //! Security contexts of pods and containers.
 
 use crate::api::apparmor;
+use crate::api::k8s::{AppArmorProfile, Pod, PodSecurityContext, PodSpec, SeccompProfile, SecurityContext};
 use crate::api::problem::{At, Faults};
 use crate::api::sysctls;
 use crate::api::validate::syntax;
-use k8s_openapi::api::core::v1::{AppArmorProfile, Pod, PodSecurityContext, PodSpec, SeccompProfile, SecurityContext};
 
 pub(super) fn of_pod(context: &PodSecurityContext, spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     id(context.run_as_user, at.field("runAsUser"), faults);

@@ -1,8 +1,8 @@
 //! `lifecycle.stopSignal`.
 
+use crate::api::k8s::PodSpec;
 use crate::api::problem::{At, Faults};
 use crate::api::stop_signal;
-use k8s_openapi::api::core::v1::PodSpec;
 
 pub(super) fn of_pod(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     let has_os = spec.os.as_ref().is_some_and(|os| !os.name.is_empty());

@@ -4,8 +4,8 @@
 //! podAffinity, podAntiAffinity, topologySpreadConstraints, preferred node affinity, serviceAccountName,
 //! automountServiceAccountToken, enableServiceLinks.
 
+use crate::api::k8s::{Container, PodSpec};
 use crate::api::problem::{At, Faults};
-use k8s_openapi::api::core::v1::{Container, PodSpec};
 
 pub(super) fn some<T>(list: Option<&Vec<T>>) -> bool {
     list.is_some_and(|list| !list.is_empty())

@@ -1,8 +1,8 @@
 //! `hostUsers`: fields that depend on it.
 
+use crate::api::k8s::{Container, PodSpec};
 use crate::api::problem::{At, Faults};
 use crate::api::user_namespace::IDS_PER_POD;
-use k8s_openapi::api::core::v1::{Container, PodSpec};
 
 pub(super) fn of_pod(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     let own = spec.host_users == Some(false);

@@ -3,14 +3,14 @@
 //! Wherry has the volumes that need no cluster and no storage driver. Every other source is rejected by name.
 
 use super::{complain, one_of, syntax};
+use crate::api::k8s::{
+    ConfigMapVolumeSource, EmptyDirVolumeSource, HostPathVolumeSource, ImageVolumeSource, KeyToPath, PodSpec,
+    ProjectedVolumeSource, SecretVolumeSource, ServiceAccountTokenProjection, Volume, VolumeProjection,
+};
 use crate::api::ordered::OrderSlice;
 use crate::api::problem::{At, Faults};
 use crate::api::quantity::Quantity;
 use crate::api::volume::{HOST_PATH_TYPES, HostPathType, huge_page_size};
-use k8s_openapi::api::core::v1::{
-    ConfigMapVolumeSource, EmptyDirVolumeSource, HostPathVolumeSource, ImageVolumeSource, KeyToPath, PodSpec,
-    ProjectedVolumeSource, SecretVolumeSource, ServiceAccountTokenProjection, Volume, VolumeProjection,
-};
 
 mod downward;
 mod mounts;

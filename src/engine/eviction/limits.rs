@@ -4,10 +4,10 @@
 use super::ranking::Candidate;
 use super::usage::{Disks, Usage};
 use crate::api::eviction::in_bytes;
+use crate::api::k8s::{Container, EmptyDirVolumeSource};
 use crate::api::pod::Pod;
 use crate::api::quantity::{Quantity, amount};
 use crate::api::resources::{EPHEMERAL_STORAGE, limits_of};
-use k8s_openapi::api::core::v1::{Container, EmptyDirVolumeSource};
 
 /// The pod has a limit that depends on measurements.
 pub fn has_any(pod: &Pod) -> bool {

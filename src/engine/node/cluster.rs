@@ -11,6 +11,7 @@ use crate::api::cluster::pod_status;
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::devices::is_device_resource;
 use crate::api::eviction;
+use crate::api::k8s as core;
 use crate::api::names::Uid;
 use crate::api::node_facts::NodeFacts;
 use crate::api::ordered::CollectOrdered;
@@ -31,7 +32,6 @@ use crate::engine::event::{Answer, ApiEvent};
 use crate::engine::op::{OpError, OpId};
 use crate::engine::pod::status::{self, Cause};
 use crate::engine::pod::worker::Worker;
-use k8s_openapi::api::core::v1 as core;
 use std::borrow::Cow;
 use std::rc::Rc;
 

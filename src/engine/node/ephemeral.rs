@@ -2,10 +2,10 @@
 
 use super::Engine;
 use crate::api::ephemeral::{self, Invalid};
+use crate::api::k8s as core;
 use crate::engine::control::ephemeral::Origin;
 use crate::engine::control::{EphemeralRequest, Reply, RequestError, RequestId};
 use crate::engine::pod::record;
-use k8s_openapi::api::core::v1 as core;
 
 /// The new containers with a security context of their own, as errors.
 fn privileges(list: &[core::EphemeralContainer], existing: &[core::EphemeralContainer]) -> Vec<Invalid> {

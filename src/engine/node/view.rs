@@ -3,6 +3,7 @@
 use super::Engine;
 use crate::api::data_object::DataObjects;
 use crate::api::facts::{ContainerFact, ContainerState, RuntimeFact};
+use crate::api::k8s as core;
 use crate::api::names::{FullName, Uid};
 use crate::api::ordered::OrderSlice;
 use crate::api::pod::Pod;
@@ -14,7 +15,6 @@ use crate::engine::desired::conflict::Conflict;
 use crate::engine::desired::source::OpenProblem;
 use crate::engine::pod::placement::Placement;
 use crate::engine::pod::worker::{State, Worker};
-use k8s_openapi::api::core::v1 as core;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 
 use crate::api::environment::{self, Facts};
 use crate::api::expand::{self, Expanded};
-use k8s_openapi::api::core::v1::Container;
+use crate::api::k8s::Container;
 
 /// Resolves and expands environment, command and arguments.
 ///

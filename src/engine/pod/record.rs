@@ -2,6 +2,7 @@
 //! written. Each pod has one JSON object, and `History` and `Snapshot` define its form. The status of a terminal pod is
 //! in the usual place inside the pod object.
 
+use crate::api::k8s as core;
 use crate::api::names::{ContainerId, FullName, Uid};
 use crate::api::pod::{Pod, Source};
 use crate::api::reason::Reason;
@@ -14,7 +15,6 @@ pub use crate::engine::pod::worker::history::{Evicted, History, Preempted};
 use crate::engine::pod::worker::restarting::Restart;
 use crate::engine::record_error::RecordError;
 use crate::engine::record_fields as fields;
-use k8s_openapi::api::core::v1 as core;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

@@ -4,6 +4,8 @@
 mod ephemeral;
 
 use crate::api::facts::{ContainerFact, ContainerState, ContainerUser, PodFacts};
+use crate::api::k8s as core;
+use crate::api::k8s::Time;
 use crate::api::names::ContainerId;
 use crate::api::ordered::OrderSlice;
 use crate::api::pod::{Pod, is_sidecar};
@@ -14,8 +16,6 @@ use crate::engine::pod::kill::TerminationSource;
 use crate::engine::pod::worker::restarting::Restarting;
 use crate::engine::pod::worker::{Earlier, Resize};
 use crate::engine::pod::{plan, record};
-use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,8 +1,8 @@
 //! The state of one probe of one container: its times, its consecutive results and its verdict.
 
+use crate::api::k8s as core;
 use crate::api::time::Boot;
 use crate::engine::op::OpId;
-use k8s_openapi::api::core::v1 as core;
 use serde::Serialize;
 use std::time::Duration;
 

@@ -8,12 +8,12 @@ mod machine;
 pub use machine::{Kind, Verdict};
 
 use crate::api::facts::{ContainerFact, ContainerState};
+use crate::api::k8s as core;
 use crate::api::names::ContainerId;
 use crate::api::pod::Pod;
 use crate::api::time::{Boot, Now};
 use crate::engine::op::OpId;
 use crate::engine::rng::Rng;
-use k8s_openapi::api::core::v1 as core;
 use machine::Machine;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};

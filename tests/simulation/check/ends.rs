@@ -1,11 +1,11 @@
 //! Each end of a container that a published status shows is reported once in a run of the engine.
 
 use super::Checks;
-use k8s_openapi::api::core::v1 as core;
 use std::collections::BTreeSet;
 use wherry::api::names::Uid;
 use wherry::api::time::Wall;
 use wherry::engine::effect::ContainerEnd;
+use wherry_engine::api::k8s as core;
 
 /// In the current run of the engine: the pods and the ids of their containers, without the name of the runtime, which may still be
 /// unknown. (A lost container has no id.)

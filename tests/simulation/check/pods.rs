@@ -3,11 +3,11 @@
 use super::Checks;
 use crate::runtime::{Container, Runtime, version_of};
 use crate::world::S;
-use k8s_openapi::api::core::v1::PodStatus;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use wherry::api::names::Uid;
 use wherry::api::pod::is_sidecar;
+use wherry_engine::api::k8s::PodStatus;
 
 impl Checks {
     /// W21: the logs and the cgroup of a UID are removed only if no other owner uses the UID. A status read is valid for 2 s,

@@ -1,7 +1,6 @@
 //! Sandboxes and containers of the runtime model, the behaviour of processes, and the facts that the runtime reports.
 
 use super::Runtime;
-use k8s_openapi::api::core::v1::ResourceRequirements;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -15,6 +14,7 @@ use wherry::api::stop_signal;
 use wherry::api::time::Wall;
 use wherry::api::user_namespace::IdRange;
 use wherry::engine::effect::CreateContainer;
+use wherry_engine::api::k8s::ResourceRequirements;
 
 /// The output of a container may reach its log this much later.
 const LOG_LAG: Duration = Duration::from_millis(150);

@@ -25,12 +25,11 @@ fn amounts(w: &World, of: &str) -> String {
     shown(&resources)
 }
 
-fn shown(resources: &k8s_openapi::api::core::v1::ResourceRequirements) -> String {
-    let list =
-        |l: &Option<std::collections::BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>>| {
-            let all = l.iter().flatten().map(|(name, q)| format!("{name}={}", q.0));
-            all.collect::<Vec<_>>().join(",")
-        };
+fn shown(resources: &wherry_engine::api::k8s::ResourceRequirements) -> String {
+    let list = |l: &Option<std::collections::BTreeMap<String, wherry_engine::api::k8s::Quantity>>| {
+        let all = l.iter().flatten().map(|(name, q)| format!("{name}={}", q.0));
+        all.collect::<Vec<_>>().join(",")
+    };
     format!("{}/{}", list(&resources.requests), list(&resources.limits))
 }
 

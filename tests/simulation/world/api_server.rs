@@ -2,7 +2,6 @@
 
 use super::api_faults::{ApiFaults, Fate};
 use super::{Item, MS, S, World};
-use k8s_openapi::ByteString;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,6 +9,7 @@ use wherry::api::cluster::request::{ApiError, ApiRequest, ApiResponse, Method, R
 use wherry::api::names::Uid;
 use wherry::engine::event::{ApiEvent, Event};
 use wherry::engine::op::OpId;
+use wherry_engine::api::k8s::ByteString;
 
 /// The time of an answer (ns).
 pub(super) const LATENCY: u64 = 2 * MS;

@@ -11,7 +11,7 @@ impl World {
         let RuntimeCall::RemoveImage { id } = call else { return };
         let name = id.strip_prefix("sha256:").unwrap_or(id);
         let used = self.runtime.containers.values().find(|c| c.image == *id).map(|c| format!("container {}", c.id));
-        let names = |c: &k8s_openapi::api::core::v1::Container| c.image.as_deref() == Some(name);
+        let names = |c: &wherry_engine::api::k8s::Container| c.image.as_deref() == Some(name);
         let named = self.engine.pods().into_iter().find(|view| view.desired && view.pod.all_containers().any(names));
         let named = named.map(|view| format!("pod {}", view.pod.uid));
         let pinned = self.runtime.store.pinned.contains(name).then(|| "the runtime".to_owned());

@@ -4,7 +4,6 @@
 use super::{Item, Key, MS, World};
 use crate::chance::Chaos;
 use crate::story::{Manifest, read};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::rc::Rc;
@@ -20,6 +19,7 @@ use wherry::engine::desired::conflict::Common;
 use wherry::engine::effect::RuntimeCall;
 use wherry::engine::event::{Answer, Event};
 use wherry::engine::op::{Code, OpError, OpId};
+use wherry_engine::api::k8s::Quantity;
 
 /// The manifest directory.
 pub const DIRECTORY: &str = "/m";

@@ -2,11 +2,11 @@
 
 use super::RequestConfig;
 use crate::api::hash;
+use crate::api::k8s as core;
 use crate::api::names::{annotation, label};
 use crate::api::pod::Pod;
 use crate::api::user_namespace::IdRange;
 use crate::engine::effect::CreateContainer;
-use k8s_openapi::api::core::v1 as core;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 

@@ -3,13 +3,13 @@
 use super::{RequestConfig, annotations, resources, security};
 use crate::adapters::cri::proto;
 use crate::api::devices::DeviceNode;
+use crate::api::k8s::Container;
 use crate::api::layout::Layout;
 use crate::api::mount::{Access, Mount, MountSource, Propagation};
 use crate::api::pod::Pod;
 use crate::api::stop_signal;
 use crate::api::user_namespace::IdRange;
 use crate::engine::effect::CreateContainer;
-use k8s_openapi::api::core::v1::Container;
 use protobuf::{EnumOrUnknown, MessageField};
 
 /// Builds the config of a container. Environment, command, arguments and mounts are those of `create`; all other fields

@@ -2,10 +2,10 @@
 
 use super::RequestConfig;
 use crate::adapters::cri::proto;
+use crate::api::k8s as core;
 use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
-use k8s_openapi::api::core::v1 as core;
 use std::collections::BTreeMap;
 
 /// Limits of resolvers. Further entries are dropped, as in a kubelet.

@@ -21,9 +21,9 @@ pub use sandbox::sandbox_config;
 pub use swap::Swap;
 
 use crate::api::cgroups::CgroupNames;
+use crate::api::k8s as core;
 use crate::api::layout::Layout;
 use crate::api::pod::is_sidecar;
-use k8s_openapi::api::core::v1 as core;
 
 /// The node's settings for sandboxes and containers.
 #[derive(Clone, Debug, PartialEq)]

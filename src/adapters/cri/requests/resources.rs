@@ -2,12 +2,12 @@
 
 use super::{RequestConfig, init_containers, is_sidecar, swap};
 use crate::adapters::cri::proto;
+use crate::api::k8s as core;
 use crate::api::limits::{Needs, cpu, huge_pages, limits, memory, page_size_name, quota, requests, shares};
 use crate::api::pod::Pod;
 use crate::api::pod_resources;
 use crate::api::qos::Qos;
 use crate::api::resources::{MEMORY, of_containers};
-use k8s_openapi::api::core::v1 as core;
 
 /// OOM scores of a guaranteed (or node-critical) pod and of a best-effort pod.
 const GUARANTEED_OOM_SCORE: i64 = -997;

@@ -3,10 +3,10 @@
 use super::{RequestConfig, annotations, dns, init_containers, is_sidecar, resources, security};
 use crate::adapters::cri::proto;
 use crate::api::hostname;
+use crate::api::k8s as core;
 use crate::api::pod::Pod;
 use crate::api::qos::Qos;
 use crate::api::user_namespace::IdRange;
-use k8s_openapi::api::core::v1 as core;
 use protobuf::MessageField;
 use std::collections::BTreeSet;
 

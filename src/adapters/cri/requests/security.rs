@@ -4,12 +4,12 @@
 use super::RequestConfig;
 use crate::adapters::cri::proto::{self, NamespaceMode, security_profile::ProfileType};
 use crate::api::apparmor;
+use crate::api::k8s as core;
 use crate::api::names::ContainerId;
 use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;
 use crate::api::user_namespace::{IDS_PER_POD, IdRange};
 use crate::engine::effect::CreateContainer;
-use k8s_openapi::api::core::v1 as core;
 use protobuf::{EnumOrUnknown, MessageField};
 use std::collections::BTreeMap;
 

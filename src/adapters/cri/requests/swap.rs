@@ -1,11 +1,11 @@
 //! The swap of a container (`memorySwap.swapBehavior`), as a kubelet limits it.
 
 use crate::adapters::cri::proto;
+use crate::api::k8s::Container;
 use crate::api::limits::{limits, memory, requests};
 use crate::api::pod::Pod;
 use crate::api::priority::{self, CRITICAL};
 use crate::api::qos::Qos;
-use k8s_openapi::api::core::v1::Container;
 
 /// The limit in bytes in a cgroup of v2.
 const UNIFIED: &str = "memory.swap.max";

@@ -137,7 +137,7 @@ fn a_thousand_pod_lives_leave_no_mount_and_no_descriptor() {
             files("c", FilesPlugin::ConfigMap, &[("key", 0o644, "x")]),
             files("s", FilesPlugin::Secret, &[("key", 0o600, "x")]),
         ];
-        let container: k8s_openapi::api::core::v1::Container = serde_json::from_value(serde_json::json!({
+        let container: crate::api::k8s::Container = serde_json::from_value(serde_json::json!({
             "name": "main",
             "volumeMounts": [{"name": "m", "mountPath": "/m", "subPath": "a/b"},
                 {"name": "c", "mountPath": "/c", "subPath": "key"}],

@@ -1,10 +1,10 @@
 //! Files of the downward API: one field of the pod, or one resource of a container.
 
 use super::{file_path, mode};
+use crate::api::k8s::{DownwardAPIVolumeFile, ObjectFieldSelector, PodSpec, ResourceFieldSelector};
 use crate::api::problem::{At, Faults};
 use crate::api::quantity::Quantity;
 use crate::api::validate::{complain, syntax};
-use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, ObjectFieldSelector, PodSpec, ResourceFieldSelector};
 
 const FIELDS: [&str; 5] =
     ["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];

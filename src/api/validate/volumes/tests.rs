@@ -374,7 +374,7 @@ fn an_unset_field_gets_the_default_of_kubernetes() {
             {"name": "i", "image": {"reference": "img"}},
         ]
     }});
-    let mut pod: k8s_openapi::api::core::v1::Pod = serde_json::from_value(manifest).unwrap();
+    let mut pod: crate::api::k8s::Pod = serde_json::from_value(manifest).unwrap();
     let context = Context::new("lab", "now");
     crate::api::defaults::apply(&mut pod, &crate::api::names::Uid::from("u"), context);
     let volumes = serde_json::to_value(pod.spec.unwrap().volumes.unwrap()).unwrap();

@@ -1,8 +1,8 @@
 //! Matches the node's labels against `nodeSelector` and the terms of the required node affinity. Both functions return
 //! the mismatches as text for people.
 
+use crate::api::k8s::{NodeSelectorRequirement, NodeSelectorTerm};
 use crate::api::node_facts::NodeFacts;
-use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
 
 /// The only field that `matchFields` supports.
 const NAME: &str = "metadata.name";

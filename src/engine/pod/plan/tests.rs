@@ -1,8 +1,8 @@
 use super::*;
 use crate::api::document;
 use crate::api::facts::ContainerState::{Created, Exited, Running, Unknown};
+use crate::api::k8s as core;
 use crate::api::time::Wall;
-use k8s_openapi::api::core::v1 as core;
 
 fn pod(policy: &str) -> Pod {
     let text = format!(

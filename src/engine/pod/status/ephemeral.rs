@@ -1,7 +1,7 @@
 //! The status of ephemeral containers (W29). They affect neither the phase nor the conditions of the pod.
 
 use super::{View, container, lost};
-use k8s_openapi::api::core::v1 as core;
+use crate::api::k8s as core;
 
 /// None for a pod without ephemeral containers.
 pub(super) fn statuses(view: &View<'_>) -> Option<Vec<core::ContainerStatus>> {

@@ -2,13 +2,13 @@
 //! previous run must be admitted again once nothing of it runs any more, for example after a reboot.
 
 use super::{State, Worker};
+use crate::api::k8s as core;
 use crate::engine::admission::pod_requests::PodRequests;
 use crate::engine::admission::{self, Admission};
 use crate::engine::context::Context;
 use crate::engine::effect::Measure;
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::status::{self, Cause};
-use k8s_openapi::api::core::v1 as core;
 use serde::Serialize;
 use std::rc::Rc;
 

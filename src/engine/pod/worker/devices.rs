@@ -5,6 +5,7 @@ use super::Worker;
 use super::container_start::{Instance, StartError};
 use super::ops::ActiveOp;
 use crate::api::devices::{Allocated, Granted, PodDevices, is_device_resource};
+use crate::api::k8s::Container;
 use crate::api::limits::limits;
 use crate::api::mount::{Access, Mount, MountSource, Propagation};
 use crate::api::names::Uid;
@@ -16,7 +17,6 @@ use crate::engine::context::Context;
 use crate::engine::effect::DeviceCall;
 use crate::engine::event::Answer;
 use crate::engine::op::OpError;
-use k8s_openapi::api::core::v1::Container;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 

@@ -1,9 +1,9 @@
 //! C5: a pod of the API server runs again after a shutdown, under the same UID. Its earlier containers are gone from
 //! the runtime; their restart counts continue, and their ends are the last ones.
 
+use crate::api::k8s as core;
 use crate::api::ordered::CollectOrdered;
 use crate::engine::pod::status;
-use k8s_openapi::api::core::v1 as core;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

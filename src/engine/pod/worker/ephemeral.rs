@@ -3,13 +3,13 @@
 
 use super::{State, Worker};
 use crate::api::facts::ContainerState;
+use crate::api::k8s as core;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::engine::context::Context;
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::plan;
 use crate::engine::pod::plan::ephemeral::{has_begun, waits_for_target};
-use k8s_openapi::api::core::v1 as core;
 use std::rc::Rc;
 
 impl Worker {

@@ -9,6 +9,7 @@ use super::stops::{PlannedStop, Stops, Wait};
 use super::{State, Worker};
 use crate::api::document;
 use crate::api::facts::{ContainerFact, ContainerState};
+use crate::api::k8s::LifecycleHandler;
 use crate::api::names::ContainerId;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
@@ -19,7 +20,6 @@ use crate::engine::event::Answer;
 use crate::engine::handler;
 use crate::engine::op::OpError;
 use crate::engine::pleg::cache::Entry;
-use k8s_openapi::api::core::v1::LifecycleHandler;
 use std::rc::Rc;
 use std::time::Duration;
 

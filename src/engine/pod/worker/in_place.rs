@@ -7,11 +7,11 @@ use super::deadline::ActiveDeadline;
 use super::replacing::Replacing;
 use super::{Resize, State, Worker};
 use crate::api::cluster::in_place;
+use crate::api::k8s as core;
 use crate::api::pod::Pod;
 use crate::api::resize;
 use crate::engine::admission::pod_requests::PodRequests;
 use crate::engine::context::Context;
-use k8s_openapi::api::core::v1 as core;
 use serde::Serialize;
 use std::rc::Rc;
 

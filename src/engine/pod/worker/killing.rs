@@ -3,6 +3,7 @@
 use super::ops::BackgroundOp;
 use super::state::{Finished, Outdated};
 use super::{End, State, Terminating, Worker};
+use crate::api::k8s as core;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::time::{Now, Wall};
@@ -13,7 +14,6 @@ use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
 use crate::engine::pod::placement::Placement;
 use crate::engine::pod::record::{self, Record, Snapshot, Termination, WriteTime};
 use crate::engine::pod::status::Cause;
-use k8s_openapi::api::core::v1 as core;
 use std::time::Duration;
 
 impl Worker {

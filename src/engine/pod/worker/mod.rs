@@ -54,6 +54,7 @@ mod volumes;
 mod worker_status;
 
 use crate::api::facts::ContainerFact;
+use crate::api::k8s as core;
 use crate::api::names::{FullName, Uid};
 use crate::api::pod::Pod;
 use crate::api::time::{Now, Wall};
@@ -76,7 +77,6 @@ use demand::Demand;
 pub use earlier::Earlier;
 use history::History;
 use in_place::InPlace;
-use k8s_openapi::api::core::v1 as core;
 use measure::Measured;
 use ops::{ActiveOp, Operations};
 use pod_record::PodRecord;

@@ -1,7 +1,7 @@
 //! The images that a container needs before it can be created: those of the image volumes that it mounts, and its own.
 
+use crate::api::k8s as core;
 use crate::api::pod::Pod;
-use k8s_openapi::api::core::v1 as core;
 use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -1,0 +1,67 @@
+//! The simple types of Kubernetes that are written as text, or as a number or text.
+
+use super::field::{FieldMut, FieldRef, FieldValue, simple_values};
+use super::{read, write};
+use jiff::Timestamp;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+
+/// An instant, in JSON without fractions of a second.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Time(pub Timestamp);
+
+/// A quantity of a resource as it was written. `api::quantity` parses it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Quantity(pub String);
+
+/// The port of a probe or of a hook: a number, or the name of a port of the container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IntOrString {
+    Int(i32),
+    String(String),
+}
+
+impl Default for IntOrString {
+    fn default() -> IntOrString {
+        IntOrString::Int(0)
+    }
+}
+
+/// Bytes, in base64 in JSON.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct ByteString(pub Vec<u8>);
+
+/// The bytes can be secret.
+impl fmt::Debug for ByteString {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ByteString({} bytes)", self.0.len())
+    }
+}
+
+simple_values! {
+    Time: this => FieldRef::Time(this.0), FieldMut::Time(&mut this.0);
+    Quantity: this => FieldRef::Text(&this.0), FieldMut::Quantity(&mut this.0);
+    IntOrString: this => match this {
+        IntOrString::Int(number) => FieldRef::Int((*number).into()),
+        IntOrString::String(text) => FieldRef::Text(text),
+    }, FieldMut::IntOrString(this);
+    ByteString: this => FieldRef::Bytes(&this.0), FieldMut::Bytes(&mut this.0);
+}
+
+macro_rules! json_forms {
+    ($($type:ident)*) => { $(
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                write::Json(self).serialize(serializer)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$type, D::Error> {
+                read::deserialize(deserializer)
+            }
+        }
+    )* };
+}
+
+json_forms!(Time Quantity IntOrString ByteString);
