@@ -132,7 +132,7 @@ pub fn is_running(status: &core::PodStatus) -> bool {
     let completed = |t: &core::ContainerStateTerminated| t.exit_code == 0;
     status.phase.as_deref() == Some("Running")
         && states.iter().any(|s| s.running.is_some())
-        && states.iter().all(|s| s.waiting.is_none() && s.terminated.as_ref().is_none_or(completed))
+        && states.iter().all(|s| s.waiting.is_none() && s.terminated.as_deref().is_none_or(completed))
 }
 
 /// Maximum number of pods listed by name.
@@ -216,7 +216,7 @@ mod tests {
                 waiting: waiting.then(Default::default),
                 running: running.then(Default::default),
                 terminated: exit_code
-                    .map(|exit_code| core::ContainerStateTerminated { exit_code, ..Default::default() }),
+                    .map(|exit_code| Box::new(core::ContainerStateTerminated { exit_code, ..Default::default() })),
             }),
             ..Default::default()
         };
@@ -258,7 +258,7 @@ mod tests {
         let waiting = core::ContainerStateWaiting { reason: Some("ErrImagePull".into()), message: Some("no".into()) };
         let container = core::ContainerStatus {
             name: "main".into(),
-            state: Some(core::ContainerState { waiting: Some(waiting), ..Default::default() }),
+            state: Some(core::ContainerState { waiting: Some(Box::new(waiting)), ..Default::default() }),
             ..Default::default()
         };
         let pod = |phase: &str, containers| core::PodStatus {

@@ -3,7 +3,7 @@
 use crate::api::document::Context;
 use crate::api::image;
 use crate::api::k8s::Quantity;
-use crate::api::k8s::{Container, DownwardAPIVolumeFile, EmptyDirVolumeSource, Pod, PodSpec, Toleration, Volume};
+use crate::api::k8s::{Container, DownwardAPIVolumeFile, Pod, PodSpec, Toleration, Volume};
 use crate::api::names::{Uid, annotation};
 use crate::api::pod_resources;
 
@@ -106,7 +106,7 @@ const TOKEN_LIFETIME: i64 = 3600;
 fn complete_volume(volume: &mut Volume) {
     let bare = Volume { name: volume.name.clone(), ..Volume::default() };
     if *volume == bare {
-        volume.empty_dir = Some(EmptyDirVolumeSource::default());
+        volume.empty_dir = Some(Box::default());
     }
     if let Some(source) = &mut volume.host_path {
         source.type_.get_or_insert_default();

@@ -96,7 +96,11 @@ mod tests {
             Some(from.iter().map(|(k, v)| ((*k).to_owned(), Written((*v).to_owned()))).collect())
         };
         Container {
-            resources: Some(ResourceRequirements { requests: list(requests), limits: list(limits), claims: None }),
+            resources: Some(Box::new(ResourceRequirements {
+                requests: list(requests),
+                limits: list(limits),
+                claims: None,
+            })),
             ..Container::default()
         }
     }

@@ -181,7 +181,7 @@ fn without_amounts(pod: &Pod) -> core::Pod {
             }
             list.take_if(|amounts| amounts.is_empty());
         }
-        container.resources.take_if(|resources| *resources == core::ResourceRequirements::default());
+        container.resources.take_if(|resources| **resources == core::ResourceRequirements::default());
     }
     object
 }
@@ -299,13 +299,13 @@ mod tests {
         let before = one("{requests: {cpu: 200m, memory: 1Mi}, limits: {memory: 4Mi}}");
         let after = one("{requests: {cpu: 100m, memory: 2Mi}, limits: {memory: 3Mi, cpu: 1}}");
         let old = before.at(0).resources.clone().unwrap();
-        let raised = raised(&after, &[("m", &old)].into());
+        let raised = raised(&after, &[("m", &*old)].into());
         // Without a limit before the resize, the pod has no limit until the container has one.
         let wanted = one("{requests: {cpu: 200m, memory: 2Mi}, limits: {memory: 4Mi}}");
         assert_eq!(raised.at(0).resources, wanted.at(0).resources);
         // A request that is added counts at once.
         let small = one("{requests: {memory: 1Mi}}").at(0).resources.clone().unwrap();
-        let raised = super::raised(&wanted, &[("m", &small)].into());
+        let raised = super::raised(&wanted, &[("m", &*small)].into());
         assert_eq!(
             raised.at(0).resources.as_ref().unwrap().requests,
             wanted.at(0).resources.as_ref().unwrap().requests

@@ -115,7 +115,7 @@ mod tests {
         let finished_at = Wall(at * 1_000_000_000).timestamp().map(Time);
         let container_id = Some(id).filter(|id| !id.is_empty()).map(|id| format!("containerd://{id}"));
         let end = core::ContainerStateTerminated { container_id, finished_at, ..Default::default() };
-        core::ContainerState { terminated: Some(end), ..Default::default() }
+        core::ContainerState { terminated: Some(Box::new(end)), ..Default::default() }
     }
 
     fn runs() -> core::ContainerState {

@@ -139,8 +139,8 @@ fn runs_as_it_should(w: &World, view: &PodView<'_>) -> Judged {
                     format!("{n} of {} of {uid} run: {}", c.name, brief(view.status))
                 })?;
                 let mut instances = w.runtime.of(uid).filter(|r| r.runs() && r.name == c.name);
-                let resources = |c: &Option<_>| c.clone().unwrap_or_default();
-                let resized = instances.all(|r| resources(&r.resources) == resources(&c.resources));
+                let wanted = c.resources.as_deref().cloned().unwrap_or_default();
+                let resized = instances.all(|r| r.resources.clone().unwrap_or_default() == wanted);
                 // A container of another version under a fixed UID may continue.
                 unless(resized || view.pod.has_own_uid(), "R3: containers have the resources of the spec", || {
                     format!("{} of {uid}", c.name)

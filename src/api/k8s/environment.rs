@@ -7,21 +7,21 @@ kubernetes_types! {
     EnvVar {
         name: String = "name",
         value: Option<String> = "value",
-        value_from: Option<EnvVarSource> = "valueFrom",
+        value_from: Option<Box<EnvVarSource>> = "valueFrom",
     }
 
     EnvVarSource {
-        config_map_key_ref: Option<ConfigMapKeySelector> = "configMapKeyRef",
-        field_ref: Option<ObjectFieldSelector> = "fieldRef",
-        file_key_ref: Option<FileKeySelector> = "fileKeyRef",
-        resource_field_ref: Option<ResourceFieldSelector> = "resourceFieldRef",
-        secret_key_ref: Option<SecretKeySelector> = "secretKeyRef",
+        config_map_key_ref: Option<Box<ConfigMapKeySelector>> = "configMapKeyRef",
+        field_ref: Option<Box<ObjectFieldSelector>> = "fieldRef",
+        file_key_ref: Option<Box<FileKeySelector>> = "fileKeyRef",
+        resource_field_ref: Option<Box<ResourceFieldSelector>> = "resourceFieldRef",
+        secret_key_ref: Option<Box<SecretKeySelector>> = "secretKeyRef",
     }
 
     EnvFromSource {
-        config_map_ref: Option<ConfigMapEnvSource> = "configMapRef",
+        config_map_ref: Option<Box<ConfigMapEnvSource>> = "configMapRef",
         prefix: Option<String> = "prefix",
-        secret_ref: Option<SecretEnvSource> = "secretRef",
+        secret_ref: Option<Box<SecretEnvSource>> = "secretRef",
     }
 
     ConfigMapEnvSource {

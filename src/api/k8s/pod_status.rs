@@ -80,9 +80,9 @@ kubernetes_types! {
     }
 
     ContainerState {
-        running: Option<ContainerStateRunning> = "running",
-        terminated: Option<ContainerStateTerminated> = "terminated",
-        waiting: Option<ContainerStateWaiting> = "waiting",
+        running: Option<Box<ContainerStateRunning>> = "running",
+        terminated: Option<Box<ContainerStateTerminated>> = "terminated",
+        waiting: Option<Box<ContainerStateWaiting>> = "waiting",
     }
 
     ContainerStateRunning {

@@ -6,41 +6,42 @@ use super::objects::{
     LabelSelector, LocalObjectReference, ObjectMeta, TypedLocalObjectReference, TypedObjectReference,
 };
 use super::scalars::Quantity;
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 kubernetes_types! {
     Volume {
-        aws_elastic_block_store: Option<AWSElasticBlockStoreVolumeSource> = "awsElasticBlockStore",
-        azure_disk: Option<AzureDiskVolumeSource> = "azureDisk",
-        azure_file: Option<AzureFileVolumeSource> = "azureFile",
-        cephfs: Option<CephFSVolumeSource> = "cephfs",
-        cinder: Option<CinderVolumeSource> = "cinder",
-        config_map: Option<ConfigMapVolumeSource> = "configMap",
-        csi: Option<CSIVolumeSource> = "csi",
-        downward_api: Option<DownwardAPIVolumeSource> = "downwardAPI",
-        empty_dir: Option<EmptyDirVolumeSource> = "emptyDir",
-        ephemeral: Option<EphemeralVolumeSource> = "ephemeral",
-        fc: Option<FCVolumeSource> = "fc",
-        flex_volume: Option<FlexVolumeSource> = "flexVolume",
-        flocker: Option<FlockerVolumeSource> = "flocker",
-        gce_persistent_disk: Option<GCEPersistentDiskVolumeSource> = "gcePersistentDisk",
-        git_repo: Option<GitRepoVolumeSource> = "gitRepo",
-        glusterfs: Option<GlusterfsVolumeSource> = "glusterfs",
-        host_path: Option<HostPathVolumeSource> = "hostPath",
-        image: Option<ImageVolumeSource> = "image",
-        iscsi: Option<ISCSIVolumeSource> = "iscsi",
+        aws_elastic_block_store: Option<Box<Value>> = "awsElasticBlockStore",
+        azure_disk: Option<Box<Value>> = "azureDisk",
+        azure_file: Option<Box<Value>> = "azureFile",
+        cephfs: Option<Box<Value>> = "cephfs",
+        cinder: Option<Box<Value>> = "cinder",
+        config_map: Option<Box<ConfigMapVolumeSource>> = "configMap",
+        csi: Option<Box<CSIVolumeSource>> = "csi",
+        downward_api: Option<Box<DownwardAPIVolumeSource>> = "downwardAPI",
+        empty_dir: Option<Box<EmptyDirVolumeSource>> = "emptyDir",
+        ephemeral: Option<Box<EphemeralVolumeSource>> = "ephemeral",
+        fc: Option<Box<FCVolumeSource>> = "fc",
+        flex_volume: Option<Box<Value>> = "flexVolume",
+        flocker: Option<Box<Value>> = "flocker",
+        gce_persistent_disk: Option<Box<Value>> = "gcePersistentDisk",
+        git_repo: Option<Box<Value>> = "gitRepo",
+        glusterfs: Option<Box<Value>> = "glusterfs",
+        host_path: Option<Box<HostPathVolumeSource>> = "hostPath",
+        image: Option<Box<ImageVolumeSource>> = "image",
+        iscsi: Option<Box<ISCSIVolumeSource>> = "iscsi",
         name: String = "name",
-        nfs: Option<NFSVolumeSource> = "nfs",
-        persistent_volume_claim: Option<PersistentVolumeClaimVolumeSource> = "persistentVolumeClaim",
-        photon_persistent_disk: Option<PhotonPersistentDiskVolumeSource> = "photonPersistentDisk",
-        portworx_volume: Option<PortworxVolumeSource> = "portworxVolume",
-        projected: Option<ProjectedVolumeSource> = "projected",
-        quobyte: Option<QuobyteVolumeSource> = "quobyte",
-        rbd: Option<RBDVolumeSource> = "rbd",
-        scale_io: Option<ScaleIOVolumeSource> = "scaleIO",
-        secret: Option<SecretVolumeSource> = "secret",
-        storageos: Option<StorageOSVolumeSource> = "storageos",
-        vsphere_volume: Option<VsphereVirtualDiskVolumeSource> = "vsphereVolume",
+        nfs: Option<Box<NFSVolumeSource>> = "nfs",
+        persistent_volume_claim: Option<Box<PersistentVolumeClaimVolumeSource>> = "persistentVolumeClaim",
+        photon_persistent_disk: Option<Box<Value>> = "photonPersistentDisk",
+        portworx_volume: Option<Box<Value>> = "portworxVolume",
+        projected: Option<Box<ProjectedVolumeSource>> = "projected",
+        quobyte: Option<Box<Value>> = "quobyte",
+        rbd: Option<Box<Value>> = "rbd",
+        scale_io: Option<Box<Value>> = "scaleIO",
+        secret: Option<Box<SecretVolumeSource>> = "secret",
+        storageos: Option<Box<Value>> = "storageos",
+        vsphere_volume: Option<Box<Value>> = "vsphereVolume",
     }
 
     ConfigMapVolumeSource {
@@ -96,12 +97,12 @@ kubernetes_types! {
     }
 
     VolumeProjection {
-        cluster_trust_bundle: Option<ClusterTrustBundleProjection> = "clusterTrustBundle",
-        config_map: Option<ConfigMapProjection> = "configMap",
-        downward_api: Option<DownwardAPIProjection> = "downwardAPI",
-        pod_certificate: Option<PodCertificateProjection> = "podCertificate",
-        secret: Option<SecretProjection> = "secret",
-        service_account_token: Option<ServiceAccountTokenProjection> = "serviceAccountToken",
+        cluster_trust_bundle: Option<Box<ClusterTrustBundleProjection>> = "clusterTrustBundle",
+        config_map: Option<Box<ConfigMapProjection>> = "configMap",
+        downward_api: Option<Box<DownwardAPIProjection>> = "downwardAPI",
+        pod_certificate: Option<Box<PodCertificateProjection>> = "podCertificate",
+        secret: Option<Box<SecretProjection>> = "secret",
+        service_account_token: Option<Box<ServiceAccountTokenProjection>> = "serviceAccountToken",
     }
 
     ConfigMapProjection {
@@ -143,44 +144,6 @@ kubernetes_types! {
         signer_name: String = "signerName",
     }
 
-    AWSElasticBlockStoreVolumeSource {
-        fs_type: Option<String> = "fsType",
-        partition: Option<i32> = "partition",
-        read_only: Option<bool> = "readOnly",
-        volume_id: String = "volumeID",
-    }
-
-    AzureDiskVolumeSource {
-        caching_mode: Option<String> = "cachingMode",
-        disk_name: String = "diskName",
-        disk_uri: String = "diskURI",
-        fs_type: Option<String> = "fsType",
-        kind: Option<String> = "kind",
-        read_only: Option<bool> = "readOnly",
-    }
-
-    AzureFileVolumeSource {
-        read_only: Option<bool> = "readOnly",
-        secret_name: String = "secretName",
-        share_name: String = "shareName",
-    }
-
-    CephFSVolumeSource {
-        monitors: Vec<String> = "monitors",
-        path: Option<String> = "path",
-        read_only: Option<bool> = "readOnly",
-        secret_file: Option<String> = "secretFile",
-        secret_ref: Option<LocalObjectReference> = "secretRef",
-        user: Option<String> = "user",
-    }
-
-    CinderVolumeSource {
-        fs_type: Option<String> = "fsType",
-        read_only: Option<bool> = "readOnly",
-        secret_ref: Option<LocalObjectReference> = "secretRef",
-        volume_id: String = "volumeID",
-    }
-
     CSIVolumeSource {
         driver: String = "driver",
         fs_type: Option<String> = "fsType",
@@ -199,38 +162,6 @@ kubernetes_types! {
         read_only: Option<bool> = "readOnly",
         target_wwns: Option<Vec<String>> = "targetWWNs",
         wwids: Option<Vec<String>> = "wwids",
-    }
-
-    FlexVolumeSource {
-        driver: String = "driver",
-        fs_type: Option<String> = "fsType",
-        options: Option<BTreeMap<String, String>> = "options",
-        read_only: Option<bool> = "readOnly",
-        secret_ref: Option<LocalObjectReference> = "secretRef",
-    }
-
-    FlockerVolumeSource {
-        dataset_name: Option<String> = "datasetName",
-        dataset_uuid: Option<String> = "datasetUUID",
-    }
-
-    GCEPersistentDiskVolumeSource {
-        fs_type: Option<String> = "fsType",
-        partition: Option<i32> = "partition",
-        pd_name: String = "pdName",
-        read_only: Option<bool> = "readOnly",
-    }
-
-    GitRepoVolumeSource {
-        directory: Option<String> = "directory",
-        repository: String = "repository",
-        revision: Option<String> = "revision",
-    }
-
-    GlusterfsVolumeSource {
-        endpoints: String = "endpoints",
-        path: String = "path",
-        read_only: Option<bool> = "readOnly",
     }
 
     ISCSIVolumeSource {
@@ -256,65 +187,6 @@ kubernetes_types! {
     PersistentVolumeClaimVolumeSource {
         claim_name: String = "claimName",
         read_only: Option<bool> = "readOnly",
-    }
-
-    PhotonPersistentDiskVolumeSource {
-        fs_type: Option<String> = "fsType",
-        pd_id: String = "pdID",
-    }
-
-    PortworxVolumeSource {
-        fs_type: Option<String> = "fsType",
-        read_only: Option<bool> = "readOnly",
-        volume_id: String = "volumeID",
-    }
-
-    QuobyteVolumeSource {
-        group: Option<String> = "group",
-        read_only: Option<bool> = "readOnly",
-        registry: String = "registry",
-        tenant: Option<String> = "tenant",
-        user: Option<String> = "user",
-        volume: String = "volume",
-    }
-
-    RBDVolumeSource {
-        fs_type: Option<String> = "fsType",
-        image: String = "image",
-        keyring: Option<String> = "keyring",
-        monitors: Vec<String> = "monitors",
-        pool: Option<String> = "pool",
-        read_only: Option<bool> = "readOnly",
-        secret_ref: Option<LocalObjectReference> = "secretRef",
-        user: Option<String> = "user",
-    }
-
-    ScaleIOVolumeSource {
-        fs_type: Option<String> = "fsType",
-        gateway: String = "gateway",
-        protection_domain: Option<String> = "protectionDomain",
-        read_only: Option<bool> = "readOnly",
-        secret_ref: LocalObjectReference = "secretRef",
-        ssl_enabled: Option<bool> = "sslEnabled",
-        storage_mode: Option<String> = "storageMode",
-        storage_pool: Option<String> = "storagePool",
-        system: String = "system",
-        volume_name: Option<String> = "volumeName",
-    }
-
-    StorageOSVolumeSource {
-        fs_type: Option<String> = "fsType",
-        read_only: Option<bool> = "readOnly",
-        secret_ref: Option<LocalObjectReference> = "secretRef",
-        volume_name: Option<String> = "volumeName",
-        volume_namespace: Option<String> = "volumeNamespace",
-    }
-
-    VsphereVirtualDiskVolumeSource {
-        fs_type: Option<String> = "fsType",
-        storage_policy_id: Option<String> = "storagePolicyID",
-        storage_policy_name: Option<String> = "storagePolicyName",
-        volume_path: String = "volumePath",
     }
 
     PersistentVolumeClaimTemplate {

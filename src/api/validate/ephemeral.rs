@@ -50,7 +50,7 @@ fn without_probes(common: &Container) -> Container {
 fn allowed(common: &Container, at: At<'_>, faults: &mut Faults) {
     for (used, field) in [
         (unsupported::some(common.ports.as_ref()), "ports"),
-        (common.resources.as_ref().is_some_and(|r| *r != ResourceRequirements::default()), "resources"),
+        (common.resources.as_ref().is_some_and(|r| **r != ResourceRequirements::default()), "resources"),
         (common.liveness_probe.is_some(), "livenessProbe"),
         (common.readiness_probe.is_some(), "readinessProbe"),
         (common.startup_probe.is_some(), "startupProbe"),

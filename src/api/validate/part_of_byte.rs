@@ -10,12 +10,12 @@ pub(crate) fn parts_of_bytes(pod: &Pod) -> Vec<Fault> {
     let root = At::Root;
     let at = root.field("spec");
     let Some(spec) = &pod.spec else { return faults.0 };
-    of_resources(spec.resources.as_ref(), at, &mut faults);
+    of_resources(spec.resources.as_deref(), at, &mut faults);
     let init = spec.init_containers.as_deref().unwrap_or_default();
     for (field, list) in [("initContainers", init), ("containers", &spec.containers)] {
         let at = at.field(field);
         for (i, container) in list.iter().enumerate() {
-            of_resources(container.resources.as_ref(), at.item(i), &mut faults);
+            of_resources(container.resources.as_deref(), at.item(i), &mut faults);
         }
     }
     let at_volumes = at.field("volumes");

@@ -37,7 +37,7 @@ fn of_probe(probe: &Probe, kind: Kind, container: &Container, at: At<'_>, faults
         at,
         faults,
     );
-    actions(probe.exec.as_ref(), probe.http_get.as_ref(), probe.tcp_socket.as_ref(), container, at, faults);
+    actions(probe.exec.as_deref(), probe.http_get.as_deref(), probe.tcp_socket.as_deref(), container, at, faults);
     if let Some(grpc) = &probe.grpc
         && !(1..=65535).contains(&grpc.port)
     {
@@ -73,7 +73,7 @@ fn of_hook(hook: &LifecycleHandler, container: &Container, grace: i64, at: At<'_
         at,
         faults,
     );
-    actions(hook.exec.as_ref(), hook.http_get.as_ref(), hook.tcp_socket.as_ref(), container, at, faults);
+    actions(hook.exec.as_deref(), hook.http_get.as_deref(), hook.tcp_socket.as_deref(), container, at, faults);
     if let Some(sleep) = &hook.sleep
         && !(0..=grace).contains(&sleep.seconds)
     {

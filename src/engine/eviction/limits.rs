@@ -21,7 +21,7 @@ pub fn empty_dirs(pod: &Pod) -> impl Iterator<Item = &str> {
 
 fn on_disk(pod: &Pod) -> impl Iterator<Item = (&str, &EmptyDirVolumeSource)> {
     let volumes = pod.spec().volumes.iter().flatten();
-    let sources = volumes.filter_map(|volume| Some((volume.name.as_str(), volume.empty_dir.as_ref()?)));
+    let sources = volumes.filter_map(|volume| Some((volume.name.as_str(), volume.empty_dir.as_deref()?)));
     sources.filter(|(_, source)| source.medium.as_deref().unwrap_or_default().is_empty())
 }
 

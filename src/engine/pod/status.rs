@@ -150,7 +150,7 @@ fn terminated(view: &View<'_>, c: &ContainerFact) -> core::ContainerState {
         (false, false) => format!("{}: {text}", c.message),
     };
     core::ContainerState {
-        terminated: Some(core::ContainerStateTerminated {
+        terminated: Some(Box::new(core::ContainerStateTerminated {
             container_id: Some(id(view, c)),
             exit_code: c.exit_code,
             reason: Some(c.reason.clone()).filter(|r| !r.is_empty()),
@@ -158,7 +158,7 @@ fn terminated(view: &View<'_>, c: &ContainerFact) -> core::ContainerState {
             started_at: time(c.started_at),
             finished_at: time(c.finished_at),
             signal: None,
-        }),
+        })),
         ..Default::default()
     }
 }
@@ -170,7 +170,7 @@ fn id(view: &View<'_>, c: &ContainerFact) -> String {
 fn waiting_state((reason, message): (Reason, String)) -> core::ContainerState {
     let message = Some(message).filter(|m| !m.is_empty());
     core::ContainerState {
-        waiting: Some(core::ContainerStateWaiting { reason: Some(reason.to_string()), message }),
+        waiting: Some(Box::new(core::ContainerStateWaiting { reason: Some(reason.to_string()), message })),
         ..Default::default()
     }
 }
@@ -183,14 +183,14 @@ pub fn waiting_at_first(pod: &Pod) -> Reason {
 /// The state of a container that ran and whose end is unknown.
 fn lost() -> core::ContainerState {
     core::ContainerState {
-        terminated: Some(core::ContainerStateTerminated {
+        terminated: Some(Box::new(core::ContainerStateTerminated {
             exit_code: 137,
             reason: Some(Reason::ContainerStatusUnknown.to_string()),
             message: Some("The container could not be located when the pod was terminated".into()),
             started_at: time(Wall(0)),
             finished_at: time(Wall(0)),
             ..Default::default()
-        }),
+        })),
         ..Default::default()
     }
 }
@@ -219,7 +219,7 @@ fn container(view: &View<'_>, spec: &core::Container, main: bool) -> core::Conta
         started: Some(false),
         volume_mounts: volume_mounts(spec, view.recursive_read_only),
         allocated_resources: spec.resources.as_ref().and_then(|r| r.requests.clone()),
-        resources: spec.resources.clone().filter(|r| *r != core::ResourceRequirements::default()),
+        resources: spec.resources.as_deref().cloned().filter(|r| *r != core::ResourceRequirements::default()),
         ..Default::default()
     };
     let Some(newest) = plan::newest(view.facts, &spec.name) else {
@@ -280,7 +280,7 @@ fn set_state(
     match newest.state {
         ContainerState::Running => {
             status.state = Some(core::ContainerState {
-                running: Some(core::ContainerStateRunning { started_at: time(newest.started_at) }),
+                running: Some(Box::new(core::ContainerStateRunning { started_at: time(newest.started_at) })),
                 ..Default::default()
             });
             let started = (view.started)(spec, newest);
@@ -361,7 +361,7 @@ fn init_is_pending(view: &View<'_>, init: &[core::ContainerStatus]) -> bool {
 }
 
 fn has_terminated(state: Option<&core::ContainerState>) -> Option<&core::ContainerStateTerminated> {
-    state.and_then(|s| s.terminated.as_ref())
+    state.and_then(|s| s.terminated.as_deref())
 }
 
 /// The phase by the kubelet's rules. A terminal phase requires that no container runs or will start (W3).

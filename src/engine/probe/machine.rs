@@ -18,9 +18,9 @@ impl Kind {
 
     pub fn spec(self, container: &core::Container) -> Option<&core::Probe> {
         match self {
-            Kind::Startup => container.startup_probe.as_ref(),
-            Kind::Liveness => container.liveness_probe.as_ref(),
-            Kind::Readiness => container.readiness_probe.as_ref(),
+            Kind::Startup => container.startup_probe.as_deref(),
+            Kind::Liveness => container.liveness_probe.as_deref(),
+            Kind::Readiness => container.readiness_probe.as_deref(),
         }
     }
 

@@ -187,7 +187,7 @@ impl Runtime {
             RuntimeCall::RemoveImage { id } => self.remove_image(id),
             RuntimeCall::UpdateContainer { pod, container, id } => match self.containers.get_mut(id.as_str()) {
                 Some(c) if matches!(c.state, ContainerState::Running | ContainerState::Created) => {
-                    c.resources = pod.container(container).and_then(|spec| spec.resources.clone());
+                    c.resources = pod.container(container).and_then(|spec| spec.resources.as_deref().cloned());
                     ok(Answer::Ok)
                 }
                 Some(_) => failed(format!("container {id} is not running")),
@@ -384,7 +384,7 @@ impl Runtime {
             pod: call.pod.clone(),
             devices: call.process.env.iter().find(|(name, _)| name == "DEVICES").map(|(_, ids)| ids.clone()),
             env: call.process.env.iter().cloned().collect(),
-            resources: call.pod.container(&call.container).and_then(|spec| spec.resources.clone()),
+            resources: call.pod.container(&call.container).and_then(|spec| spec.resources.as_deref().cloned()),
             owner: Some(self.owner.clone()),
             life: Life::FOREVER,
             pid,

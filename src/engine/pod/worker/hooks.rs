@@ -85,7 +85,7 @@ pub fn begin_post_start(
     ctx: &mut Context<'_>,
 ) {
     let spec = pod.at(index);
-    let Some(handler) = spec.lifecycle.as_ref().and_then(|l| l.post_start.clone()) else { return };
+    let Some(handler) = spec.lifecycle.as_ref().and_then(|l| l.post_start.as_deref().cloned()) else { return };
     let call = HookCall {
         kind: HookKind::PostStart,
         pod: Some(pod.clone()),
@@ -135,7 +135,7 @@ fn post_start_failed(pod: &Rc<Pod>, index: usize, e: &OpError, ctx: &mut Context
     // The hook's output goes only into the status, because events have more readers.
     let message = "PostStartHook failed".to_string();
     ctx.emit_warning(Some(pod), Some(&spec.name), Reason::FailedPostStartHook, message);
-    let handler = spec.lifecycle.as_ref().and_then(|l| l.post_start.as_ref());
+    let handler = spec.lifecycle.as_ref().and_then(|l| l.post_start.as_deref());
     let what = handler.map(describe).unwrap_or_default();
     let whose = format!("{}_{}({})", pod.name.name, pod.name.namespace, pod.uid);
     format!("{what} for Container \"{}\" in Pod \"{whose}\" failed - error: {}", spec.name, e.message())
@@ -144,7 +144,7 @@ fn post_start_failed(pod: &Rc<Pod>, index: usize, e: &OpError, ctx: &mut Context
 /// The handler from the spec, or from the container's annotation if there is no spec (W21).
 fn pre_stop_of(pod: Option<&Rc<Pod>>, c: &ContainerFact) -> Option<LifecycleHandler> {
     match pod {
-        Some(pod) => pod.container(&c.name)?.lifecycle.as_ref()?.pre_stop.clone(),
+        Some(pod) => pod.container(&c.name)?.lifecycle.as_ref()?.pre_stop.as_deref().cloned(),
         None => document::from_value(&serde_json::from_str(c.pre_stop.as_deref()?).ok()?).ok(),
     }
 }

@@ -30,7 +30,7 @@ impl NeededImage {
 }
 
 fn image_volumes(pod: &Pod) -> impl Iterator<Item = (&str, &core::ImageVolumeSource)> {
-    pod.spec().volumes.iter().flatten().filter_map(|volume| Some((volume.name.as_str(), volume.image.as_ref()?)))
+    pod.spec().volumes.iter().flatten().filter_map(|volume| Some((volume.name.as_str(), volume.image.as_deref()?)))
 }
 
 /// The image volumes that the container mounts, by name, each once.

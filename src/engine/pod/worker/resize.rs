@@ -377,7 +377,7 @@ impl Worker {
         for c in entry.facts().containers.iter().filter(|c| may_run(c)) {
             let (Some(old), Some(new)) = (current.container(&c.name), pod.container(&c.name)) else { continue };
             let Some(how) = resize::how(old, new) else { continue };
-            let resources = old.resources.clone().unwrap_or_default();
+            let resources = old.resources.as_deref().cloned().unwrap_or_default();
             let before = outdated.entry(c.id.clone()).or_insert(Before { name: c.name.clone(), how, resources });
             before.how = before.how.max(how);
         }
