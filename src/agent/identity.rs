@@ -5,7 +5,7 @@ use super::Agent;
 use super::jobs::JobSpec;
 use crate::adapters::api_server::Credentials;
 use crate::adapters::identity::{self, Directory};
-use crate::api::cluster::certificate::{InUse, Request};
+use crate::api::cluster::certificate::{InUse, SigningRequest};
 use crate::api::cluster::requests::Signer;
 use crate::api::time::Now;
 use crate::engine::effect::{IdentityCall, Key};
@@ -20,7 +20,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The result of an `IdentityCall`.
 enum Changed {
-    Requested(Result<Request, String>),
+    Requested(Result<SigningRequest, String>),
     /// The credentials with the new certificate.
     Client(Result<Credentials, String>),
     Serving(Result<InUse, String>),

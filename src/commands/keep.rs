@@ -17,7 +17,7 @@ use crate::api::document::{self, Context, Key};
 use crate::api::kube::edit::ManifestEdit;
 use crate::api::kube::path::ObjectPath;
 use crate::api::kube::resources::{Kind, Resource};
-use crate::api::kube::write::Change;
+use crate::api::kube::write::ObjectChange;
 use crate::api::names::FullName;
 use crate::api::ordered::OrderSlice;
 use crate::api::pod::Pod;
@@ -82,7 +82,7 @@ pub fn run(out: &mut dyn Write, arguments: &Arguments) -> Result<u8, Failure> {
         let manifest = ManifestEdit {
             object: path,
             document: None,
-            change: Some(Change::Create(value)),
+            change: Some(ObjectChange::Create(value)),
             node_name: config.node_name.clone(),
             seen: seen.clone(),
         };

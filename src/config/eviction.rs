@@ -2,7 +2,7 @@
 
 use super::node_size::each;
 use crate::api::duration;
-use crate::api::eviction::{Kind, Limit, Policy, Signal, Threshold};
+use crate::api::eviction::{EvictionPolicy, Limit, Signal, Threshold, ThresholdKind};
 use crate::api::ordered::{CollectOrdered, OrderSlice};
 use crate::config::Config;
 use crate::config::problem::{Place, Problems};
@@ -71,19 +71,23 @@ impl Settings {
         [(HARD, hard), (SOFT, self.soft.clone()), (SOFT_GRACE, grace), (RECLAIM, self.reclaim.clone())]
     }
 
-    pub fn policy(&self) -> Policy {
+    pub fn policy(&self) -> EvictionPolicy {
         let mut thresholds = Vec::new();
         for signal in Signal::ALL {
             let reclaim = self.reclaim.get(signal.name()).and_then(|text| parsed(text));
             let soft = self.soft.get(signal.name()).and_then(|text| parsed(text));
             let grace = self.soft_grace.get(signal.name()).copied();
-            let hard = self.hard(signal).map(|limit| (Kind::Hard, limit));
-            let soft = soft.zip(grace).map(|(limit, grace)| (Kind::Soft(grace), limit));
+            let hard = self.hard(signal).map(|limit| (ThresholdKind::Hard, limit));
+            let soft = soft.zip(grace).map(|(limit, grace)| (ThresholdKind::Soft(grace), limit));
             let both = hard.into_iter().chain(soft);
             thresholds.extend(both.map(|(kind, limit)| Threshold { signal, kind, limit, reclaim }));
         }
-        let default = Policy::default();
-        Policy { thresholds, transition: self.transition.unwrap_or(default.transition), max_grace: self.max_grace }
+        let default = EvictionPolicy::default();
+        EvictionPolicy {
+            thresholds,
+            transition: self.transition.unwrap_or(default.transition),
+            max_grace: self.max_grace,
+        }
     }
 }
 
@@ -92,7 +96,7 @@ fn parsed(text: &str) -> Option<Limit> {
 }
 
 impl Config {
-    pub fn eviction_policy(&self) -> Policy {
+    pub fn eviction_policy(&self) -> EvictionPolicy {
         self.eviction.policy()
     }
 }

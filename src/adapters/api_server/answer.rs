@@ -3,7 +3,7 @@
 use super::{Arrived, Limits};
 use crate::api::cluster::items::{Broken, Items};
 use crate::api::cluster::lines::Lines;
-use crate::api::cluster::request::{ApiError, ApiResponse, Reading};
+use crate::api::cluster::request::{ApiError, ApiResponse, BodyDelivery};
 use crate::engine::op::OpId;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
@@ -12,7 +12,7 @@ use std::time::Duration;
 pub(super) enum Answer {
     /// Nothing has arrived.
     Awaited {
-        reading: Reading,
+        reading: BodyDelivery,
         limits: Limits,
     },
     Begun {
@@ -31,7 +31,7 @@ pub(super) enum Body {
 }
 
 impl Answer {
-    pub(super) fn new(reading: Reading, limits: Limits) -> Answer {
+    pub(super) fn new(reading: BodyDelivery, limits: Limits) -> Answer {
         Answer::Awaited { reading, limits }
     }
 
@@ -40,9 +40,9 @@ impl Answer {
         let body = match reading {
             // The body is a `Status`.
             _ if !status.is_success() => Body::Whole(Vec::new()),
-            Reading::Whole => Body::Whole(Vec::new()),
-            Reading::Items => Body::Items(Items::new(limits.part)),
-            Reading::Lines => Body::Lines(Lines::new(limits.part)),
+            BodyDelivery::Whole => Body::Whole(Vec::new()),
+            BodyDelivery::Items => Body::Items(Items::new(limits.part)),
+            BodyDelivery::Lines => Body::Lines(Lines::new(limits.part)),
         };
         *self = Answer::Begun { status: status.as_u16(), retry_after: retry_after(headers), body, limits };
     }

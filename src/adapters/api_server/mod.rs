@@ -42,9 +42,9 @@ pub enum Arrived {
     Disconnected { why: String },
     /// The addresses of the server's host are needed: `set_addresses` or `not_resolved` has to be called.
     Resolve { host: String, port: u16 },
-    /// One item of a list (`Reading::Items`).
+    /// One item of a list (`BodyDelivery::Items`).
     Item { id: OpId, json: Vec<u8> },
-    /// One line of a watch (`Reading::Lines`).
+    /// One line of a watch (`BodyDelivery::Lines`).
     Line { id: OpId, json: Vec<u8> },
     /// A request has ended. Each request has exactly one `Done`.
     Done { id: OpId, result: Result<ApiResponse, ApiError> },

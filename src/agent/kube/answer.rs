@@ -288,7 +288,7 @@ fn requested(
     verb: &str,
     body: &[u8],
     name: &mut Option<String>,
-) -> Result<(Option<write::Change>, Value)> {
+) -> Result<(Option<write::ObjectChange>, Value)> {
     match verb {
         "create" => {
             let mut object = object(body, asked.media_type())?;
@@ -296,7 +296,7 @@ fn requested(
                 crate::api::uid::digest_of_bytes(format!("{}{}", asked.ticket.0, asked.view.now.wall.0).as_bytes());
             let suffix = suffix.get(..5).unwrap_or_default();
             *name = Some(write::new_name(asked.path.resource, &mut object, suffix)?);
-            Ok((Some(write::Change::Create(object)), Value::Null))
+            Ok((Some(write::ObjectChange::Create(object)), Value::Null))
         }
         "update" | "patch" => Ok((Some(change_of(verb, asked.media_type(), body)?), Value::Null)),
         _ if body.is_empty() => Ok((None, Value::Null)),

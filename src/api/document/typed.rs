@@ -4,7 +4,7 @@
 //! deserialiser walks a `serde_json::Value` and does the work of three wrappers: it records the path of an error, it
 //! collects unknown fields (D5), and it knows the field names of each type for suggestions.
 
-use crate::api::problem::{At, Fault, FieldPath, Step};
+use crate::api::problem::{At, Fault, FieldPath, FieldStep};
 use serde::Deserialize;
 use serde::de::{
     self, DeserializeOwned, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor,
@@ -75,10 +75,10 @@ fn all_faults<T: DeserializeOwned>(mut value: Value, first: Fault, mut unknown: 
     wrong
 }
 
-fn find<'v>(value: &'v mut Value, steps: &[Step]) -> Option<&'v mut Value> {
+fn find<'v>(value: &'v mut Value, steps: &[FieldStep]) -> Option<&'v mut Value> {
     steps.iter().try_fold(value, |value, step| match step {
-        Step::Field(name) | Step::Key(name) | Step::HiddenKey(name) => value.get_mut(name),
-        Step::Item(index) => value.get_mut(index),
+        FieldStep::Field(name) | FieldStep::Key(name) | FieldStep::HiddenKey(name) => value.get_mut(name),
+        FieldStep::Item(index) => value.get_mut(index),
     })
 }
 

@@ -3,7 +3,7 @@
 use super::discovery::NEW_TOKEN;
 use crate::adapters::api_server::Blocking;
 use crate::adapters::identity::Directory;
-use crate::api::cluster::certificate::{Progress, Purpose, Request, progress};
+use crate::api::cluster::certificate::{Purpose, SigningProgress, SigningRequest, progress};
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::requests::{self, Signer};
 use crate::api::cluster::status::{Failure as Cause, Refusal};
@@ -77,9 +77,9 @@ pub(super) fn get(api: &mut Blocking, directory: &Directory, node: &str, timeout
                 trouble = None;
                 made = true;
                 match progress(&response).map_err(|why| Failed::Other(format!("{}: {why}", api.url())))? {
-                    Progress::Issued(chain) => return Ok(chain),
-                    Progress::Refused(why) => return Err(refused(directory, &request, &why)),
-                    Progress::Pending => {}
+                    SigningProgress::Issued(chain) => return Ok(chain),
+                    SigningProgress::Refused(why) => return Err(refused(directory, &request, &why)),
+                    SigningProgress::Pending => {}
                 }
             }
             // An earlier attempt has made it.
@@ -126,7 +126,7 @@ fn too_late(trouble: Option<String>, name: &str, timeout: Duration) -> Failed {
 }
 
 /// The next join makes another request.
-fn refused(directory: &Directory, request: &Request, why: &str) -> Failed {
+fn refused(directory: &Directory, request: &SigningRequest, why: &str) -> Failed {
     let forgotten = directory.forget_key(Signer::Client).err().map(|e| format!("; {e}")).unwrap_or_default();
     Failed::Other(format!(
         "the certificate request {} was {why}; run wherry join again for a new request{forgotten}",
