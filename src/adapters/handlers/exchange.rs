@@ -5,7 +5,7 @@ use super::grpc::HealthCheck;
 use crate::engine::effect::{Destination, Target};
 use crate::net::addresses::addresses;
 use crate::net::budget::Budgeted;
-use crate::net::http1_client::{Get, Malformed, Reader, Response};
+use crate::net::http1_client::{Get, Malformed, Response, ResponseReader};
 use crate::net::stream::connected;
 use crate::net::tls::client as tls;
 use mio::net::TcpStream;
@@ -110,7 +110,7 @@ pub(super) struct Http {
     headers: Vec<(String, String)>,
     /// The part of the request that is not written yet.
     request: Vec<u8>,
-    reader: Reader,
+    reader: ResponseReader,
     redirects: u32,
 }
 
@@ -302,7 +302,7 @@ impl Http {
         let authority = url.authority();
         let get = Get { host: &authority, target: &url.path, user_agent, headers: &headers };
         let request = get.bytes();
-        let (ip, reader) = (address.ip(), Reader::new(MAX_BODY));
+        let (ip, reader) = (address.ip(), ResponseReader::new(MAX_BODY));
         let mut http = Http { connection, url, ip, user_agent, headers, request, reader, redirects };
         // A server on the same machine accepts the request at once, and the loop needs one turn less.
         let is_plain = http.url.scheme == Scheme::Http;

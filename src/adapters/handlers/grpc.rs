@@ -1,7 +1,7 @@
 //! The health check of a gRPC server. The texts are those of a kubelet.
 
 use super::exchange::{Outcome, words};
-use crate::net::grpc::once::{Failure, Once, Progress};
+use crate::net::grpc::once::{CallFailure, CallProgress, Once};
 use crate::net::grpc::{Call, CallError, health};
 use bytes::Bytes;
 use mio::net::TcpStream;
@@ -42,13 +42,13 @@ impl HealthCheck {
 
     pub(super) fn advance(&mut self, registry: &Registry, token: Token) -> Outcome {
         match self.once.advance(registry, token) {
-            Progress::Pending { again } => Outcome::Pending { again },
-            Progress::Done(Ok(answer)) => judge(&answer),
-            Progress::Done(Err(Failure::Connect(e))) => Outcome::Failed(not_connected(
+            CallProgress::Pending { again } => Outcome::Pending { again },
+            CallProgress::Done(Ok(answer)) => judge(&answer),
+            CallProgress::Done(Err(CallFailure::Connect(e))) => Outcome::Failed(not_connected(
                 self.address,
                 &format!("dial tcp {}: connect: {}", self.address, words(&e)),
             )),
-            Progress::Done(Err(Failure::Call(e))) => Outcome::Failed(failed(&e)),
+            CallProgress::Done(Err(CallFailure::Call(e))) => Outcome::Failed(failed(&e)),
         }
     }
 

@@ -6,7 +6,7 @@
 use crate::commands::streams::PORT_FORWARD;
 use crate::commands::streams::connection::{Connection, Progress};
 use crate::commands::streams::lookup::Lookup;
-use crate::net::spdy::{Event, StreamId};
+use crate::net::spdy::{SpdyEvent, StreamId};
 use mio::net::TcpStream;
 use rustix::event::PollFlags;
 use std::io::{ErrorKind, Read, Write};
@@ -186,13 +186,13 @@ impl Open {
     fn read_server(&mut self) -> Result<Progress, String> {
         let Open { connection, error, data, unsent, message, error_ended, data_ended, .. } = self;
         connection.read(&mut |event| match event {
-            Event::Data { stream, bytes } if stream == *data => unsent.extend_from_slice(bytes),
-            Event::Data { stream, bytes } if stream == *error => {
+            SpdyEvent::Data { stream, bytes } if stream == *data => unsent.extend_from_slice(bytes),
+            SpdyEvent::Data { stream, bytes } if stream == *error => {
                 let room = MAX_ERROR - message.len();
                 message.extend_from_slice(&bytes[..bytes.len().min(room)]);
             }
-            Event::End { stream } | Event::Reset { stream, .. } if stream == *data => *data_ended = true,
-            Event::End { stream } | Event::Reset { stream, .. } if stream == *error => *error_ended = true,
+            SpdyEvent::End { stream } | SpdyEvent::Reset { stream, .. } if stream == *data => *data_ended = true,
+            SpdyEvent::End { stream } | SpdyEvent::Reset { stream, .. } if stream == *error => *error_ended = true,
             _ => {}
         })
     }

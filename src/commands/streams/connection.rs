@@ -1,6 +1,6 @@
 //! A connection to the runtime's streaming server: a non-blocking socket, the upgrade to SPDY, and a queue of output.
 
-use crate::net::spdy::{Event, Reader, StreamId, Writer, upgrade};
+use crate::net::spdy::{Reader, SpdyEvent, StreamId, Writer, upgrade};
 use crate::net::tls::client as tls;
 use http::Uri;
 use mio::net::TcpStream;
@@ -160,7 +160,7 @@ impl Connection {
     ///
     /// # Errors
     /// The server refuses the upgrade, violates the protocol, or the connection is lost.
-    pub fn read(&mut self, on: &mut dyn FnMut(Event<'_>)) -> Result<Progress, String> {
+    pub fn read(&mut self, on: &mut dyn FnMut(SpdyEvent<'_>)) -> Result<Progress, String> {
         self.more = false;
         for _ in 0..READS {
             match self.socket.read(&mut self.buffer) {
@@ -192,7 +192,7 @@ impl Connection {
         }
     }
 
-    fn arrived(&mut self, n: usize, on: &mut dyn FnMut(Event<'_>)) -> Result<(), String> {
+    fn arrived(&mut self, n: usize, on: &mut dyn FnMut(SpdyEvent<'_>)) -> Result<(), String> {
         let mut input = &self.buffer[..n];
         let head;
         if let State::Upgrading { response, .. } = &mut self.state {
@@ -206,7 +206,7 @@ impl Connection {
         let State::Open(reader) = &mut self.state else { return Ok(()) };
         while let Some(event) = reader.next(&mut input).map_err(|e| format!("{}: {e}", self.server))? {
             match event {
-                Event::Ping(id) => self.writer.pong(id, &mut self.queue.bytes),
+                SpdyEvent::Ping(id) => self.writer.pong(id, &mut self.queue.bytes),
                 event => on(event),
             }
         }

@@ -4,7 +4,7 @@
 use super::REMOTE_COMMAND;
 use super::connection::{Connection, Progress};
 use crate::api::control::StreamChannels;
-use crate::net::spdy::{Event, StreamId};
+use crate::net::spdy::{SpdyEvent, StreamId};
 use rustix::event::PollFlags;
 use serde::Deserialize;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -131,18 +131,18 @@ impl Session {
         let (streams, result, mut ended) = (self.streams, &mut self.result, false);
         let (mut stdin_ended, mut outputs) = (false, self.streams);
         let progress = self.connection.read(&mut |event| match event {
-            Event::Data { stream, bytes } if stream == streams.error => {
+            SpdyEvent::Data { stream, bytes } if stream == streams.error => {
                 let room = MAX_RESULT - result.len();
                 result.extend_from_slice(&bytes[..bytes.len().min(room)]);
             }
-            Event::Data { stream, bytes } if Some(stream) == streams.stdout => on(Output::Stdout, bytes),
-            Event::Data { stream, bytes } if Some(stream) == streams.stderr => on(Output::Stderr, bytes),
-            Event::End { stream } if stream == streams.error => ended = true,
+            SpdyEvent::Data { stream, bytes } if Some(stream) == streams.stdout => on(Output::Stdout, bytes),
+            SpdyEvent::Data { stream, bytes } if Some(stream) == streams.stderr => on(Output::Stderr, bytes),
+            SpdyEvent::End { stream } if stream == streams.error => ended = true,
             // containerd resets the stream after the result instead of ending it.
-            Event::Reset { stream, .. } if stream == streams.error => ended |= !result.is_empty(),
+            SpdyEvent::Reset { stream, .. } if stream == streams.error => ended |= !result.is_empty(),
             // The process has closed its input: what follows would be lost anyway.
-            Event::Reset { stream, .. } if Some(stream) == streams.stdin => stdin_ended = true,
-            Event::End { stream } | Event::Reset { stream, .. } => outputs.ended(stream),
+            SpdyEvent::Reset { stream, .. } if Some(stream) == streams.stdin => stdin_ended = true,
+            SpdyEvent::End { stream } | SpdyEvent::Reset { stream, .. } => outputs.ended(stream),
             _ => {}
         });
         if stdin_ended {
