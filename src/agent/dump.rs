@@ -17,7 +17,7 @@ use crate::api::names::Uid;
 use crate::api::ordered::CollectOrdered;
 use crate::api::time::Now;
 use crate::engine::node::Engine;
-use crate::event_loop::{Class, EventLoop, Pending, Signals};
+use crate::event_loop::{Class, EventLoop, PendingJob, Signals};
 use crate::net::server::listeners::ListenerId;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -103,7 +103,7 @@ pub(super) fn dump(
     })
 }
 
-fn pending_job(Pending { id, class, name, deadline, begun }: Pending) -> Value {
+fn pending_job(PendingJob { id, class, name, deadline, begun }: PendingJob) -> Value {
     json!({ "job": id.0, "class": class.name(), "name": name, "deadline": deadline, "begun": begun })
 }
 

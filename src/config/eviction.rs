@@ -6,7 +6,7 @@ use crate::api::eviction::{EvictionPolicy, Limit, Signal, Threshold, ThresholdKi
 use crate::api::ordered::{CollectOrdered, OrderSlice};
 use crate::config::Config;
 use crate::config::problem::{Place, Problems};
-use crate::config::table::{Given, Wrong};
+use crate::config::table::{FieldValue, Wrong};
 use crate::config::yaml::{Node, Value};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,7 +31,7 @@ const OTHER_SIGNALS: [&str; 3] = ["allocatableMemory.available", "containerfs.av
 
 /// Valid settings by the name of the signal.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Settings {
+pub struct EvictionSettings {
     /// None: the defaults.
     hard: Option<BTreeMap<String, String>>,
     /// Hard thresholds that are missing have their defaults.
@@ -44,7 +44,7 @@ pub struct Settings {
     pub max_grace: Duration,
 }
 
-impl Settings {
+impl EvictionSettings {
     /// The hard threshold of a signal.
     pub fn hard(&self, signal: Signal) -> Option<Limit> {
         let default = || DEFAULTS.iter().find(|(of, _)| *of == signal).map(|(_, value)| *value);
@@ -149,14 +149,14 @@ pub fn minimum_reclaim(c: &mut Config, map: &Node, wrong: Wrong) {
 }
 
 /// `evictionMaxPodGracePeriod`, in seconds.
-pub fn max_grace(c: &mut Config, v: &Given) -> Result<(), String> {
+pub fn max_grace(c: &mut Config, v: &FieldValue) -> Result<(), String> {
     let seconds = u64::try_from(v.int()).map_err(|_| format!("{} is negative; it must be 0 or more", v.int()))?;
     c.eviction.max_grace = Duration::from_secs(seconds);
     Ok(())
 }
 
 /// `evictionPressureTransitionPeriod`: 0 selects the default.
-pub fn transition(c: &mut Config, v: &Given) -> Result<(), String> {
+pub fn transition(c: &mut Config, v: &FieldValue) -> Result<(), String> {
     c.eviction.transition = Some(v.duration()).filter(|period| !period.is_zero());
     Ok(())
 }

@@ -4,7 +4,7 @@
 //! that user's home belongs to that user. A file that exists keeps its owner.
 
 use super::document;
-use crate::config::yaml::{self, Entry};
+use crate::config::yaml::{self, MapEntry};
 use crate::foreign::{self, Links};
 use rustix::fs::{Mode, OFlags};
 use std::ffi::OsString;
@@ -88,7 +88,7 @@ impl Target {
     ///
     /// # Errors
     /// The file cannot be read, or is not a kubeconfig: the message names the line. The file is unchanged.
-    pub(super) fn existing(&self) -> Result<Vec<Entry>, String> {
+    pub(super) fn existing(&self) -> Result<Vec<MapEntry>, String> {
         let Target::Merge(path) = self else { return Ok(Vec::new()) };
         let bytes = match foreign::read(path, Links::Follow, yaml::MAX_BYTES) {
             Ok(bytes) => bytes,

@@ -102,9 +102,9 @@ fn everything_else_in_a_kubeconfig_stays_as_it_is() {
     for (select, current) in [(false, "prod"), (true, "wherry@boat-7")] {
         let text = merged(EXISTING, &access("wherry@boat-7"), select).unwrap();
         let after = parse(&text).unwrap();
-        let keys = |entries: &[Entry]| entries.iter().map(|e| e.key.clone()).collect::<Vec<_>>();
+        let keys = |entries: &[MapEntry]| entries.iter().map(|e| e.key.clone()).collect::<Vec<_>>();
         assert_eq!(keys(&after), keys(&before), "{text}");
-        let value = |entries: &[Entry], path: &[&str]| plain(at_path(entries, path));
+        let value = |entries: &[MapEntry], path: &[&str]| plain(at_path(entries, path));
         for path in [
             &["preferences"][..],
             &["unknown"],
@@ -135,7 +135,7 @@ fn everything_else_in_a_kubeconfig_stays_as_it_is() {
 }
 
 /// The value at a path; an item of a list is selected by its name.
-fn at_path<'a>(entries: &'a [Entry], path: &[&str]) -> &'a Value {
+fn at_path<'a>(entries: &'a [MapEntry], path: &[&str]) -> &'a Value {
     let (first, rest) = path.split_first().unwrap();
     let mut value = &entries.iter().find(|e| e.key == *first).unwrap().node.value;
     for step in rest {
