@@ -14,7 +14,7 @@ use std::io::Write;
 use std::path::Path;
 
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub struct LeaveArgs {
     /// Leave although pods of the cluster are here; they stop
     #[arg(long)]
     force: bool,
@@ -29,7 +29,7 @@ pub struct Arguments {
 ///
 /// # Errors
 /// Pods of the cluster are here, or a file cannot be removed.
-pub fn run(out: &mut dyn Write, arguments: &Arguments) -> Result<u8, Failure> {
+pub fn run(out: &mut dyn Write, arguments: &LeaveArgs) -> Result<u8, Failure> {
     let flags = &arguments.config;
     let config = config::load(flags).config;
     let membership = Membership::read(&config)?;

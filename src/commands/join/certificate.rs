@@ -37,23 +37,23 @@ impl Failed {
     }
 }
 
-enum Answer {
+enum ServerAnswer {
     Done(ApiResponse),
     Refused(Refusal),
     /// No answer, or the server cannot do it now.
     Later(String),
 }
 
-fn call(api: &mut Blocking, request: crate::api::cluster::request::ApiRequest) -> Answer {
+fn call(api: &mut Blocking, request: crate::api::cluster::request::ApiRequest) -> ServerAnswer {
     match api.call(request, TIMEOUT) {
         Ok(answered) => match Refusal::of(&answered.response) {
-            None => Answer::Done(answered.response),
+            None => ServerAnswer::Done(answered.response),
             Some(refusal) => match refusal.failure {
-                Cause::Unavailable { .. } | Cause::TooManyRequests { .. } => Answer::Later(refusal.to_string()),
-                _ => Answer::Refused(refusal),
+                Cause::Unavailable { .. } | Cause::TooManyRequests { .. } => ServerAnswer::Later(refusal.to_string()),
+                _ => ServerAnswer::Refused(refusal),
             },
         },
-        Err(ApiError::NotSent(why) | ApiError::Unknown(why) | ApiError::TooLarge(why)) => Answer::Later(why),
+        Err(ApiError::NotSent(why) | ApiError::Unknown(why) | ApiError::TooLarge(why)) => ServerAnswer::Later(why),
     }
 }
 
@@ -73,7 +73,7 @@ pub(super) fn get(api: &mut Blocking, directory: &Directory, node: &str, timeout
             call(api, requests::create_csr(&name, &request.request, Signer::Client))
         };
         match answer {
-            Answer::Done(response) => {
+            ServerAnswer::Done(response) => {
                 trouble = None;
                 made = true;
                 match progress(&response).map_err(|why| Failed::Other(format!("{}: {why}", api.url())))? {
@@ -83,14 +83,14 @@ pub(super) fn get(api: &mut Blocking, directory: &Directory, node: &str, timeout
                 }
             }
             // An earlier attempt has made it.
-            Answer::Refused(refusal) if !made && refusal.failure == Cause::AlreadyExists => {
+            ServerAnswer::Refused(refusal) if !made && refusal.failure == Cause::AlreadyExists => {
                 made = true;
                 continue;
             }
             // It was removed.
-            Answer::Refused(refusal) if made && refusal.failure == Cause::NotFound => made = false,
-            Answer::Refused(refusal) => return Err(Failed::Other(forbidden(&refusal))),
-            Answer::Later(why) => {
+            ServerAnswer::Refused(refusal) if made && refusal.failure == Cause::NotFound => made = false,
+            ServerAnswer::Refused(refusal) => return Err(Failed::Other(forbidden(&refusal))),
+            ServerAnswer::Later(why) => {
                 if trouble.is_none() {
                     print_message(&format!("the API server does not answer: {why}; trying again"));
                 }

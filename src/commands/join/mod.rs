@@ -16,7 +16,7 @@ mod discovery;
 pub mod membership;
 pub mod service;
 
-pub use arguments::{Arguments, Target};
+pub use arguments::{JoinArgs, JoinTarget};
 
 use crate::adapters::api_server::{Blocking, Contents, Credentials, User};
 use crate::adapters::identity::{self, Directory, NodeKubeconfig};
@@ -27,7 +27,7 @@ use crate::api::cluster::status::{Failure as Cause, Refusal};
 use crate::commands::output::{Failure, print_message, shown};
 use crate::config::{self, cluster, registration};
 use crate::net::x509;
-use arguments::Source;
+use arguments::JoinSource;
 use certificate::Failed;
 use discovery::{NEW_TOKEN, TIMEOUT, discover, unreachable};
 use membership::Membership;
@@ -39,8 +39,8 @@ use std::time::Duration;
 ///
 /// # Errors
 /// Exit code 1, or 2 for a wrong command line. The message names what failed, and the remedy.
-pub fn run(out: &mut dyn Write, arguments: Arguments) -> Result<u8, Failure> {
-    let Arguments { server, target, node_name, timeout, no_restart, mut config } = arguments;
+pub fn run(out: &mut dyn Write, arguments: JoinArgs) -> Result<u8, Failure> {
+    let JoinArgs { server, target, node_name, timeout, no_restart, mut config } = arguments;
     if node_name.is_some() {
         config.hostname = node_name;
     }
@@ -90,13 +90,13 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn find(source: Source) -> Result<Cluster, Failure> {
+    fn find(source: JoinSource) -> Result<Cluster, Failure> {
         match source {
-            Source::Server { address, token, pins } => {
+            JoinSource::Server { address, token, pins } => {
                 let found = discover(&address, &token, &pins).map_err(|(_, why)| Failure::message(why))?;
                 Ok(Cluster { user: User::Token(token.bearer()), contents: found })
             }
-            Source::Kubeconfig(path) => {
+            JoinSource::Kubeconfig(path) => {
                 // This refuses fields that `Contents` does not read.
                 Credentials::read(&path).map_err(Failure::message)?;
                 let mut contents = Contents::read(&path).map_err(Failure::message)?;

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
 /// The content of the entries. Certificates and the key are in PEM.
-pub(super) struct Access<'a> {
+pub(super) struct KubeconfigEntries<'a> {
     /// The name of the context, of the cluster and of the user.
     pub context: &'a str,
     pub server: &'a str,
@@ -61,7 +61,11 @@ fn at(line: u64, message: &str) -> String {
 ///
 /// # Errors
 /// The line of a field that has another type than in a kubeconfig.
-pub(super) fn merge(mut document: Vec<MapEntry>, access: &Access<'_>, select: bool) -> Result<Vec<MapEntry>, String> {
+pub(super) fn merge(
+    mut document: Vec<MapEntry>,
+    access: &KubeconfigEntries<'_>,
+    select: bool,
+) -> Result<Vec<MapEntry>, String> {
     for (at, (key, value)) in HEAD.into_iter().enumerate() {
         if document.iter().all(|e| e.key != key) {
             document.insert(at.min(document.len()), entry(key, text_node(value)));

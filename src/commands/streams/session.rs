@@ -2,7 +2,7 @@
 //! container's own process (`attach`).
 
 use super::REMOTE_COMMAND;
-use super::connection::{Connection, Progress};
+use super::connection::{ReadProgress, SpdyConnection};
 use crate::api::control::StreamChannels;
 use crate::net::spdy::{SpdyEvent, StreamId};
 use rustix::event::PollFlags;
@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 const MAX_RESULT: usize = 64 * 1024;
 
 pub struct Session {
-    connection: Connection,
+    connection: SpdyConnection,
     streams: Streams,
     result: Vec<u8>,
     /// The process, or the runtime's part in it, has ended.
@@ -74,9 +74,9 @@ impl Session {
     /// Connects to the URL, with the streams that were requested with it.
     ///
     /// # Errors
-    /// See `Connection::start`.
+    /// See `SpdyConnection::start`.
     pub fn start(url: &str, channels: StreamChannels) -> Result<Session, String> {
-        let mut connection = Connection::start(url, REMOTE_COMMAND)?;
+        let mut connection = SpdyConnection::start(url, REMOTE_COMMAND)?;
         let streams = Streams::open(&mut connection, channels).ok_or("a new connection has no streams")?;
         Ok(Session { connection, streams, result: Vec::new(), end: None })
     }
@@ -159,8 +159,8 @@ impl Session {
         let progress = progress?;
         sent?;
         match progress {
-            Progress::Closed => Err("the runtime closed the connection before the end".to_owned()),
-            progress => Ok(progress == Progress::Again),
+            ReadProgress::Closed => Err("the runtime closed the connection before the end".to_owned()),
+            progress => Ok(progress == ReadProgress::Again),
         }
     }
 }
@@ -181,7 +181,7 @@ impl Streams {
         }
     }
 
-    fn open(connection: &mut Connection, channels: StreamChannels) -> Option<Streams> {
+    fn open(connection: &mut SpdyConnection, channels: StreamChannels) -> Option<Streams> {
         let mut open = |wanted: bool, kind: &str| match wanted {
             true => connection.open(&[("streamtype", kind)]).map(Some),
             false => Some(None),
