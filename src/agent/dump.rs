@@ -6,7 +6,7 @@ use super::event_cache::EventCache;
 use super::jobs::Jobs;
 use super::logind::HeldLock;
 use crate::adapters::cgroups::PodCgroups;
-use crate::adapters::cri::client::Client;
+use crate::adapters::cri::client::CriClient;
 use crate::adapters::devices::Devices;
 use crate::adapters::host::memory_pressure::MemoryPressure;
 use crate::adapters::logs::writes::LogWrites;
@@ -31,7 +31,7 @@ pub(super) struct AgentParts<'a> {
     pub memory_pressure: Option<&'a MemoryPressure>,
     pub log_writes: &'a LogWrites,
     pub devices: Option<&'a Devices>,
-    pub client: &'a Client,
+    pub client: &'a CriClient,
     /// Before this turn: listener, state, bytes queued.
     pub connections: Vec<(ListenerId, &'static str, usize)>,
     pub event_loop: &'a EventLoop,

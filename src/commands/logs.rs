@@ -3,8 +3,8 @@
 
 use crate::adapters::logs::files::{self, PodLogs};
 use crate::adapters::logs::print::{Printer, Stop};
-use crate::adapters::logs::reader::{Progress, Reader};
-use crate::adapters::logs::watch::Watch;
+use crate::adapters::logs::reader::{LogReader, ReadProgress};
+use crate::adapters::logs::watch::LogWatch;
 use crate::api::document;
 use crate::api::kube::log_choice;
 use crate::api::kube::pod_row::{is_object, list, text};
@@ -79,7 +79,7 @@ fn show(
     watch: Option<BufReader<UnixStream>>,
     printer: &mut Printer<'_>,
 ) -> Result<(), Stop> {
-    let files = Watch::new().map_err(|e| Stop::Log(format!("failed to watch the logs: {e}")));
+    let files = LogWatch::new().map_err(|e| Stop::Log(format!("failed to watch the logs: {e}")));
     let mut files = if query.follow { Some(files?) } else { None };
     let mut open = Vec::new();
     for log in &found.logs {
@@ -87,10 +87,10 @@ fn show(
             let wrong = |e| Stop::Log(format!("failed to watch {}: {e}", log.directory.display()));
             files.add(&log.directory).map_err(wrong)?;
         }
-        let reader = Reader::open(&log.directory, log.instance, query.tail, query.since).map_err(Stop::Log)?;
+        let reader = LogReader::open(&log.directory, log.instance, query.tail, query.since).map_err(Stop::Log)?;
         open.push((log.container.as_str(), reader));
     }
-    if let Some(why) = files.as_ref().and_then(Watch::without_inotify) {
+    if let Some(why) = files.as_ref().and_then(LogWatch::without_inotify) {
         print_message(why);
     }
     let Some(files) = &mut files else {
@@ -113,7 +113,7 @@ fn show(
         for (container, mut reader) in open {
             if ended.covers(container) {
                 reader.finish(printer)?;
-            } else if reader.follow(printer)? == Progress::End {
+            } else if reader.follow(printer)? == ReadProgress::End {
                 still.push((container, reader));
             } else {
                 reader.finish(printer)?;

@@ -35,7 +35,7 @@ fn credentials(ca: &Ca, address: &std::net::SocketAddr, token: &str) -> Credenti
 }
 
 impl Rig {
-    fn new(limits: Limits) -> (Rig, Ca) {
+    fn new(limits: AnswerLimits) -> (Rig, Ca) {
         let ca = Ca::new();
         let server = Server::start(&Options {
             certified: ca.server("127.0.0.1", (2020, 2100)),
@@ -107,7 +107,7 @@ fn whole(status: u16, body: &str) -> Result<ApiResponse, ApiError> {
 
 #[test]
 fn a_request_has_its_headers_its_body_and_the_token() {
-    let (mut rig, _) = Rig::new(Limits::default());
+    let (mut rig, _) = Rig::new(AnswerLimits::default());
     let body = "{\"a\":1}".to_owned();
     let id = rig.call(Method::Patch, Some((Content::StrategicMergePatch, body)), BodyDelivery::Whole, None);
     let exchange = rig.request();
@@ -127,7 +127,7 @@ fn a_request_has_its_headers_its_body_and_the_token() {
 
 #[test]
 fn the_items_of_a_list_arrive_one_by_one() {
-    let (mut rig, _) = Rig::new(Limits::default());
+    let (mut rig, _) = Rig::new(AnswerLimits::default());
     let id = rig.get(BodyDelivery::Items, None);
     let mut exchange = rig.request();
     let mut stream = exchange.begin(200, &[]);
@@ -142,7 +142,7 @@ fn the_items_of_a_list_arrive_one_by_one() {
 
 #[test]
 fn the_lines_of_a_watch_arrive_one_by_one() {
-    let (mut rig, _) = Rig::new(Limits::default());
+    let (mut rig, _) = Rig::new(AnswerLimits::default());
     let id = rig.get(BodyDelivery::Lines, None);
     let mut exchange = rig.request();
     let mut stream = exchange.begin(200, &[]);
@@ -157,7 +157,7 @@ fn the_lines_of_a_watch_arrive_one_by_one() {
 
 #[test]
 fn a_list_or_a_watch_that_is_cut_short_is_no_answer() {
-    let (mut rig, _) = Rig::new(Limits::default());
+    let (mut rig, _) = Rig::new(AnswerLimits::default());
     for (reading, text, why) in [
         (BodyDelivery::Items, "{\"items\":[{}", "GET /prefix/api/v1/x: the list is cut short"),
         (BodyDelivery::Items, "<html>", "GET /prefix/api/v1/x: not a list in JSON (at byte 0)"),
@@ -171,7 +171,7 @@ fn a_list_or_a_watch_that_is_cut_short_is_no_answer() {
 
 #[test]
 fn a_refusal_is_delivered_as_a_whole_with_its_retry_after() {
-    let (mut rig, _) = Rig::new(Limits::default());
+    let (mut rig, _) = Rig::new(AnswerLimits::default());
     for reading in [BodyDelivery::Whole, BodyDelivery::Items, BodyDelivery::Lines] {
         let id = rig.get(reading, None);
         rig.request().answer(429, &[("retry-after", "13")], "{\"kind\":\"Status\"}");
@@ -187,7 +187,7 @@ fn a_refusal_is_delivered_as_a_whole_with_its_retry_after() {
 
 #[test]
 fn an_answer_an_item_and_a_line_have_a_limit() {
-    let (mut rig, _) = Rig::new(Limits { whole: 1000, part: 100 });
+    let (mut rig, _) = Rig::new(AnswerLimits { whole: 1000, part: 100 });
     let long = "x".repeat(500_000);
     for (reading, text) in [
         (BodyDelivery::Whole, long.clone()),
@@ -217,7 +217,7 @@ fn an_answer_an_item_and_a_line_have_a_limit() {
 
 #[test]
 fn a_cancelled_request_and_one_that_is_late_end_as_unknown() {
-    let (mut rig, _) = Rig::new(Limits::default());
+    let (mut rig, _) = Rig::new(AnswerLimits::default());
     let watch = rig.get(BodyDelivery::Lines, None);
     let late = rig.get(BodyDelivery::Whole, Some(rig.now + Duration::from_secs(10)));
     let _exchanges = [rig.request(), rig.request()];
@@ -230,7 +230,7 @@ fn a_cancelled_request_and_one_that_is_late_end_as_unknown() {
 
 #[test]
 fn a_server_that_disconnects_leaves_the_result_unknown() {
-    let (mut rig, _) = Rig::new(Limits::default());
+    let (mut rig, _) = Rig::new(AnswerLimits::default());
     let id = rig.get(BodyDelivery::Items, None);
     let mut exchange = rig.request();
     let mut stream = exchange.begin(200, &[]);
@@ -243,7 +243,7 @@ fn a_server_that_disconnects_leaves_the_result_unknown() {
 
 #[test]
 fn replaced_credentials_are_used_by_new_requests() {
-    let (mut rig, ca) = Rig::new(Limits::default());
+    let (mut rig, ca) = Rig::new(AnswerLimits::default());
     let old = rig.get(BodyDelivery::Whole, None);
     let first = rig.request();
     rig.api.replace_credentials(credentials(&ca, &rig.server.address, "second"));
@@ -257,7 +257,7 @@ fn replaced_credentials_are_used_by_new_requests() {
 
 #[test]
 fn a_ca_of_another_cluster_is_named_as_the_reason() {
-    let (mut rig, _) = Rig::new(Limits::default());
+    let (mut rig, _) = Rig::new(AnswerLimits::default());
     rig.api.replace_credentials(credentials(&Ca::new(), &rig.server.address, "t"));
     let id = rig.get(BodyDelivery::Whole, None);
     let why = format!(

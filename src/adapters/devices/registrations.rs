@@ -28,13 +28,13 @@ const UNKNOWN: u32 = 2;
 pub struct Registrations {
     listener: Listener,
     token: Token,
-    clients: BTreeMap<Token, Client>,
+    clients: BTreeMap<Token, PluginClient>,
     /// The registrations that wait for the engine: the client and its request.
     waiting: BTreeMap<u64, (Token, u64)>,
     last_id: u64,
 }
 
-struct Client {
+struct PluginClient {
     connection: ServerConnection,
     until: Boot,
     /// The number of requests that it may still make.
@@ -123,7 +123,7 @@ impl Registrations {
             let opened = stream.register(registry, token).and_then(|()| ServerConnection::new(stream, registry, token));
             match opened {
                 Ok(connection) => {
-                    self.clients.insert(token, Client { connection, until: now + PATIENCE, left: MAX_REQUESTS });
+                    self.clients.insert(token, PluginClient { connection, until: now + PATIENCE, left: MAX_REQUESTS });
                     self.read(token, events);
                 }
                 Err(e) => log::warn!("cannot accept a device plugin error={:?}", e.to_string()),

@@ -1,6 +1,6 @@
 //! The key of the next certificate, and the request for it.
 
-use super::directory::Directory;
+use super::directory::IdentityDirectory;
 use super::{certificate_file, next_key_file, store};
 use crate::api::cluster::bootstrap::sha256;
 use crate::api::cluster::certificate::{ORGANIZATION, Purpose, SigningRequest, common_name, request_name};
@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PublicKeyData as _, SanType};
 
-impl Directory {
+impl IdentityDirectory {
     /// The request for a certificate of the node with the next key. The key is made if there is none, and is on the
     /// disk when the function returns.
     ///

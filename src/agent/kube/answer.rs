@@ -8,7 +8,7 @@ use super::metrics::{Measurement, Wanted};
 use super::writes::{Change, in_force};
 use super::{kubelet, sessions};
 use crate::adapters::manifests::edit::Edit;
-use crate::adapters::server::api::{self, ApiRequest, Client};
+use crate::adapters::server::api::{self, ApiRequest, VerifiedClient};
 use crate::adapters::server::health;
 use crate::adapters::server::routes::Page;
 use crate::agent::act::{Act, Then};
@@ -263,7 +263,7 @@ fn delete_again(asked: &Asked<'_>, key: Key, live: Value, grace: Option<Duration
 pub(super) struct Asked<'a> {
     pub view: &'a View<'a>,
     pub api: &'a ApiRequest<'a>,
-    pub client: &'a Client,
+    pub client: &'a VerifiedClient,
     pub path: &'a ObjectPath,
     pub query: &'a Query,
     pub accept: &'a str,

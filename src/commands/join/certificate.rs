@@ -2,7 +2,7 @@
 
 use super::discovery::NEW_TOKEN;
 use crate::adapters::api_server::Blocking;
-use crate::adapters::identity::Directory;
+use crate::adapters::identity::IdentityDirectory;
 use crate::api::cluster::certificate::{Purpose, SigningProgress, SigningRequest, progress};
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::requests::{self, Signer};
@@ -61,7 +61,12 @@ fn call(api: &mut Blocking, request: crate::api::cluster::request::ApiRequest) -
 ///
 /// # Errors
 /// The request is refused, denied, or not approved in time.
-pub(super) fn get(api: &mut Blocking, directory: &Directory, node: &str, timeout: Duration) -> Result<String, Failed> {
+pub(super) fn get(
+    api: &mut Blocking,
+    directory: &IdentityDirectory,
+    node: &str,
+    timeout: Duration,
+) -> Result<String, Failed> {
     let request = directory.request(node, &Purpose::Client).map_err(Failed::Other)?;
     let name = request.name.clone();
     let (begin, mut printed, mut made) = (Instant::now(), false, false);
@@ -126,7 +131,7 @@ fn too_late(trouble: Option<String>, name: &str, timeout: Duration) -> Failed {
 }
 
 /// The next join makes another request.
-fn refused(directory: &Directory, request: &SigningRequest, why: &str) -> Failed {
+fn refused(directory: &IdentityDirectory, request: &SigningRequest, why: &str) -> Failed {
     let forgotten = directory.forget_key(Signer::Client).err().map(|e| format!("; {e}")).unwrap_or_default();
     Failed::Other(format!(
         "the certificate request {} was {why}; run wherry join again for a new request{forgotten}",

@@ -19,7 +19,7 @@ pub mod service;
 pub use arguments::{JoinArgs, JoinTarget};
 
 use crate::adapters::api_server::{Blocking, Contents, Credentials, User};
-use crate::adapters::identity::{self, Directory, NodeKubeconfig};
+use crate::adapters::identity::{self, IdentityDirectory, NodeKubeconfig};
 use crate::api::cluster::certificate::common_name;
 use crate::api::cluster::request::ApiResponse;
 use crate::api::cluster::requests::{self, Signer};
@@ -66,7 +66,7 @@ pub fn run(out: &mut dyn Write, arguments: JoinArgs) -> Result<u8, Failure> {
         writeln!(out, "this machine is the node {node} of {} already", shown(membership.server()))?;
         return Ok(0);
     }
-    let directory = Directory::new(&config.root_dir);
+    let directory = IdentityDirectory::new(&config.root_dir);
     let joined = cluster.join(&directory, &node, timeout, membership.is_managed());
     let has_settings = joined.map_err(Failed::into_failure)?;
     membership::write_drop_in(&flags, &config, has_settings)?;
@@ -112,7 +112,13 @@ impl Cluster {
     }
 
     /// Gets the certificate and writes the files. Returns whether there are settings of the cluster.
-    fn join(&self, directory: &Directory, node: &str, timeout: Duration, was_joined: bool) -> Result<bool, Failed> {
+    fn join(
+        &self,
+        directory: &IdentityDirectory,
+        node: &str,
+        timeout: Duration,
+        was_joined: bool,
+    ) -> Result<bool, Failed> {
         let (mut api, credential) = self.connect(node)?;
         // This also shows whether the server accepts the credential, before anything is written.
         let settings = read_settings(&mut api, credential)?;
@@ -148,7 +154,7 @@ impl Cluster {
     fn store(
         &self,
         api: &mut Blocking,
-        directory: &Directory,
+        directory: &IdentityDirectory,
         node: &str,
         timeout: Duration,
         settings: Option<&str>,
