@@ -18,7 +18,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 const MAX_CGROUPS: u64 = 64 << 10;
 
 #[derive(Debug)]
-struct Watch {
+struct ProcessWatch {
     uid: Uid,
     id: String,
     pid: u32,
@@ -28,7 +28,7 @@ struct Watch {
 /// All watches, indexed by token and by the id of the container or sandbox.
 #[derive(Debug, Default)]
 pub struct Pidfds {
-    watches: BTreeMap<usize, Watch>,
+    watches: BTreeMap<usize, ProcessWatch>,
     tokens: BTreeMap<String, usize>,
 }
 
@@ -50,7 +50,7 @@ impl Pidfds {
         registry
             .register(&mut SourceFd(&fd.as_raw_fd()), token, Interest::READABLE)
             .map_err(|e| format!("failed to watch a pidfd: {e}"))?;
-        self.watches.insert(token.0, Watch { uid, id: id.to_owned(), pid, fd });
+        self.watches.insert(token.0, ProcessWatch { uid, id: id.to_owned(), pid, fd });
         self.tokens.insert(id.to_owned(), token.0);
         Ok(())
     }
@@ -83,7 +83,7 @@ impl Pidfds {
         Some((watch.uid, watch.id))
     }
 
-    fn close(&mut self, registry: &Registry, token: usize) -> Option<Watch> {
+    fn close(&mut self, registry: &Registry, token: usize) -> Option<ProcessWatch> {
         let watch = self.watches.remove(&token)?;
         // A failure does not matter: the close also removes the registration.
         let _ = registry.deregister(&mut SourceFd(&watch.fd.as_raw_fd()));

@@ -3,7 +3,7 @@
 
 use super::Agent;
 use super::jobs::JobSpec;
-use crate::adapters::api_server::{ApiServer, Arrived, Credentials, Limits};
+use crate::adapters::api_server::{AnswerLimits, ApiServer, Arrived, Credentials};
 use crate::api::cluster::request::{ApiError, ApiRequest};
 use crate::api::time::{Boot, Now};
 use crate::config::Config;
@@ -59,7 +59,7 @@ impl ClusterConnection {
         let server = match Credentials::read(&kubeconfig) {
             Ok(credentials) => {
                 log::info!("cluster server={}", credentials.server());
-                Server::Known(Box::new(ApiServer::new(credentials, Limits::default(), tokens)))
+                Server::Known(Box::new(ApiServer::new(credentials, AnswerLimits::default(), tokens)))
             }
             Err(why) => {
                 log::error!("the node cannot join its cluster: {why}");
@@ -114,7 +114,7 @@ impl ClusterConnection {
             (Ok(credentials), Server::Known(server)) => server.replace_credentials(credentials),
             (Ok(credentials), Server::Unknown(_)) => {
                 log::info!("cluster server={}", credentials.server());
-                let server = ApiServer::new(credentials, Limits::default(), self.tokens);
+                let server = ApiServer::new(credentials, AnswerLimits::default(), self.tokens);
                 self.server = Server::Known(Box::new(server));
             }
             // The last credentials may still be valid.

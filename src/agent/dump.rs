@@ -6,7 +6,7 @@ use super::event_cache::EventCache;
 use super::jobs::Jobs;
 use super::logind::HeldLock;
 use crate::adapters::cgroups::PodCgroups;
-use crate::adapters::cri::client::Client;
+use crate::adapters::cri::client::CriClient;
 use crate::adapters::devices::Devices;
 use crate::adapters::host::memory_pressure::MemoryPressure;
 use crate::adapters::logs::writes::LogWrites;
@@ -17,7 +17,7 @@ use crate::api::names::Uid;
 use crate::api::ordered::CollectOrdered;
 use crate::api::time::Now;
 use crate::engine::node::Engine;
-use crate::event_loop::{Class, EventLoop, Pending, Signals};
+use crate::event_loop::{Class, EventLoop, PendingJob, Signals};
 use crate::net::server::listeners::ListenerId;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +31,7 @@ pub(super) struct AgentParts<'a> {
     pub memory_pressure: Option<&'a MemoryPressure>,
     pub log_writes: &'a LogWrites,
     pub devices: Option<&'a Devices>,
-    pub client: &'a Client,
+    pub client: &'a CriClient,
     /// Before this turn: listener, state, bytes queued.
     pub connections: Vec<(ListenerId, &'static str, usize)>,
     pub event_loop: &'a EventLoop,
@@ -103,7 +103,7 @@ pub(super) fn dump(
     })
 }
 
-fn pending_job(Pending { id, class, name, deadline, begun }: Pending) -> Value {
+fn pending_job(PendingJob { id, class, name, deadline, begun }: PendingJob) -> Value {
     json!({ "job": id.0, "class": class.name(), "name": name, "deadline": deadline, "begun": begun })
 }
 

@@ -6,7 +6,7 @@
 //! are left out of answers and dropped when the next event arrives. Equal texts are stored once.
 
 use crate::adapters::report_file::KeptEvent;
-use crate::api::event_object::{COMPONENT, EventObject, InvolvedObject, Metadata, NODE_NAMESPACE, Source};
+use crate::api::event_object::{COMPONENT, EventObject, EventSource, InvolvedObject, Metadata, NODE_NAMESPACE};
 use crate::api::names::{FullName, Uid};
 use crate::api::ordered::OrderSlice;
 use crate::api::reason::Reason;
@@ -402,7 +402,7 @@ impl EventCache {
             },
             reason: event.reason.as_str(),
             message: &event.message,
-            source: Source { component: COMPONENT, host: &self.node_name },
+            source: EventSource { component: COMPONENT, host: &self.node_name },
             first_timestamp: time(event.first),
             last_timestamp: time(event.last),
             count: event.count,

@@ -4,7 +4,7 @@ use super::{Agent, EVENTS, RUNTIME, logging, start};
 use crate::adapters::cri::client::ClientEvent;
 use crate::adapters::cri::events::StreamEvent;
 use crate::adapters::cri::requests::RequestConfig;
-use crate::adapters::manifests::{NotSeen, Seen};
+use crate::adapters::manifests::{Inspected, NotSeen};
 use crate::api::names::Uid;
 use crate::api::node_facts::NodeFacts;
 use crate::api::reason::Reason;
@@ -166,7 +166,7 @@ impl Agent {
     }
 
     /// A helper has read the manifest directory or a file in it, or has timed out.
-    pub(super) fn manifest_inspected(&mut self, ticket: u64, seen: Result<Seen, NotSeen>, now: Now) {
+    pub(super) fn manifest_inspected(&mut self, ticket: u64, seen: Result<Inspected, NotSeen>, now: Now) {
         let report = self.manifests.inspected(ticket, seen, now);
         self.events.extend(report.map(Event::Manifests));
     }

@@ -4,8 +4,8 @@
 use super::Agent;
 use super::jobs::JobSpec;
 use crate::adapters::api_server::Credentials;
-use crate::adapters::identity::{self, Directory};
-use crate::api::cluster::certificate::{InUse, Request};
+use crate::adapters::identity::{self, IdentityDirectory};
+use crate::api::cluster::certificate::{InUse, SigningRequest};
 use crate::api::cluster::requests::Signer;
 use crate::api::time::Now;
 use crate::engine::effect::{IdentityCall, Key};
@@ -20,7 +20,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The result of an `IdentityCall`.
 enum Changed {
-    Requested(Result<Request, String>),
+    Requested(Result<SigningRequest, String>),
     /// The credentials with the new certificate.
     Client(Result<Credentials, String>),
     Serving(Result<InUse, String>),
@@ -34,7 +34,7 @@ pub(super) fn in_use(credentials: &Credentials, is_managed: bool) -> Option<InUs
 
 impl Agent {
     pub(super) fn change_identity(&mut self, op: OpId, call: IdentityCall, now: Now) {
-        let (directory, node) = (Directory::new(&self.config.root_dir), self.config.node_name.clone());
+        let (directory, node) = (IdentityDirectory::new(&self.config.root_dir), self.config.node_name.clone());
         let kubeconfig = identity::kubeconfig(&self.config.root_dir);
         let of_thread = kubeconfig.clone();
         let work = move || match call {

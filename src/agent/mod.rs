@@ -45,8 +45,8 @@ pub mod system_check;
 mod views;
 
 use crate::adapters::cgroups::PodCgroups;
-use crate::adapters::cri::client::Client;
 use crate::adapters::cri::client::ClientEvent;
+use crate::adapters::cri::client::CriClient;
 use crate::adapters::cri::events::ContainerEvents;
 use crate::adapters::devices::Devices;
 use crate::adapters::handlers::Handlers;
@@ -127,7 +127,7 @@ struct Process {
 
 /// The container runtime.
 struct Runtime {
-    client: Client,
+    client: CriClient,
     container_events: ContainerEvents,
     /// A reused buffer for the client's events.
     buffer: Vec<ClientEvent>,

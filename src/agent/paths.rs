@@ -5,7 +5,7 @@
 use super::jobs::JobSpec;
 use super::{Agent, start};
 use crate::adapters::cri::requests::{HostDns, dns_notices};
-use crate::adapters::host::disk_use::{Directories, Found};
+use crate::adapters::host::disk_use::{Directories, PodDiskUse};
 use crate::adapters::host::memory_pressure::MemoryPressure;
 use crate::adapters::host::{cni_cache, disk_use, file_system};
 use crate::adapters::pod_files;
@@ -164,10 +164,11 @@ impl Agent {
     pub(super) fn measure_pods(&mut self, op: OpId, pods: Vec<MeasuredPod>, timeout: Duration, now: Now) {
         let directories: Vec<Directories> =
             pods.iter().map(|pod| Directories::of(pod, &self.disk.files.layout)).collect();
-        let work = move || directories.iter().map(disk_use::measure).collect::<Vec<Found>>();
+        let work = move || directories.iter().map(disk_use::measure).collect::<Vec<PodDiskUse>>();
         let spec = JobSpec::new(Class::Measurements, "measure the disk usage of pods", now.boot + timeout);
         self.jobs.run(spec, work, move |agent, found, now| {
-            let fact = |(pod, Found { volumes, logs }): (MeasuredPod, _)| PodDiskFact { uid: pod.uid, volumes, logs };
+            let fact =
+                |(pod, PodDiskUse { volumes, logs }): (MeasuredPod, _)| PodDiskFact { uid: pod.uid, volumes, logs };
             let facts = |found: Vec<_>| Answer::PodDisks(pods.into_iter().zip(found).map(fact).collect());
             let result = agent.job_result(found, now).map(facts);
             agent.events.push_back(Event::Done { op, result });

@@ -9,7 +9,7 @@ use crate::adapters::bus;
 use crate::adapters::bus::logind::dropin;
 use crate::adapters::cgroups::Cgroups;
 use crate::adapters::cgroups::slices::Slices;
-use crate::adapters::cri::client::{Client, ClientEvent};
+use crate::adapters::cri::client::{ClientEvent, CriClient};
 use crate::adapters::cri::requests::HostDns;
 use crate::adapters::pod_files::{self, PodFiles};
 use crate::adapters::records::{Root, existing_id};
@@ -239,7 +239,7 @@ fn pods_of(listed: &Listed) -> Vec<PodThere> {
 /// A synchronous client of the runtime.
 struct Runtime {
     event_loop: EventLoop,
-    client: Client,
+    client: CriClient,
     owner: String,
     /// UIDs under which the last list showed objects of other owners.
     shared: BTreeSet<Uid>,
@@ -252,7 +252,7 @@ impl Runtime {
     fn connect(config: &Config, owner: &str, end: Boot) -> Result<Runtime, String> {
         let event_loop = EventLoop::new().map_err(|e| e.to_string())?;
         let transport = start::transport(&config.runtime_socket, event_loop.registry(), RUNTIME)?;
-        let client = Client::new(transport, start::request_config(config, owner, HostDns::none()));
+        let client = CriClient::new(transport, start::request_config(config, owner, HostDns::none()));
         let mut runtime =
             Runtime { event_loop, client, owner: owner.to_owned(), shared: BTreeSet::new(), driver: None, next_op: 0 };
         let mut end = end.min(clock::boot() + CONNECT);

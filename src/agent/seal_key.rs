@@ -2,7 +2,7 @@
 
 use crate::adapters::manifests::ServiceCredentials;
 use crate::adapters::records::Records;
-use crate::adapters::records::seal::Key;
+use crate::adapters::records::seal::SealKey;
 use crate::api::cluster::{data_record, token};
 use crate::api::finding::Finding;
 use crate::api::sealing::{CREDENTIAL, Content, KeyState};
@@ -14,9 +14,9 @@ use std::sync::Arc;
 const OF_UNIT: &str = "/run/credentials/wherry.service";
 
 /// A key, if these credentials have a usable one, and its state.
-pub fn of(credentials: &ServiceCredentials) -> (Option<Arc<Key>>, KeyState) {
+pub fn of(credentials: &ServiceCredentials) -> (Option<Arc<SealKey>>, KeyState) {
     let found =
-        credentials.find(CREDENTIAL).and_then(|value| value.map(|value| Key::of_credential(&value)).transpose());
+        credentials.find(CREDENTIAL).and_then(|value| value.map(|value| SealKey::of_credential(&value)).transpose());
     match found {
         Ok(Some(key)) => (Some(Arc::new(key)), KeyState::Usable),
         Ok(None) => (None, KeyState::Missing),
@@ -99,7 +99,7 @@ mod tests {
         let levels = || [Policy::Auto, Policy::Required, Policy::Never].map(|policy| found(policy).level);
         assert_eq!(levels(), [Level::Ok, Level::Error, Level::Ok]);
         assert!(finding(&Config::default(), &credentials).is_none());
-        let key = Arc::new(Key::of_credential(&[1; 32]).unwrap());
+        let key = Arc::new(SealKey::of_credential(&[1; 32]).unwrap());
         let seal = RecordChange::Seal { key: "tokens/a".into(), value: "hunter2".into() };
         assert!(Records::open(&root, Some(key)).unwrap().make(&[seal])[0].is_ok());
         assert_eq!(levels(), [Level::Error; 3]);

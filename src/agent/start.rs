@@ -17,7 +17,7 @@ use super::{
 };
 use super::{Disk, KernelReports, Process, Reporting, Runtime};
 use crate::adapters::cgroups::{self, Cgroups, PodCgroups};
-use crate::adapters::cri::client::Client;
+use crate::adapters::cri::client::CriClient;
 use crate::adapters::cri::events::ContainerEvents;
 use crate::adapters::cri::requests::{HostDns, RequestConfig, Swap};
 use crate::adapters::devices::Devices;
@@ -25,12 +25,12 @@ use crate::adapters::handlers::Handlers;
 use crate::adapters::host::checks::is_stuck as stuck;
 use crate::adapters::host::{capacity, machine};
 use crate::adapters::logs::writes::LogWrites;
-use crate::adapters::manifests::{Manifests, ServiceCredentials, Settings};
+use crate::adapters::manifests::{ManifestSettings, Manifests, ServiceCredentials};
 use crate::adapters::pidfds::Pidfds;
 use crate::adapters::pod_files::PodFiles;
 use crate::adapters::records::Records;
 use crate::adapters::records::Root;
-use crate::adapters::records::seal::Key;
+use crate::adapters::records::seal::SealKey;
 use crate::adapters::systemd::{self, Notification};
 use crate::api::cgroups::CgroupNames;
 use crate::api::layout::Layout;
@@ -85,7 +85,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let signals = Signals::new(registry, SIGNALS).map_err(|e| format!("failed to watch signals: {e}"))?;
     let helpers = Helpers::new(registry, HELPERS).map_err(|e| format!("failed to create a waker: {e}"))?;
     let transport = transport(&config.runtime_socket, registry, RUNTIME)?;
-    let client = Client::new(transport, request_config(&config, &root.id, HostDns::none()));
+    let client = CriClient::new(transport, request_config(&config, &root.id, HostDns::none()));
     let container_events = ContainerEvents::new(&root.id);
     let manifests = Manifests::open(manifest_settings(&config, credentials), registry, MANIFESTS, MOUNTS);
     let metrics = Metrics::new(&config.node_name);
@@ -123,10 +123,10 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     })
 }
 
-fn manifest_settings(config: &Config, credentials: ServiceCredentials) -> Settings {
-    let settings = Settings::new(&config.manifests, &config.root_dir, config.file_check_frequency);
+fn manifest_settings(config: &Config, credentials: ServiceCredentials) -> ManifestSettings {
+    let settings = ManifestSettings::new(&config.manifests, &config.root_dir, config.file_check_frequency);
     // An upgrade may have replaced the file of the executable.
-    Settings { reader: Some("/proc/self/exe".into()), credentials, ..settings }
+    ManifestSettings { reader: Some("/proc/self/exe".into()), credentials, ..settings }
 }
 
 fn in_words(problems: &[Problem]) -> String {
@@ -170,7 +170,7 @@ fn log_start(config: &Config) {
 /// Opens and locks the root directory and its records. A file system can be full or read-only for a while (`/var` at a
 /// boot after a crash). Wherry waits for it, because it can start nothing without records; running pods are not
 /// affected. The signal handlers are not installed yet, so SIGTERM ends the process.
-fn keeping_place(path: &Path, key: Option<&Arc<Key>>) -> Result<(Root, Records), String> {
+fn keeping_place(path: &Path, key: Option<&Arc<SealKey>>) -> Result<(Root, Records), String> {
     let mut told_at = None;
     loop {
         let why = match Root::open(path).and_then(|root| Ok((root, Records::open(path, key.cloned())?))) {
@@ -318,7 +318,7 @@ pub(super) fn pod_rules(config: &Config) -> PodRules {
 
 /// The node's settings for the cgroups of pods. Like a kubelet, Wherry limits all pods together to the capacity minus
 /// the system's and Kubernetes' reservations. The hard eviction thresholds are part of that limit.
-fn cgroup_settings(config: &Config, node: &NodeFacts) -> cgroups::Settings {
+fn cgroup_settings(config: &Config, node: &NodeFacts) -> cgroups::CgroupSettings {
     let mut capacity = node.capacity.clone();
     capacity.set(limits::PIDS, machine::most_processes().unwrap_or(0));
     let mut reserved = Resources::default();
@@ -328,7 +328,7 @@ fn cgroup_settings(config: &Config, node: &NodeFacts) -> cgroups::Settings {
         }
         reserved.set(limits::PIDS, config.node.reserved_pids());
     }
-    cgroups::Settings { names: cgroup_names(config), rules: pod_rules(config), capacity, reserved }
+    cgroups::CgroupSettings { names: cgroup_names(config), rules: pod_rules(config), capacity, reserved }
 }
 
 fn pod_files(config: &Config, cgroups: &PodCgroups) -> PodFiles {

@@ -8,7 +8,7 @@ use super::jobs::JobSpec;
 use super::{Agent, logind, seal_key, start};
 use crate::adapters::bus::logind::{BusEvent, Logind, dropin};
 use crate::adapters::cri::runtime_check::{RuntimeCheck, RuntimeReport};
-use crate::adapters::host::checks::{self, Directory, Purpose, Roots, Wanted, cni};
+use crate::adapters::host::checks::{self, CheckSettings, ConfiguredDirectory, Purpose, Roots, cni};
 use crate::adapters::manifests;
 use crate::api::cgroups::CgroupDriver;
 use crate::api::facts::RuntimeFact;
@@ -95,14 +95,15 @@ pub(super) fn machine_at_start(config: &Config) -> Vec<Finding> {
     checks::machine(&Roots::default(), &wanted_at_start(config, manifests::may_hang))
 }
 
-fn wanted_at_start(config: &Config, may_hang: impl Fn(&Path) -> bool) -> Wanted {
+fn wanted_at_start(config: &Config, may_hang: impl Fn(&Path) -> bool) -> CheckSettings {
     let mut wanted = wanted(config, PATIENCE_AT_START);
     wanted.directories.retain(|directory| directory.purpose != Purpose::Read || !may_hang(&directory.path));
     wanted
 }
 
-fn wanted(config: &Config, patience: Duration) -> Wanted {
-    let directory = |check, path: &Path, field, purpose| Directory { check, path: path.to_owned(), field, purpose };
+fn wanted(config: &Config, patience: Duration) -> CheckSettings {
+    let directory =
+        |check, path: &Path, field, purpose| ConfiguredDirectory { check, path: path.to_owned(), field, purpose };
     let mut directories = vec![
         directory("manifests", &config.manifests, "staticPodPath", Purpose::Read),
         directory("state", &config.root_dir, "--root-dir", Purpose::Keep),
@@ -114,7 +115,7 @@ fn wanted(config: &Config, patience: Duration) -> Wanted {
     if !config.shutdown.is_off() {
         directories.push(directory("logind-drop-in", &config.logind_conf_dir, "logindConfDir", Purpose::Write));
     }
-    Wanted {
+    CheckSettings {
         cgroups: start::cgroup_names(config),
         seccomp_default: config.seccomp_default,
         directories,
@@ -432,7 +433,7 @@ mod tests {
     #[test]
     fn a_start_does_not_touch_a_manifest_directory_that_may_hang() {
         let config = Config::default();
-        let checks = |wanted: Wanted| wanted.directories.iter().map(|d| d.check).collect::<Vec<_>>();
+        let checks = |wanted: CheckSettings| wanted.directories.iter().map(|d| d.check).collect::<Vec<_>>();
         let mut all = checks(wanted_at_start(&config, |_| false));
         assert_eq!(all, checks(wanted(&config, PATIENCE)));
         assert!(all.contains(&"manifests"));

@@ -24,18 +24,18 @@ pub struct Ephemeral {
 
 /// The containers of a request. `Debug` shows only their number, because environments and commands can contain secrets.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Wanted {
+pub enum RequestedContainers {
     /// New containers. Those that exist may be repeated without a change.
     More(Vec<Value>),
     /// The whole list of the pod.
     All(Vec<Value>),
 }
 
-impl fmt::Debug for Wanted {
+impl fmt::Debug for RequestedContainers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Wanted::More(list) => write!(f, "More({} containers)", list.len()),
-            Wanted::All(list) => write!(f, "All({} containers)", list.len()),
+            RequestedContainers::More(list) => write!(f, "More({} containers)", list.len()),
+            RequestedContainers::All(list) => write!(f, "All({} containers)", list.len()),
         }
     }
 }
@@ -129,9 +129,9 @@ fn complete(spec: &mut core::EphemeralContainer) {
 ///
 /// # Errors
 /// All errors of the list, or the first wrong type and the unknown fields.
-pub fn accepted(pod: &Pod, wanted: &Wanted) -> Result<Vec<core::EphemeralContainer>, Vec<Invalid>> {
+pub fn accepted(pod: &Pod, wanted: &RequestedContainers) -> Result<Vec<core::EphemeralContainer>, Vec<Invalid>> {
     let at_list = |message: String| vec![Invalid { field: "spec.ephemeralContainers".to_owned(), message }];
-    let (Wanted::More(values) | Wanted::All(values)) = wanted;
+    let (RequestedContainers::More(values) | RequestedContainers::All(values)) = wanted;
     // The list is not parsed if it cannot be accepted.
     if values.len() > MAX_CONTAINERS {
         return Err(at_list(format!("Too many: {}: must have at most {MAX_CONTAINERS} items", values.len())));
@@ -142,7 +142,7 @@ pub fn accepted(pod: &Pod, wanted: &Wanted) -> Result<Vec<core::EphemeralContain
     let mut list = document::ephemeral_from_value(values).map_err(faults)?;
     list.iter_mut().for_each(complete);
     let existing = pod.ephemeral_specs();
-    if matches!(wanted, Wanted::More(_)) {
+    if matches!(wanted, RequestedContainers::More(_)) {
         let repeated = |old: &core::EphemeralContainer| list.iter().any(|new| new.name == old.name);
         let mut all: Vec<_> = existing.iter().filter(|old| !repeated(old)).cloned().collect();
         all.append(&mut list);
@@ -179,18 +179,18 @@ mod tests {
         document::read(text.as_bytes(), "/m/a.yaml", Context::new("lab", "2027-01-15T08:00:00Z")).0.remove(0)
     }
 
-    fn with(pod: &Pod, wanted: Wanted) -> Pod {
+    fn with(pod: &Pod, wanted: RequestedContainers) -> Pod {
         pod.with_ephemeral(accepted(pod, &wanted).unwrap())
     }
 
-    fn errors(pod: &Pod, wanted: &Wanted) -> Vec<String> {
+    fn errors(pod: &Pod, wanted: &RequestedContainers) -> Vec<String> {
         accepted(pod, wanted).unwrap_err().iter().map(Invalid::to_string).collect()
     }
 
     #[test]
     fn w29_a_container_is_added_with_its_defaults() {
         let new = json!({ "name": "d", "image": "b:1", "targetContainerName": "m", "stdin": true, "resources": {} });
-        let pod = with(&pod(), Wanted::More(vec![new]));
+        let pod = with(&pod(), RequestedContainers::More(vec![new]));
         let d = pod.ephemeral("d").unwrap();
         assert_eq!((d.target.as_deref(), d.container.image_pull_policy.as_deref()), (Some("m"), Some("IfNotPresent")));
         assert_eq!(d.container.termination_message_path.as_deref(), Some("/dev/termination-log"));
@@ -201,18 +201,18 @@ mod tests {
         assert_eq!(pod.field_of("m"), "spec.containers{m}");
         // What the pod shows can be sent again.
         let shown = serde_json::to_value(pod.ephemeral_specs()).unwrap().as_array().unwrap().clone();
-        assert_eq!(accepted(&pod, &Wanted::All(shown)).unwrap(), pod.ephemeral_specs());
+        assert_eq!(accepted(&pod, &RequestedContainers::All(shown)).unwrap(), pod.ephemeral_specs());
     }
 
     #[test]
     fn w29_existing_containers_are_neither_changed_nor_removed() {
-        let pod = with(&pod(), Wanted::More(vec![json!({ "name": "d", "image": "b:1" })]));
+        let pod = with(&pod(), RequestedContainers::More(vec![json!({ "name": "d", "image": "b:1" })]));
         let second = json!({ "name": "e", "image": "b:1" });
-        assert_eq!(with(&pod, Wanted::More(vec![second.clone()])).ephemeral.len(), 2);
+        assert_eq!(with(&pod, RequestedContainers::More(vec![second.clone()])).ephemeral.len(), 2);
         let removed = "spec.ephemeralContainers: Forbidden: existing ephemeral containers \"d\" may not be removed";
-        assert_eq!(errors(&pod, &Wanted::All(vec![second])), [removed]);
+        assert_eq!(errors(&pod, &RequestedContainers::All(vec![second])), [removed]);
         let other = json!({ "name": "d", "image": "b:2" });
-        for wanted in [Wanted::All(vec![other.clone()]), Wanted::More(vec![other])] {
+        for wanted in [RequestedContainers::All(vec![other.clone()]), RequestedContainers::More(vec![other])] {
             assert_eq!(errors(&pod, &wanted), [removed.replace("removed", "changed")]);
         }
     }
@@ -221,7 +221,7 @@ mod tests {
     fn w29_a_list_is_checked_as_by_an_api_server() {
         let check = |containers: Value, expected: &[&str]| {
             let list = containers.as_array().unwrap().clone();
-            let found = errors(&pod(), &Wanted::All(list));
+            let found = errors(&pod(), &RequestedContainers::All(list));
             let expected: Vec<String> = expected.iter().map(|e| format!("spec.ephemeralContainers{e}")).collect();
             assert_eq!(found, expected, "{containers}");
         };
@@ -256,28 +256,29 @@ mod tests {
             container[field] = value;
             check(json!([container]), &[&format!("[0].{field}: Forbidden: cannot be set for an Ephemeral Container")]);
         }
-        let name = errors(&pod(), &Wanted::More(vec![json!({ "name": "Not a label", "image": "b" })]));
+        let name = errors(&pod(), &RequestedContainers::More(vec![json!({ "name": "Not a label", "image": "b" })]));
         assert!(name[0].starts_with("spec.ephemeralContainers[0].name: Invalid value: \"Not a label\""), "{name:?}");
-        let wrong = errors(&pod(), &Wanted::More(vec![json!({ "name": 1, "image": "b" })]));
+        let wrong = errors(&pod(), &RequestedContainers::More(vec![json!({ "name": 1, "image": "b" })]));
         assert!(wrong[0].starts_with("spec.ephemeralContainers[0].name: "), "{wrong:?}");
-        assert!(!errors(&pod(), &Wanted::More(vec![json!("text")])).is_empty());
+        assert!(!errors(&pod(), &RequestedContainers::More(vec![json!("text")])).is_empty());
     }
 
     #[test]
     fn w29_number_and_size_are_limited() {
         let many = |n: usize| (0..n).map(|i| json!({ "name": format!("d{i}"), "image": "b" })).collect();
         let too_many = "spec.ephemeralContainers: Too many: 33: must have at most 32 items";
-        assert_eq!(errors(&pod(), &Wanted::More(many(33))), [too_many]);
-        let full = with(&pod(), Wanted::More(many(32)));
-        assert_eq!(errors(&full, &Wanted::More(vec![json!({ "name": "x", "image": "b" })])), [too_many]);
+        assert_eq!(errors(&pod(), &RequestedContainers::More(many(33))), [too_many]);
+        let full = with(&pod(), RequestedContainers::More(many(32)));
+        assert_eq!(errors(&full, &RequestedContainers::More(vec![json!({ "name": "x", "image": "b" })])), [too_many]);
         let large = json!({ "name": "d", "image": "b", "command": ["x".repeat(MAX_BYTES)] });
         let too_long = "spec.ephemeralContainers: Too long: may not be more than 131072 bytes";
-        assert_eq!(errors(&pod(), &Wanted::More(vec![large])), [too_long]);
+        assert_eq!(errors(&pod(), &RequestedContainers::More(vec![large])), [too_long]);
     }
 
     #[test]
     fn secrets_of_a_request_are_not_shown() {
-        let wanted = Wanted::More(vec![json!({ "name": "d", "env": [{ "name": "A", "value": "password" }] })]);
+        let wanted =
+            RequestedContainers::More(vec![json!({ "name": "d", "env": [{ "name": "A", "value": "password" }] })]);
         assert_eq!(format!("{wanted:?}"), "More(1 containers)");
     }
 }

@@ -18,7 +18,7 @@ pub struct EventObject<'a> {
     pub involved_object: InvolvedObject<'a>,
     pub reason: &'a str,
     pub message: &'a str,
-    pub source: Source<'a>,
+    pub source: EventSource<'a>,
     /// RFC 3339
     pub first_timestamp: Option<String>,
     pub last_timestamp: Option<String>,
@@ -54,7 +54,7 @@ pub struct InvolvedObject<'a> {
 }
 
 #[derive(Serialize)]
-pub struct Source<'a> {
+pub struct EventSource<'a> {
     pub component: &'static str,
     /// The name of the node.
     pub host: &'a str,

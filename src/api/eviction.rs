@@ -128,7 +128,7 @@ pub struct Level {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub enum Kind {
+pub enum ThresholdKind {
     Hard,
     /// Pods are evicted once the signal was below the limit for this time.
     Soft(Duration),
@@ -137,7 +137,7 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Threshold {
     pub signal: Signal,
-    pub kind: Kind,
+    pub kind: ThresholdKind,
     /// The amount that must stay available.
     pub limit: Limit,
     /// `evictionMinimumReclaim`: a threshold for which pods are evicted stays met until this much more is available.
@@ -155,7 +155,7 @@ impl Threshold {
 
 /// The settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Policy {
+pub struct EvictionPolicy {
     pub thresholds: Vec<Threshold>,
     /// `evictionPressureTransitionPeriod`: a condition stays true for this time after the pressure.
     pub transition: Duration,
@@ -163,9 +163,9 @@ pub struct Policy {
     pub max_grace: Duration,
 }
 
-impl Default for Policy {
-    fn default() -> Policy {
-        Policy { thresholds: Vec::new(), transition: Duration::from_secs(300), max_grace: Duration::ZERO }
+impl Default for EvictionPolicy {
+    fn default() -> EvictionPolicy {
+        EvictionPolicy { thresholds: Vec::new(), transition: Duration::from_secs(300), max_grace: Duration::ZERO }
     }
 }
 
@@ -190,7 +190,7 @@ mod tests {
     fn e2_a_threshold_that_was_due_stays_met_until_the_minimum_reclaim_is_available() {
         let threshold = |reclaim| Threshold {
             signal: Signal::MemoryAvailable,
-            kind: Kind::Hard,
+            kind: ThresholdKind::Hard,
             limit: Limit::Amount(100),
             reclaim,
         };

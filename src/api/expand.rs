@@ -39,18 +39,18 @@ impl fmt::Debug for Expanded {
 
 /// The field at which a container exceeds `MAX_ARGUMENTS`. The number is the index of the item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ArgumentPlace {
     Env(usize),
     Command(usize),
     Args(usize),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ArgumentPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Env(i) => write!(f, "env[{i}].value"),
-            Place::Command(i) => write!(f, "command[{i}]"),
-            Place::Args(i) => write!(f, "args[{i}]"),
+            ArgumentPlace::Env(i) => write!(f, "env[{i}].value"),
+            ArgumentPlace::Command(i) => write!(f, "command[{i}]"),
+            ArgumentPlace::Args(i) => write!(f, "args[{i}]"),
         }
     }
 }
@@ -58,7 +58,7 @@ impl fmt::Display for Place {
 /// The environment, command and arguments of a container exceed `MAX_ARGUMENTS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong {
-    pub at: Place,
+    pub at: ArgumentPlace,
 }
 
 impl TooLong {
@@ -176,7 +176,7 @@ pub fn process(variables: &[Variable], container: &Container) -> Result<Expanded
     let mut env: Vec<(String, String)> = Vec::new();
     let mut places: BTreeMap<&str, usize> = BTreeMap::new();
     for (i, variable) in variables.iter().enumerate() {
-        let at = Place::Env(i);
+        let at = ArgumentPlace::Env(i);
         let (Variable::Written { name, value } | Variable::Found { name, value }) = variable;
         take(&mut left, at, OF_EACH + name.len() + 1)?;
         let value = match variable {
@@ -192,7 +192,7 @@ pub fn process(variables: &[Variable], container: &Container) -> Result<Expanded
             }
         }
     }
-    let mut words = |words: &Option<Vec<String>>, at: fn(usize) -> Place| {
+    let mut words = |words: &Option<Vec<String>>, at: fn(usize) -> ArgumentPlace| {
         let word = |(i, word): (usize, &String)| {
             let at = at(i);
             take(&mut left, at, OF_EACH)?;
@@ -202,7 +202,8 @@ pub fn process(variables: &[Variable], container: &Container) -> Result<Expanded
         };
         words.iter().flatten().enumerate().map(word).collect::<Result<Vec<String>, TooLong>>()
     };
-    let (command, args) = (words(&container.command, Place::Command)?, words(&container.args, Place::Args)?);
+    let (command, args) =
+        (words(&container.command, ArgumentPlace::Command)?, words(&container.args, ArgumentPlace::Args)?);
     Ok(Expanded { env, command, args })
 }
 
@@ -239,7 +240,7 @@ pub fn path(input: &str, env: &[(String, String)], longest: usize) -> Result<Str
     Ok(out)
 }
 
-fn take(left: &mut usize, at: Place, length: usize) -> Result<(), TooLong> {
+fn take(left: &mut usize, at: ArgumentPlace, length: usize) -> Result<(), TooLong> {
     *left = left.checked_sub(length).ok_or(TooLong { at })?;
     Ok(())
 }
@@ -329,17 +330,17 @@ mod tests {
         // 10 * 2^17 bytes, and the same amount in all previous ones: the eighteenth exceeds 2 MiB.
         assert!(super::container(&doubling(17)).is_ok());
         for count in [18, 22, 25, 32, 64, 80, 6000] {
-            assert_eq!(super::container(&doubling(count)), Err(TooLong { at: Place::Env(17) }), "{count}");
+            assert_eq!(super::container(&doubling(count)), Err(TooLong { at: ArgumentPlace::Env(17) }), "{count}");
         }
         // Many variables with the same name: only the last value stays, but each must be built.
         let same = (0..100).map(|i| if i == 0 { "a".repeat(100_000) } else { "$(A)".to_owned() });
         let container = Container { env: Some(same.map(|v| variable("A", v)).collect()), ..Container::default() };
-        assert_eq!(super::container(&container), Err(TooLong { at: Place::Env(20) }));
+        assert_eq!(super::container(&container), Err(TooLong { at: ArgumentPlace::Env(20) }));
         let word = "$(A)".repeat(1000);
         let words = |n| Some(vec![word.clone(); n]);
         let env = Some(vec![variable("A", "a".repeat(500))]);
         let container = Container { env, command: words(4), args: words(1), ..Container::default() };
-        assert_eq!(super::container(&container), Err(TooLong { at: Place::Args(0) }));
+        assert_eq!(super::container(&container), Err(TooLong { at: ArgumentPlace::Args(0) }));
         assert!(super::container(&Container { args: None, ..container.clone() }).is_ok());
         let message = super::container(&Container { command: words(5), ..container }).unwrap_err().to_string();
         assert!(message.starts_with("command[4]: Too long: ") && message.contains("2097152 bytes"), "{message}");
@@ -363,7 +364,7 @@ mod tests {
         };
         let last = MAX_ARGUMENTS - 2 * ("A=".len() + 100 + OF_EACH) - (100 + OF_EACH) - OF_EACH;
         assert!(with(last).is_ok());
-        assert_eq!(with(last + 1), Err(TooLong { at: Place::Args(0) }));
+        assert_eq!(with(last + 1), Err(TooLong { at: ArgumentPlace::Args(0) }));
     }
 
     #[test]

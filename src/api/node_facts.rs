@@ -27,7 +27,7 @@ pub struct NodeFacts {
 
 /// The resources of the machine as the kernel reports them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Machine {
+pub struct MachineFacts {
     /// Number of CPUs that are online.
     pub cpus: u64,
     /// In bytes.
@@ -151,7 +151,7 @@ pub fn huge_pages(size: u64) -> String {
 ///
 /// # Errors
 /// The reservations that exceed the capacity, as pairs of the field with the largest share and the message.
-pub fn facts(machine: &Machine, sizing: &Sizing) -> Result<NodeFacts, Vec<(&'static str, String)>> {
+pub fn facts(machine: &MachineFacts, sizing: &Sizing) -> Result<NodeFacts, Vec<(&'static str, String)>> {
     let mut capacity = Resources::default();
     capacity.set(CPU, machine.cpus.saturating_mul(1000));
     capacity.set(MEMORY, machine.memory);
@@ -228,8 +228,8 @@ mod tests {
 
     const GI: u64 = 1 << 30;
 
-    fn machine() -> Machine {
-        Machine {
+    fn machine() -> MachineFacts {
+        MachineFacts {
             cpus: 4,
             memory: 16 * GI,
             storage: 100 * GI,
@@ -296,7 +296,7 @@ mod tests {
     fn a2_labels_of_the_configuration_override_no_well_known_one() {
         let labels = [("kubernetes.io/hostname", "other"), ("zone", "b")].map(|(k, v)| (k.to_owned(), v.to_owned()));
         for (rust, go) in [("x86_64", "amd64"), ("aarch64", "arm64"), ("arm", "arm"), ("riscv64", "riscv64")] {
-            let machine = Machine { architecture: rust.into(), ..machine() };
+            let machine = MachineFacts { architecture: rust.into(), ..machine() };
             let node = facts(&machine, &Sizing { labels: BTreeMap::from(labels.clone()), ..sizing() }).unwrap();
             let found: Vec<(&str, &str)> = node.labels.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
             assert_eq!(

@@ -52,7 +52,7 @@ impl fmt::Display for Problem {
 
 /// One step to a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum FieldStep {
     /// A field of an object: `.name`.
     Field(String),
     /// An entry of a map with free keys: `[cpu]`.
@@ -65,17 +65,17 @@ pub enum Step {
 
 /// The path to a field from the root of the document. `Display` uses the notation of Kubernetes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FieldPath(pub Vec<Step>);
+pub struct FieldPath(pub Vec<FieldStep>);
 
 impl fmt::Display for FieldPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, step) in self.0.iter().enumerate() {
             match step {
-                Step::Field(name) if i == 0 => f.write_str(&brief(name))?,
-                Step::Field(name) => write!(f, ".{}", brief(name))?,
-                Step::Key(key) => write!(f, "[{}]", brief(key))?,
-                Step::HiddenKey(_) => f.write_str("[...]")?,
-                Step::Item(index) => write!(f, "[{index}]")?,
+                FieldStep::Field(name) if i == 0 => f.write_str(&brief(name))?,
+                FieldStep::Field(name) => write!(f, ".{}", brief(name))?,
+                FieldStep::Key(key) => write!(f, "[{}]", brief(key))?,
+                FieldStep::HiddenKey(_) => f.write_str("[...]")?,
+                FieldStep::Item(index) => write!(f, "[{index}]")?,
             }
         }
         Ok(())
@@ -111,15 +111,15 @@ impl<'a> At<'a> {
             here = match here {
                 At::Root => break,
                 At::Field(up, name) => {
-                    steps.push(Step::Field((*name).to_owned()));
+                    steps.push(FieldStep::Field((*name).to_owned()));
                     up
                 }
                 At::Key(up, key) => {
-                    steps.push(Step::Key((*key).to_owned()));
+                    steps.push(FieldStep::Key((*key).to_owned()));
                     up
                 }
                 At::Item(up, index) => {
-                    steps.push(Step::Item(*index));
+                    steps.push(FieldStep::Item(*index));
                     up
                 }
             };
@@ -165,19 +165,19 @@ impl Fault {
     /// Hides the key of an error in the values of a Secret if it is invalid: without the colon behind a key, the value
     /// is a part of it.
     pub(crate) fn hide_invalid_key(&mut self, is_valid: impl Fn(&str) -> bool) {
-        if let [Step::Field(_), step @ Step::Key(_)] = &mut self.at.0[..]
-            && let Step::Key(key) = step
+        if let [FieldStep::Field(_), step @ FieldStep::Key(_)] = &mut self.at.0[..]
+            && let FieldStep::Key(key) = step
             && !is_valid(key)
         {
-            *step = Step::HiddenKey(std::mem::take(key));
+            *step = FieldStep::HiddenKey(std::mem::take(key));
         }
     }
 
     /// Replaces the message of an error in the values of a Secret, because it may quote the value.
     pub(crate) fn hide_secret(&mut self) {
         let message = match self.at.0.first() {
-            Some(Step::Field(field)) if field == "data" => "must be a map from keys to base64 text",
-            Some(Step::Field(field)) if field == "stringData" => {
+            Some(FieldStep::Field(field)) if field == "data" => "must be a map from keys to base64 text",
+            Some(FieldStep::Field(field)) if field == "stringData" => {
                 "must be a map from keys to text; put numbers in quotes"
             }
             _ => return,

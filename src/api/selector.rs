@@ -9,11 +9,11 @@ pub struct Selector(Vec<Requirement>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Requirement {
     key: String,
-    wanted: Wanted,
+    wanted: LabelCondition,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Wanted {
+enum LabelCondition {
     Exists,
     Absent,
     In(Vec<String>),
@@ -41,10 +41,10 @@ impl Selector {
         self.0.iter().all(|r| {
             let value = label(&r.key);
             match &r.wanted {
-                Wanted::Exists => value.is_some(),
-                Wanted::Absent => value.is_none(),
-                Wanted::In(values) => value.is_some_and(|v| values.iter().any(|w| w == v)),
-                Wanted::NotIn(values) => value.is_none_or(|v| values.iter().all(|w| w != v)),
+                LabelCondition::Exists => value.is_some(),
+                LabelCondition::Absent => value.is_none(),
+                LabelCondition::In(values) => value.is_some_and(|v| values.iter().any(|w| w == v)),
+                LabelCondition::NotIn(values) => value.is_none_or(|v| values.iter().all(|w| w != v)),
             }
         })
     }
@@ -53,27 +53,27 @@ impl Selector {
 impl Requirement {
     fn parse(part: &str) -> Result<Requirement, String> {
         let (key, wanted) = if let Some(key) = part.strip_prefix('!') {
-            (key, Wanted::Absent)
+            (key, LabelCondition::Absent)
         } else if let Some((key, value)) = part.split_once("!=") {
-            (key, Wanted::NotIn(vec![value.trim().to_owned()]))
+            (key, LabelCondition::NotIn(vec![value.trim().to_owned()]))
         } else if let Some((key, value)) = part.split_once("==").or_else(|| part.split_once('=')) {
-            (key, Wanted::In(vec![value.trim().to_owned()]))
+            (key, LabelCondition::In(vec![value.trim().to_owned()]))
         } else if let Some((rest, values)) = part.split_once('(') {
             let values = values.strip_suffix(')').ok_or("missing closing bracket at the end")?;
             let values = values.split(',').map(|v| v.trim().to_owned()).collect();
             match rest.trim().rsplit_once(char::is_whitespace) {
-                Some((key, "in")) => (key, Wanted::In(values)),
-                Some((key, "notin")) => (key, Wanted::NotIn(values)),
+                Some((key, "in")) => (key, LabelCondition::In(values)),
+                Some((key, "notin")) => (key, LabelCondition::NotIn(values)),
                 _ => return Err("expected KEY in or KEY notin before the bracket".to_owned()),
             }
         } else {
-            (part, Wanted::Exists)
+            (part, LabelCondition::Exists)
         };
         let key = key.trim();
         if let Some(why) = validate::label(key, "").into_iter().next() {
             return Err(format!("invalid key: {why}"));
         }
-        if let Wanted::In(values) | Wanted::NotIn(values) = &wanted
+        if let LabelCondition::In(values) | LabelCondition::NotIn(values) = &wanted
             && let Some(why) = values.iter().flat_map(|v| validate::label(key, v)).next()
         {
             return Err(format!("invalid value: {why}"));

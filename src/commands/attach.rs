@@ -5,7 +5,7 @@ use crate::api::kube::pod_row::text;
 use crate::commands::output::{Failure, print_message};
 use crate::commands::select::PodArgs;
 use crate::commands::streams::detach::{self, DetachKeys};
-use crate::commands::streams::interactive::{self, Ended, Local};
+use crate::commands::streams::interactive::{self, Local, SessionEnd};
 use crate::commands::streams::session::{End, Session};
 use crate::commands::streams::url;
 use serde_json::Value;
@@ -13,7 +13,7 @@ use std::io::{IsTerminal as _, Write};
 use std::path::Path;
 
 #[derive(Debug, clap::Args)]
-pub struct Query {
+pub struct AttachArgs {
     #[command(flatten)]
     pod: PodArgs,
     /// Name of the container [default: that of the annotation kubectl.kubernetes.io/default-container, else the first]
@@ -31,7 +31,7 @@ pub struct Query {
 }
 
 /// Returns when the container's process ends, or the user detaches.
-pub fn run(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, query: Query) -> Result<u8, Failure> {
+pub fn run(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, query: AttachArgs) -> Result<u8, Failure> {
     let pod = url::find_pod(socket, &query.pod.target()?)?;
     let uid = text(&pod, "/metadata/uid").to_owned();
     // A terminal has one output, which has to be requested as such. With -t and without a terminal, the agent says so.
@@ -66,14 +66,14 @@ pub fn connect(
     }
     let ended = interactive::run(&mut session, local, out, err);
     match ended.map_err(|e| Failure::message(format!("cannot set up the terminal: {e}")))? {
-        Ended::Session(End::Exited(code)) => Ok(u8::try_from(code).unwrap_or(1)),
-        Ended::Session(End::Failed(words)) | Ended::Lost(words) => Err(Failure::message(words)),
-        Ended::Detached => {
+        SessionEnd::Session(End::Exited(code)) => Ok(u8::try_from(code).unwrap_or(1)),
+        SessionEnd::Session(End::Failed(words)) | SessionEnd::Lost(words) => Err(Failure::message(words)),
+        SessionEnd::Detached => {
             print_message("detached; the container continues");
             Ok(0)
         }
-        Ended::Signal(number) => Ok(128 + number),
-        Ended::Output(e) => Err(Failure::Output(e)),
+        SessionEnd::Signal(number) => Ok(128 + number),
+        SessionEnd::Output(e) => Err(Failure::Output(e)),
     }
 }
 

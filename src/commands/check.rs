@@ -29,7 +29,7 @@ const STDIN: [&str; 2] = ["-", "/dev/stdin"];
 const MAX_BYTES: u64 = document::MAX_BYTES as u64;
 
 /// The content of a path.
-enum Seen {
+enum PathContent {
     Directory(Result<Vec<PathBuf>, String>),
     File(Result<(Vec<u8>, bool), Refused>),
 }
@@ -79,8 +79,8 @@ pub fn run(out: &mut dyn Write, flags: &Flags, files: &[PathBuf]) -> Result<u8, 
     Ok(if unreadable { 2 } else { u8::from(errors > 0) })
 }
 
-fn open(path: &Path) -> Seen {
-    if path.is_dir() { Seen::Directory(manifests::files_in(path)) } else { Seen::File(read(path)) }
+fn open(path: &Path) -> PathContent {
+    if path.is_dir() { PathContent::Directory(manifests::files_in(path)) } else { PathContent::File(read(path)) }
 }
 
 /// The text of a file, and whether every user of the machine can read it.
@@ -117,9 +117,9 @@ impl Report<'_> {
             foreign::within(PATIENCE, move || open(&path))
         };
         match seen {
-            Ok(Seen::Directory(Ok(files))) => files.iter().try_for_each(|file| self.file(file)),
-            Ok(Seen::Directory(Err(why))) => self.cannot_read(path, &why),
-            Ok(Seen::File(read)) => self.text(path, read),
+            Ok(PathContent::Directory(Ok(files))) => files.iter().try_for_each(|file| self.file(file)),
+            Ok(PathContent::Directory(Err(why))) => self.cannot_read(path, &why),
+            Ok(PathContent::File(read)) => self.text(path, read),
             Err(why) => self.cannot_read(path, &why.to_string()),
         }
     }

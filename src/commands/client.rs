@@ -45,8 +45,8 @@ pub fn post_json<T: serde::de::DeserializeOwned>(
     body: &impl serde::Serialize,
 ) -> Result<T, Failure> {
     let mut reader = match post(socket, target, body, PATIENCE)? {
-        Answer::Done(reader) => reader,
-        Answer::Refused(_, words) => return Err(Failure::message(words)),
+        AgentAnswer::Done(reader) => reader,
+        AgentAnswer::Refused(_, words) => return Err(Failure::message(words)),
     };
     let mut answer = Vec::new();
     reader.read_to_end(&mut answer).map_err(|e| no_answer(socket, &e))?;
@@ -55,7 +55,7 @@ pub fn post_json<T: serde::de::DeserializeOwned>(
 
 /// The result of a request.
 #[derive(Debug)]
-pub enum Answer {
+pub enum AgentAnswer {
     /// The body of the answer.
     Done(BufReader<UnixStream>),
     /// The status, and the agent's message.
@@ -63,14 +63,19 @@ pub enum Answer {
 }
 
 /// Sends `body` in a POST request. The answer must start within `patience`.
-pub fn post(socket: &Path, target: &str, body: &impl serde::Serialize, patience: Duration) -> Result<Answer, Failure> {
+pub fn post(
+    socket: &Path,
+    target: &str,
+    body: &impl serde::Serialize,
+    patience: Duration,
+) -> Result<AgentAnswer, Failure> {
     let body = serde_json::to_string(body).map_err(|e| Failure::message(e.to_string()))?;
     let (status, reader) = request_within(socket, &post_request(target, &body), patience)?;
     match status {
-        200 => Ok(Answer::Done(reader)),
+        200 => Ok(AgentAnswer::Done(reader)),
         // An old agent answers an unknown route with 405 as well.
         405 => Err(Failure::message("the running wherry is too old for this")),
-        status => Ok(Answer::Refused(status, sentence(reader))),
+        status => Ok(AgentAnswer::Refused(status, sentence(reader))),
     }
 }
 

@@ -19,7 +19,7 @@ const CONTAINERS: [&str; 3] = ["/spec/initContainers", "/spec/containers", "/spe
 
 /// What the word at the cursor names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Subject {
+enum WordSubject {
     Pod,
     /// `wherry pods` knows only names, without a namespace.
     PodName,
@@ -30,7 +30,7 @@ enum Subject {
 /// The words before the cursor, as far as they matter here.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Line<'a> {
-    subject: Option<Subject>,
+    subject: Option<WordSubject>,
     /// The begin of the word at the cursor.
     begin: &'a str,
     pod: Option<&'a str>,
@@ -95,10 +95,10 @@ fn line<'a>(definition: &Command, words: &[&'a str]) -> Line<'a> {
         None => positional.filter(|arg| !arg.is_last_set()),
     };
     line.subject = arg.and_then(|arg| match arg.get_id().as_str() {
-        "pod" | "pods" => Some(Subject::Pod),
-        "names" => Some(Subject::PodName),
-        "namespace" => Some(Subject::Namespace),
-        "container" | "target" => Some(Subject::Container),
+        "pod" | "pods" => Some(WordSubject::Pod),
+        "names" => Some(WordSubject::PodName),
+        "namespace" => Some(WordSubject::Namespace),
+        "container" | "target" => Some(WordSubject::Container),
         _ => None,
     });
     line
@@ -123,19 +123,19 @@ fn option_of<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
 }
 
 /// The names that begin with the word at the cursor.
-fn names(subject: Subject, line: &Line<'_>, pods: &[Value]) -> BTreeSet<String> {
+fn names(subject: WordSubject, line: &Line<'_>, pods: &[Value]) -> BTreeSet<String> {
     let of = |pod: &Value| (text(pod, "/metadata/namespace").to_owned(), text(pod, "/metadata/name").to_owned());
     let within = |pod: &&Value| line.namespace.is_none_or(|n| n == text(pod, "/metadata/namespace"));
     let fits = |name: &String| name.starts_with(line.begin) && is_plain(name);
     let pods: Vec<&Value> = match subject {
-        Subject::Namespace => pods.iter().collect(),
+        WordSubject::Namespace => pods.iter().collect(),
         _ => pods.iter().filter(within).collect(),
     };
     let all: Vec<(String, String)> = pods.iter().map(|pod| of(pod)).collect();
     match subject {
-        Subject::Namespace => all.into_iter().map(|(namespace, _)| namespace).filter(fits).collect_set(),
-        Subject::PodName => all.into_iter().map(|(_, name)| name).filter(fits).collect_set(),
-        Subject::Pod => {
+        WordSubject::Namespace => all.into_iter().map(|(namespace, _)| namespace).filter(fits).collect_set(),
+        WordSubject::PodName => all.into_iter().map(|(_, name)| name).filter(fits).collect_set(),
+        WordSubject::Pod => {
             // A name that several namespaces have needs its namespace.
             let is_unique = |name: &str| all.iter().filter(|(_, other)| other == name).count() == 1;
             let full = |(namespace, name): &(String, String)| format!("{namespace}/{name}");
@@ -143,8 +143,9 @@ fn names(subject: Subject, line: &Line<'_>, pods: &[Value]) -> BTreeSet<String> 
             let found: BTreeSet<String> = short.filter(fits).collect_set();
             if found.is_empty() { all.iter().map(full).filter(fits).collect_set() } else { found }
         }
-        Subject::Container => {
-            let Some(target) = line.pod.and_then(|pod| super::select::Target::parse(pod, line.namespace).ok()) else {
+        WordSubject::Container => {
+            let Some(target) = line.pod.and_then(|pod| super::select::PodTarget::parse(pod, line.namespace).ok())
+            else {
                 return BTreeSet::new();
             };
             let named = pods.iter().filter(|pod| {
@@ -175,28 +176,28 @@ mod tests {
     #[test]
     fn the_definition_tells_what_a_word_names() {
         for (words, subject) in [
-            (&["describe", ""][..], Some(Subject::Pod)),
+            (&["describe", ""][..], Some(WordSubject::Pod)),
             (&["describe", "web", ""], None),
             (&["describe", "-"], None),
-            (&["logs", "-f", "we"], Some(Subject::Pod)),
-            (&["logs", "web", "-c", ""], Some(Subject::Container)),
-            (&["logs", "web", "--container", "=", "m"], Some(Subject::Container)),
+            (&["logs", "-f", "we"], Some(WordSubject::Pod)),
+            (&["logs", "web", "-c", ""], Some(WordSubject::Container)),
+            (&["logs", "web", "--container", "=", "m"], Some(WordSubject::Container)),
             (&["exec", "web", "--", "ls", ""], None),
-            (&["exec", "-n", ""], Some(Subject::Namespace)),
+            (&["exec", "-n", ""], Some(WordSubject::Namespace)),
             (&["cp", ""], None),
-            (&["cp", "web:/etc", "-c", ""], Some(Subject::Container)),
-            (&["exec", "-n", "shop", ""], Some(Subject::Pod)),
+            (&["cp", "web:/etc", "-c", ""], Some(WordSubject::Container)),
+            (&["exec", "-n", "shop", ""], Some(WordSubject::Pod)),
             (&["exec", "web", ""], None),
-            (&["debug", ""], Some(Subject::Pod)),
-            (&["debug", "web", "--target", ""], Some(Subject::Container)),
+            (&["debug", ""], Some(WordSubject::Pod)),
+            (&["debug", "web", "--target", ""], Some(WordSubject::Container)),
             (&["debug", "web", "-c", ""], None),
-            (&["drain", "a", "b", ""], Some(Subject::Pod)),
-            (&["undrain", ""], Some(Subject::Pod)),
-            (&["retry", ""], Some(Subject::Pod)),
-            (&["events", ""], Some(Subject::Pod)),
+            (&["drain", "a", "b", ""], Some(WordSubject::Pod)),
+            (&["undrain", ""], Some(WordSubject::Pod)),
+            (&["retry", ""], Some(WordSubject::Pod)),
+            (&["events", ""], Some(WordSubject::Pod)),
             (&["top", "--interval", ""], None),
-            (&["top", "--interval", "2s", ""], Some(Subject::Pod)),
-            (&["pods", "a", ""], Some(Subject::PodName)),
+            (&["top", "--interval", "2s", ""], Some(WordSubject::Pod)),
+            (&["pods", "a", ""], Some(WordSubject::PodName)),
             (&["check", ""], None),
             (&["nothing", ""], None),
             (&["desc"], None),
@@ -209,7 +210,7 @@ mod tests {
         }
         let line = of(&["logs", "--socket=/s", "-n", "shop", "web", "--tail", "5", "-c", "ma"]);
         assert_eq!((line.socket, line.namespace, line.pod), (Some("/s"), Some("shop"), Some("web")));
-        assert_eq!((line.subject, line.begin), (Some(Subject::Container), "ma"));
+        assert_eq!((line.subject, line.begin), (Some(WordSubject::Container), "ma"));
     }
 
     #[test]

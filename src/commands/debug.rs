@@ -15,7 +15,7 @@ pub fn dump(out: &mut dyn Write, socket: &Path) -> Result<u8, Failure> {
 }
 
 #[derive(Deserialize)]
-struct List {
+struct DescriptorList {
     descriptors: Vec<Descriptor>,
 }
 
@@ -28,7 +28,7 @@ struct Descriptor {
 }
 
 pub fn fds(out: &mut dyn Write, socket: &Path, json: bool) -> Result<u8, Failure> {
-    client::print(out, socket, "/debug/fds", json, |out, list: &List| {
+    client::print(out, socket, "/debug/fds", json, |out, list: &DescriptorList| {
         let rows: Vec<[String; 4]> = list.descriptors.iter().map(row).collect();
         let rows: Vec<&[String]> = rows.iter().map(<[String; 4]>::as_slice).collect();
         Table::new(&["FD", "KIND", "EVENTS", "WATCHES"]).print(out, true, &rows)

@@ -2,12 +2,12 @@
 
 use crate::api::control::{EphemeralRequest, StreamChannels, StreamKind, StreamRequest};
 use crate::api::kube::pod_row::{list, text};
-use crate::commands::client::{self, Answer};
+use crate::commands::client::{self, AgentAnswer};
 use crate::commands::output::{Failure, print_message};
-use crate::commands::select::{self, Target};
+use crate::commands::select::{self, PodTarget};
 use crate::commands::streams::detach::{self, DetachKeys};
 use crate::commands::streams::interactive::Local;
-use crate::commands::streams::url::{self, Refused};
+use crate::commands::streams::url::{self, UrlRefused};
 use crate::commands::{attach, logs};
 use serde_json::{Value, json};
 use std::hash::{BuildHasher as _, Hasher as _};
@@ -19,7 +19,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, clap::Args)]
-pub struct Query {
+pub struct DebugPodArgs {
     /// NAME, NAMESPACE/NAME, or a UID
     // (`wherry debug dump` has no pod.)
     #[arg(required = true)]
@@ -53,13 +53,13 @@ pub struct Query {
     command: Vec<String>,
 }
 
-impl Query {
-    fn target(&self) -> Result<Target, Failure> {
+impl DebugPodArgs {
+    fn target(&self) -> Result<PodTarget, Failure> {
         select::select(self.pod.as_deref().unwrap_or_default(), self.namespace.as_deref())
     }
 }
 
-pub fn run(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, query: Query) -> Result<u8, Failure> {
+pub fn run(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, query: DebugPodArgs) -> Result<u8, Failure> {
     let target = query.target()?;
     let pod = url::find_pod(socket, &target)?;
     let uid = text(&pod, "/metadata/uid").to_owned();
@@ -72,8 +72,8 @@ pub fn run(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, query: Query
     let mut watch = client::get(socket, "/pods?watch=1", true)?;
     let containers = vec![container(&query, &name, tty)];
     match client::post(socket, "/ephemeral", &EphemeralRequest { uid: uid.clone(), containers }, PATIENCE)? {
-        Answer::Done(_) => {}
-        Answer::Refused(_, words) => return Err(Failure::message(words)),
+        AgentAnswer::Done(_) => {}
+        AgentAnswer::Refused(_, words) => return Err(Failure::message(words)),
     }
     if query.name.is_none() {
         print_message(&format!("the container is {name}"));
@@ -95,8 +95,8 @@ pub fn run(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, query: Query
             Local { stdin: query.stdin, resize: tty, raw: tty && query.stdin, detach: &query.detach_keys },
         ),
         // It ended meanwhile.
-        Err(Refused(409, words)) => match state_of(&url::find_pod(socket, &target)?, &name) {
-            State::Ended(code) => ended(out, socket, &query, name, code),
+        Err(UrlRefused(409, words)) => match state_of(&url::find_pod(socket, &target)?, &name) {
+            DebugContainerState::Ended(code) => ended(out, socket, &query, name, code),
             _ => Err(Failure::message(words)),
         },
         Err(refused) => Err(refused.into()),
@@ -116,20 +116,20 @@ fn wait_for_start(watch: &mut impl BufRead, uid: &str, name: &str) -> Result<Opt
             return Err(Failure::message("the pod has ended"));
         }
         match state_of(pod, name) {
-            State::Waits(why) => {
+            DebugContainerState::Waits(why) => {
                 if !why.is_empty() && why != shown {
                     print_message(&why);
                     shown = why;
                 }
             }
-            State::Runs => return Ok(None),
-            State::Ended(code) => return Ok(Some(code)),
+            DebugContainerState::Runs => return Ok(None),
+            DebugContainerState::Ended(code) => return Ok(Some(code)),
         }
     }
 }
 
 /// In the form of `spec.ephemeralContainers`.
-fn container(query: &Query, name: &str, tty: bool) -> Value {
+fn container(query: &DebugPodArgs, name: &str, tty: bool) -> Value {
     let mut container = json!({ "name": name, "image": query.image });
     let mut some = |field: &str, value: Value, is_set: bool| {
         if is_set {
@@ -147,8 +147,8 @@ fn container(query: &Query, name: &str, tty: bool) -> Value {
 }
 
 /// The container ended before the attach: prints its output.
-fn ended(out: &mut dyn Write, socket: &Path, query: &Query, name: String, code: u8) -> Result<u8, Failure> {
-    let query = logs::Query {
+fn ended(out: &mut dyn Write, socket: &Path, query: &DebugPodArgs, name: String, code: u8) -> Result<u8, Failure> {
+    let query = logs::LogQuery {
         target: query.target()?,
         container: Some(name),
         all: false,
@@ -164,26 +164,26 @@ fn ended(out: &mut dyn Write, socket: &Path, query: &Query, name: String, code: 
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum State {
+enum DebugContainerState {
     /// Contains the reason and the message.
     Waits(String),
     Runs,
     Ended(u8),
 }
 
-fn state_of(pod: &Value, name: &str) -> State {
+fn state_of(pod: &Value, name: &str) -> DebugContainerState {
     let none = Value::Null;
     let all = list(pod, "/status/ephemeralContainerStatuses");
     let status = all.iter().find(|status| text(status, "/name") == name).unwrap_or(&none);
     if status.pointer("/state/running").is_some_and(Value::is_object) {
-        return State::Runs;
+        return DebugContainerState::Runs;
     }
     if let Some(code) = status.pointer("/state/terminated/exitCode").and_then(Value::as_i64) {
-        return State::Ended(u8::try_from(code).unwrap_or(1));
+        return DebugContainerState::Ended(u8::try_from(code).unwrap_or(1));
     }
     match (text(status, "/state/waiting/reason"), text(status, "/state/waiting/message")) {
-        (_, "") => State::Waits(String::new()),
-        (reason, message) => State::Waits(format!("{reason}: {message}")),
+        (_, "") => DebugContainerState::Waits(String::new()),
+        (reason, message) => DebugContainerState::Waits(format!("{reason}: {message}")),
     }
 }
 
@@ -216,11 +216,14 @@ mod tests {
             let statuses = json!([{ "name": "d", "state": state }]);
             state_of(&json!({ "status": { "ephemeralContainerStatuses": statuses } }), "d")
         };
-        assert_eq!(of(json!({ "running": {} })), State::Runs);
-        assert_eq!(of(json!({ "terminated": { "exitCode": 3 } })), State::Ended(3));
-        assert_eq!(of(json!({ "waiting": { "reason": "ContainerCreating" } })), State::Waits(String::new()));
+        assert_eq!(of(json!({ "running": {} })), DebugContainerState::Runs);
+        assert_eq!(of(json!({ "terminated": { "exitCode": 3 } })), DebugContainerState::Ended(3));
+        assert_eq!(
+            of(json!({ "waiting": { "reason": "ContainerCreating" } })),
+            DebugContainerState::Waits(String::new())
+        );
         let back_off = json!({ "waiting": { "reason": "ErrImagePull", "message": "not found" } });
-        assert_eq!(of(back_off), State::Waits("ErrImagePull: not found".into()));
-        assert_eq!(state_of(&json!({}), "d"), State::Waits(String::new()));
+        assert_eq!(of(back_off), DebugContainerState::Waits("ErrImagePull: not found".into()));
+        assert_eq!(state_of(&json!({}), "d"), DebugContainerState::Waits(String::new()));
     }
 }

@@ -3,7 +3,7 @@
 use crate::api::kube::pod_row::{flag, human, list, text};
 use crate::commands::events::{age, of_pod};
 use crate::commands::output::{Failure, document, shown};
-use crate::commands::select::Target;
+use crate::commands::select::PodTarget;
 use crate::commands::table::Table;
 use crate::commands::{client, containers};
 use jiff::Timestamp;
@@ -22,7 +22,7 @@ pub enum Format {
     Yaml,
 }
 
-pub fn run(out: &mut dyn Write, socket: &Path, target: &Target, format: Option<Format>) -> Result<u8, Failure> {
+pub fn run(out: &mut dyn Write, socket: &Path, target: &PodTarget, format: Option<Format>) -> Result<u8, Failure> {
     let mut pods = client::get_json(socket, "/pods?verbose=1")?;
     let events = client::get_json(socket, "/events")?;
     let found = target.find(&mut pods).map_err(|e| {

@@ -8,7 +8,7 @@ use crate::api::selector::Selector;
 use crate::commands::client;
 use crate::commands::output::{Failure, print_message, shown, to_stderr};
 use crate::commands::screen::{CLEAR_LINE, Screen};
-use crate::commands::select::Target;
+use crate::commands::select::PodTarget;
 use serde_json::Value;
 use signal_hook::consts::SIGINT;
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The selected pods.
 #[derive(Clone, Debug, Default)]
 pub struct Which {
-    pub targets: Vec<Target>,
+    pub targets: Vec<PodTarget>,
     /// Limits `selector` and `all` to a namespace.
     pub namespace: Option<String>,
     pub selector: Option<Selector>,
@@ -68,7 +68,7 @@ fn key(pod: &Value) -> String {
 }
 
 #[derive(Clone, Debug)]
-pub struct Query {
+pub struct DrainOptions {
     pub which: Which,
     pub grace_period_seconds: Option<u64>,
     /// Time limit of the wait. None: no limit.
@@ -77,7 +77,7 @@ pub struct Query {
 }
 
 /// Returns 0 once all pods have stopped, and 1 if they have not in time.
-pub fn drain(out: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Failure> {
+pub fn drain(out: &mut dyn Write, socket: &Path, query: &DrainOptions) -> Result<u8, Failure> {
     let pods = query.which.find(&client::get_json(socket, "/pods?verbose")?)?;
     if pods.is_empty() {
         print_message("no pod matches");
@@ -98,7 +98,7 @@ pub fn drain(out: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Fa
         }
         return Ok(0);
     }
-    let mut waiting = Waiting { left: ending, of: drained.pods.len(), screen: Screen::stderr(), shown: false };
+    let mut waiting = DrainWait { left: ending, of: drained.pods.len(), screen: Screen::stderr(), shown: false };
     let mut read = || client::get_json(socket, "/pods?verbose");
     let mut pause = || {
         let until = Instant::now() + LOOK_EVERY;
@@ -154,7 +154,7 @@ fn print_outcomes(out: &mut dyn Write, drained: &Drained) -> Result<BTreeMap<Str
 }
 
 /// The wait for drained pods to stop.
-struct Waiting {
+struct DrainWait {
     /// Names by UID.
     left: BTreeMap<String, String>,
     /// Number of pods at the start.
@@ -165,7 +165,7 @@ struct Waiting {
     shown: bool,
 }
 
-impl Waiting {
+impl DrainWait {
     /// `pause` waits until the next poll. It returns true if the wait is to end.
     fn wait(
         &mut self,
@@ -301,7 +301,7 @@ mod tests {
             pod("shop", "cache", "d", none()),
         ]);
         let named = |names: &[&str]| Which {
-            targets: names.iter().map(|n| Target::parse(n, None).unwrap()).collect(),
+            targets: names.iter().map(|n| PodTarget::parse(n, None).unwrap()).collect(),
             ..Which::default()
         };
         assert_eq!(names(&named(&["shop/web", "db", "web"]), &list), ["db", "web"], "each once");
@@ -317,9 +317,9 @@ mod tests {
         assert_eq!(names(&Which { all: true, ..Which::default() }, &list), ["db", "cache", "web"]);
     }
 
-    fn waiting(names: &[&str]) -> Waiting {
+    fn waiting(names: &[&str]) -> DrainWait {
         let left = names.iter().map(|n| (format!("uid-{n}"), format!("default/{n}"))).collect();
-        Waiting { left, of: names.len(), screen: Screen::default(), shown: false }
+        DrainWait { left, of: names.len(), screen: Screen::default(), shown: false }
     }
 
     /// The output of a wait that polls these lists one after the other, and its result.

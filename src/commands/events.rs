@@ -4,7 +4,7 @@ use crate::api::kube::pod_row::{self as row, since, text};
 use crate::commands::client;
 use crate::commands::output::{Failure, document, json_line, print_message};
 use crate::commands::screen::{Colour, Screen};
-use crate::commands::select::Target;
+use crate::commands::select::PodTarget;
 use crate::commands::table::{Paint, Table};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -16,9 +16,9 @@ const HEADER: [&str; 6] = ["NAMESPACE", "LAST SEEN", "TYPE", "REASON", "OBJECT",
 
 /// The selection and the format.
 #[derive(Clone, Debug, Default)]
-pub struct Query {
+pub struct EventQuery {
     /// None: all pods.
-    pub pod: Option<Target>,
+    pub pod: Option<PodTarget>,
     /// None: all namespaces. With `pod` it has no further effect.
     pub namespace: Option<String>,
     /// Empty: all types. `Normal` or `Warning`, case-insensitive.
@@ -27,7 +27,7 @@ pub struct Query {
     pub watch: bool,
 }
 
-impl Query {
+impl EventQuery {
     fn wants(&self, event: &Value) -> bool {
         let of = |name: &str| text(event, &format!("/involvedObject/{name}"));
         let is_pod = of("kind") == "Pod";
@@ -37,7 +37,7 @@ impl Query {
     }
 }
 
-pub fn run(out: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Failure> {
+pub fn run(out: &mut dyn Write, socket: &Path, query: &EventQuery) -> Result<u8, Failure> {
     if query.watch {
         return watch(out, client::get(socket, "/events?watch=1", true)?, query);
     }
@@ -50,7 +50,7 @@ pub fn of_pod(list: &Value, uid: &str) -> Vec<Value> {
     row::list(list, "/items").iter().filter(|e| text(e, "/involvedObject/uid") == uid).cloned().collect()
 }
 
-fn show(out: &mut dyn Write, mut list: Value, query: &Query, now: Timestamp) -> Result<u8, Failure> {
+fn show(out: &mut dyn Write, mut list: Value, query: &EventQuery, now: Timestamp) -> Result<u8, Failure> {
     let mut events = client::take_items(&mut list);
     events.retain(|e| query.wants(e));
     if query.json {
@@ -67,7 +67,7 @@ fn show(out: &mut dyn Write, mut list: Value, query: &Query, now: Timestamp) -> 
 }
 
 /// Prints the current events, then a row (or a JSON line) for each new one, until the agent stops.
-fn watch(out: &mut dyn Write, mut stream: impl BufRead, query: &Query) -> Result<u8, Failure> {
+fn watch(out: &mut dyn Write, mut stream: impl BufRead, query: &EventQuery) -> Result<u8, Failure> {
     // Index by name: an event may arrive twice while the list is being sent.
     let mut first: Option<BTreeMap<String, usize>> = Some(BTreeMap::new());
     let mut gathered: Vec<Value> = Vec::new();
@@ -178,7 +178,7 @@ mod tests {
         json!({"kind": "EventList", "apiVersion": "v1", "metadata": {}, "items": items})
     }
 
-    fn shown(query: &Query) -> String {
+    fn shown(query: &EventQuery) -> String {
         let mut out = Vec::new();
         assert_eq!(show(&mut out, list(), query, now()).unwrap(), 0);
         String::from_utf8(out).unwrap()
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn the_table_counts_repetitions_as_kubectl_does() {
         assert_eq!(
-            shown(&Query::default()),
+            shown(&EventQuery::default()),
             "NAMESPACE   LAST SEEN         TYPE      REASON     OBJECT     MESSAGE\n\
              -           3s                Normal    Starting   node/lab   Starting of lab\n\
              default     3s                Normal    Started    pod/web    Started of web\n\
@@ -197,15 +197,18 @@ mod tests {
 
     #[test]
     fn pods_namespaces_and_types_select() {
-        let of = |query: &Query| -> Vec<String> {
+        let of = |query: &EventQuery| -> Vec<String> {
             let rows = shown(query);
             rows.lines().skip(1).map(|l| l.split_whitespace().find(|w| w.contains('/')).unwrap().to_owned()).collect()
         };
-        let pod = Target::parse("default/web", None).unwrap();
-        assert_eq!(of(&Query { pod: Some(pod), ..Query::default() }), ["pod/web"]);
-        assert_eq!(of(&Query { namespace: Some("default".into()), ..Query::default() }), ["pod/web", "pod/db"]);
-        assert_eq!(of(&Query { types: vec!["warning".into()], ..Query::default() }), ["pod/db"]);
-        let text = shown(&Query { json: true, types: vec!["Normal".into()], ..Query::default() });
+        let pod = PodTarget::parse("default/web", None).unwrap();
+        assert_eq!(of(&EventQuery { pod: Some(pod), ..EventQuery::default() }), ["pod/web"]);
+        assert_eq!(
+            of(&EventQuery { namespace: Some("default".into()), ..EventQuery::default() }),
+            ["pod/web", "pod/db"]
+        );
+        assert_eq!(of(&EventQuery { types: vec!["warning".into()], ..EventQuery::default() }), ["pod/db"]);
+        let text = shown(&EventQuery { json: true, types: vec!["Normal".into()], ..EventQuery::default() });
         let value: Value = serde_json::from_str(&text).unwrap();
         assert_eq!((&value["kind"], value["items"].as_array().unwrap().len()), (&json!("EventList"), 2));
     }
@@ -223,17 +226,17 @@ mod tests {
             line("ADDED", event("db", "Pulled", "Normal", 1)),
         ]
         .concat();
-        let run = |query: &Query| {
+        let run = |query: &EventQuery| {
             let mut out = Vec::new();
             let end = watch(&mut out, stream.as_bytes(), query);
             assert!(matches!(end, Err(Failure::Message(_, 1))));
             String::from_utf8(out).unwrap()
         };
-        let text = run(&Query::default());
+        let text = run(&EventQuery::default());
         let reasons: Vec<&str> = text.lines().map(|l| l.rsplit(" of ").nth(1).unwrap_or(l)).collect();
         let reasons: Vec<&str> = reasons.iter().map(|l| l.split_whitespace().last().unwrap()).collect();
         assert_eq!(reasons, ["MESSAGE", "BackOff", "Started", "Killing", "Pulled"], "{text}");
-        let text = run(&Query { json: true, ..Query::default() });
+        let text = run(&EventQuery { json: true, ..EventQuery::default() });
         let events: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
         assert_eq!(events.len(), 4);
         assert_eq!(events[1]["count"], 2);

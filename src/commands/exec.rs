@@ -5,13 +5,13 @@
 
 use crate::api::control::{ExecHead, ExecRequest, OutputEnd, StreamChannels, StreamKind, StreamRequest};
 use crate::api::kube::pod_row::text;
-use crate::commands::client::{self, Answer};
+use crate::commands::client::{self, AgentAnswer};
 use crate::commands::output::{Failure, print_message};
 use crate::commands::select::PodArgs;
 use crate::commands::streams::detach::{self, DetachKeys};
-use crate::commands::streams::interactive::{self, Ended, Local};
+use crate::commands::streams::interactive::{self, Local, SessionEnd};
 use crate::commands::streams::session::{End, Session};
-use crate::commands::streams::url::{self, Refused};
+use crate::commands::streams::url::{self, UrlRefused};
 use crate::config::duration;
 use std::io::{BufRead, IsTerminal as _, Read, Write};
 use std::path::Path;
@@ -34,7 +34,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 const MARGIN: Duration = Duration::from_secs(30);
 
 #[derive(Debug, clap::Args)]
-pub struct Query {
+pub struct ExecArgs {
     #[command(flatten)]
     pod: PodArgs,
     /// Name of the container [default: that of the annotation kubectl.kubernetes.io/default-container, else the first]
@@ -65,7 +65,7 @@ fn timeout(text: &str) -> Result<Duration, String> {
 }
 
 /// Returns the command's exit code.
-pub fn run(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, query: Query) -> Result<u8, Failure> {
+pub fn run(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, query: ExecArgs) -> Result<u8, Failure> {
     let target = query.pod.target()?;
     let pod = url::find_pod(socket, &target).map_err(ours)?;
     let uid = text(&pod, "/metadata/uid").to_owned();
@@ -80,8 +80,8 @@ pub fn run(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, query: Query
         timeout_seconds: timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0),
     };
     match client::post(socket, "/exec", &request, timeout + MARGIN).map_err(ours)? {
-        Answer::Done(mut reader) => output(&mut reader, out, err),
-        Answer::Refused(status, words) => Err(Failure::Message(words.clone(), code_of(status, &words))),
+        AgentAnswer::Done(mut reader) => output(&mut reader, out, err),
+        AgentAnswer::Refused(status, words) => Err(Failure::Message(words.clone(), code_of(status, &words))),
     }
 }
 
@@ -93,7 +93,13 @@ fn ours(failure: Failure) -> Failure {
     }
 }
 
-fn stream(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, uid: String, query: Query) -> Result<u8, Failure> {
+fn stream(
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+    socket: &Path,
+    uid: String,
+    query: ExecArgs,
+) -> Result<u8, Failure> {
     let has_terminal = std::io::stdin().is_terminal();
     let tty = query.tty && (has_terminal || !query.stdin);
     if query.tty && !tty {
@@ -101,25 +107,25 @@ fn stream(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, uid: String, 
     }
     let channels = StreamChannels { stdin: query.stdin, stdout: true, stderr: !tty, tty };
     let kind = StreamKind::Exec { container: query.container, command: query.command, channels };
-    let refused = |Refused(status, words)| Failure::Message(words.clone(), code_of(status, &words));
+    let refused = |UrlRefused(status, words)| Failure::Message(words.clone(), code_of(status, &words));
     let url = url::request(socket, &StreamRequest { uid, kind }).map_err(ours)?.map_err(refused)?;
     let failed = |words| Failure::Message(words, FAILED);
     let mut session = Session::start(&url, channels).map_err(failed)?;
     let local = Local { stdin: query.stdin, resize: tty, raw: tty && query.stdin, detach: &query.detach_keys };
     let ended = interactive::run(&mut session, local, out, err);
     match ended.map_err(|e| failed(format!("cannot set up the terminal: {e}")))? {
-        Ended::Session(End::Exited(code)) => Ok(u8::try_from(code).unwrap_or(FAILED)),
-        Ended::Session(End::Failed(words)) => {
+        SessionEnd::Session(End::Exited(code)) => Ok(u8::try_from(code).unwrap_or(FAILED)),
+        SessionEnd::Session(End::Failed(words)) => {
             let code = code_of(502, &words);
             Err(Failure::Message(words, code))
         }
-        Ended::Detached => {
+        SessionEnd::Detached => {
             print_message("detached; the command sees the end of its input");
             Ok(0)
         }
-        Ended::Signal(number) => Ok(128 + number),
-        Ended::Lost(words) => Err(failed(words)),
-        Ended::Output(e) => Err(Failure::Output(e)),
+        SessionEnd::Signal(number) => Ok(128 + number),
+        SessionEnd::Lost(words) => Err(failed(words)),
+        SessionEnd::Output(e) => Err(Failure::Output(e)),
     }
 }
 

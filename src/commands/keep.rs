@@ -17,7 +17,7 @@ use crate::api::document::{self, Context, Key};
 use crate::api::kube::edit::ManifestEdit;
 use crate::api::kube::path::ObjectPath;
 use crate::api::kube::resources::{Kind, Resource};
-use crate::api::kube::write::Change;
+use crate::api::kube::write::ObjectChange;
 use crate::api::names::FullName;
 use crate::api::ordered::OrderSlice;
 use crate::api::pod::Pod;
@@ -25,7 +25,7 @@ use crate::api::problem::Problem;
 use crate::api::runtime_class;
 use crate::api::sealing::{CREDENTIAL, CREDENTIAL_FILE, Content, KeyState, StoredRecord};
 use crate::commands::output::{Failure, document as print_document, print_message, shown};
-use crate::commands::select::{PodArgs, Target};
+use crate::commands::select::{PodArgs, PodTarget};
 use crate::config::{self, Flags};
 use crate::engine::pod::record::{self, Record};
 use jiff::Timestamp;
@@ -40,7 +40,7 @@ use std::rc::Rc;
 const CLASSES: &str = "lists/runtimeclasses";
 
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub struct KeepArgs {
     #[command(flatten)]
     pod: PodArgs,
     /// Print the manifests, with the values of Secrets, and write no file
@@ -57,7 +57,7 @@ pub struct Arguments {
 ///
 /// # Errors
 /// There is no such pod of the cluster, it has a manifest already, or a manifest cannot be made or written.
-pub fn run(out: &mut dyn Write, arguments: &Arguments) -> Result<u8, Failure> {
+pub fn run(out: &mut dyn Write, arguments: &KeepArgs) -> Result<u8, Failure> {
     let config = config::load(&arguments.config).config;
     let (key, key_state) = seal_key::of(&ServiceCredentials::of_environment());
     let records = Records::look(&config.root_dir, &[record::KIND, data_record::KIND, reduced::KIND], key.as_deref())
@@ -73,7 +73,7 @@ pub fn run(out: &mut dyn Write, arguments: &Arguments) -> Result<u8, Failure> {
         keep::pod(&pod, Context::new(&config.node_name, &seen)).map_err(|problems| unsupported(&pod, &problems))?;
     let may_be_plain = arguments.dry_run || arguments.plain_secrets;
     let new = Objects { there, records: &records, pod: &pod, key_state, may_be_plain }.of(kept.clone())?;
-    for Object { path, value } in new {
+    for KeptObject { path, value } in new {
         if arguments.dry_run {
             writeln!(out, "---")?;
             print_document(out, &value, true)?;
@@ -82,7 +82,7 @@ pub fn run(out: &mut dyn Write, arguments: &Arguments) -> Result<u8, Failure> {
         let manifest = ManifestEdit {
             object: path,
             document: None,
-            change: Some(Change::Create(value)),
+            change: Some(ObjectChange::Create(value)),
             node_name: config.node_name.clone(),
             seen: seen.clone(),
         };
@@ -96,7 +96,7 @@ pub fn run(out: &mut dyn Write, arguments: &Arguments) -> Result<u8, Failure> {
 }
 
 /// The recorded pod that the user names.
-fn find(records: &[StoredRecord], target: &Target) -> Result<Rc<Pod>, Failure> {
+fn find(records: &[StoredRecord], target: &PodTarget) -> Result<Rc<Pod>, Failure> {
     let pods: Vec<Record> = records
         .iter()
         .filter(|record| record::is_pod(&record.key))
@@ -143,7 +143,7 @@ fn unsupported(pod: &Pod, problems: &[Problem]) -> Failure {
     Failure::message(format!("pod {} cannot have a manifest:\n{}", pod.name, all.join("\n")))
 }
 
-struct Object {
+struct KeptObject {
     path: ObjectPath,
     value: Value,
 }
@@ -160,25 +160,25 @@ struct Objects<'a> {
 
 impl Objects<'_> {
     /// The new manifests, that of the pod at the end.
-    fn of(&self, kept: keep::Kept) -> Result<Vec<Object>, Failure> {
+    fn of(&self, kept: keep::Kept) -> Result<Vec<KeptObject>, Failure> {
         let keep::Kept { object, pod, overhead, .. } = kept;
         let mut keys: Vec<DataKey> = pod.data_objects().collect();
         keys.order();
         keys.dedup();
         let new = keys.into_iter().filter_map(|key| self.data(key).transpose());
-        let mut new = new.collect::<Result<Vec<Object>, Failure>>()?;
+        let mut new = new.collect::<Result<Vec<KeptObject>, Failure>>()?;
         if let Some(name) = runtime_class::named(pod.spec())
             && let Some(value) = self.runtime_class(name, overhead)
         {
-            new.push(Object { path: path(Kind::RuntimeClass, None, name), value });
+            new.push(KeptObject { path: path(Kind::RuntimeClass, None, name), value });
         }
         let FullName { namespace, name } = &pod.name;
-        new.push(Object { path: path(Kind::Pod, Some(namespace), name), value: object });
+        new.push(KeptObject { path: path(Kind::Pod, Some(namespace), name), value: object });
         Ok(new)
     }
 
     /// A ConfigMap or a Secret, unless it has a manifest or is not known here.
-    fn data(&self, key: DataKey) -> Result<Option<Object>, Failure> {
+    fn data(&self, key: DataKey) -> Result<Option<KeptObject>, Failure> {
         let record_key = data_record::key(&key);
         if let Some(file) = self.there.get(&Key::Data(key.clone())) {
             print_message(&format!("{key} of {} is used, not that of the cluster", file.display()));
@@ -206,7 +206,7 @@ impl Objects<'_> {
             DataKind::Secret => Kind::Secret,
         };
         let path = path(kind, Some(&key.name.namespace), &key.name.name);
-        Ok(Some(Object { path, value: keep::data(fetched.value()) }))
+        Ok(Some(KeptObject { path, value: keep::data(fetched.value()) }))
     }
 
     fn locked(&self, key: &DataKey) -> Failure {

@@ -3,7 +3,7 @@
 //! The drop-in goes first, so that an interruption leaves no agent without credentials; the rest is removed by the next
 //! call.
 
-use crate::adapters::identity::{self, Directory};
+use crate::adapters::identity::{self, IdentityDirectory};
 use crate::api::names::annotation::CONFIG_SOURCE;
 use crate::commands::client;
 use crate::commands::join::{membership, membership::Membership, service};
@@ -14,7 +14,7 @@ use std::io::Write;
 use std::path::Path;
 
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub struct LeaveArgs {
     /// Leave although pods of the cluster are here; they stop
     #[arg(long)]
     force: bool,
@@ -29,7 +29,7 @@ pub struct Arguments {
 ///
 /// # Errors
 /// Pods of the cluster are here, or a file cannot be removed.
-pub fn run(out: &mut dyn Write, arguments: &Arguments) -> Result<u8, Failure> {
+pub fn run(out: &mut dyn Write, arguments: &LeaveArgs) -> Result<u8, Failure> {
     let flags = &arguments.config;
     let config = config::load(flags).config;
     let membership = Membership::read(&config)?;
@@ -41,7 +41,7 @@ pub fn run(out: &mut dyn Write, arguments: &Arguments) -> Result<u8, Failure> {
     if membership.is_managed() && !arguments.force {
         refuse_with_pods(&config.socket, node)?;
     }
-    let directory = Directory::new(&config.root_dir);
+    let directory = IdentityDirectory::new(&config.root_dir);
     let lock = directory.lock().map_err(Failure::message)?;
     membership::remove_drop_in(flags)?;
     directory.remove_all().map_err(Failure::message)?;

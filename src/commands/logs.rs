@@ -3,15 +3,15 @@
 
 use crate::adapters::logs::files::{self, PodLogs};
 use crate::adapters::logs::print::{Printer, Stop};
-use crate::adapters::logs::reader::{Progress, Reader};
-use crate::adapters::logs::watch::Watch;
+use crate::adapters::logs::reader::{LogReader, ReadProgress};
+use crate::adapters::logs::watch::LogWatch;
 use crate::api::document;
 use crate::api::k8s::PodStatus;
 use crate::api::kube::log_choice;
 use crate::api::kube::pod_row::{is_object, list, text};
 use crate::api::ordered::OrderSlice;
 use crate::commands::output::{Failure, print_message};
-use crate::commands::select::Target;
+use crate::commands::select::PodTarget;
 use crate::commands::{client, containers};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -22,8 +22,8 @@ use std::path::{Path, PathBuf};
 
 /// The selection and the format.
 #[derive(Clone, Debug)]
-pub struct Query {
-    pub target: Target,
+pub struct LogQuery {
+    pub target: PodTarget,
     /// None: the first container, or all with `all`.
     pub container: Option<String>,
     pub all: bool,
@@ -44,12 +44,12 @@ struct Log {
 }
 
 /// The logs, and the pod's UID if an agent reported it.
-struct Found {
+struct FoundLogs {
     logs: Vec<Log>,
     uid: Option<String>,
 }
 
-pub fn run(out: &mut dyn Write, socket: &Path, log_dir: &Path, query: &Query) -> Result<u8, Failure> {
+pub fn run(out: &mut dyn Write, socket: &Path, log_dir: &Path, query: &LogQuery) -> Result<u8, Failure> {
     // The watch starts before the list is read, so that no change is missed in between.
     let watch = query.follow.then(|| client::get(socket, "/pods?watch=1", true)).and_then(Result::ok);
     let found = match client::get_json(socket, "/pods?verbose=1") {
@@ -74,12 +74,12 @@ pub fn run(out: &mut dyn Write, socket: &Path, log_dir: &Path, query: &Query) ->
 }
 
 fn show(
-    found: &Found,
-    query: &Query,
+    found: &FoundLogs,
+    query: &LogQuery,
     watch: Option<BufReader<UnixStream>>,
     printer: &mut Printer<'_>,
 ) -> Result<(), Stop> {
-    let files = Watch::new().map_err(|e| Stop::Log(format!("failed to watch the logs: {e}")));
+    let files = LogWatch::new().map_err(|e| Stop::Log(format!("failed to watch the logs: {e}")));
     let mut files = if query.follow { Some(files?) } else { None };
     let mut open = Vec::new();
     for log in &found.logs {
@@ -87,10 +87,10 @@ fn show(
             let wrong = |e| Stop::Log(format!("failed to watch {}: {e}", log.directory.display()));
             files.add(&log.directory).map_err(wrong)?;
         }
-        let reader = Reader::open(&log.directory, log.instance, query.tail, query.since).map_err(Stop::Log)?;
+        let reader = LogReader::open(&log.directory, log.instance, query.tail, query.since).map_err(Stop::Log)?;
         open.push((log.container.as_str(), reader));
     }
-    if let Some(why) = files.as_ref().and_then(Watch::without_inotify) {
+    if let Some(why) = files.as_ref().and_then(LogWatch::without_inotify) {
         print_message(why);
     }
     let Some(files) = &mut files else {
@@ -113,7 +113,7 @@ fn show(
         for (container, mut reader) in open {
             if ended.covers(container) {
                 reader.finish(printer)?;
-            } else if reader.follow(printer)? == Progress::End {
+            } else if reader.follow(printer)? == ReadProgress::End {
                 still.push((container, reader));
             } else {
                 reader.finish(printer)?;
@@ -136,12 +136,12 @@ fn show(
 
 /// The containers of the pod that write no more.
 #[derive(Debug, Default)]
-struct Ended {
+struct EndedContainers {
     all: bool,
     containers: Vec<String>,
 }
 
-impl Ended {
+impl EndedContainers {
     fn covers(&self, container: &str) -> bool {
         self.all || self.containers.iter().any(|c| c == container)
     }
@@ -166,8 +166,8 @@ impl PodWatch {
     }
 
     /// Reads the available changes without blocking.
-    fn take(&mut self) -> Ended {
-        let mut ended = Ended::default();
+    fn take(&mut self) -> EndedContainers {
+        let mut ended = EndedContainers::default();
         loop {
             match self.stream.read_until(b'\n', &mut self.line) {
                 Ok(n) if n > 0 && self.line.ends_with(b"\n") => {
@@ -186,7 +186,7 @@ impl PodWatch {
         }
     }
 
-    fn note_change(&self, change: &Value, ended: &mut Ended) {
+    fn note_change(&self, change: &Value, ended: &mut EndedContainers) {
         if text(change, "/object/metadata/uid") != self.uid {
             return;
         }
@@ -235,7 +235,7 @@ fn choose(mut pods: Vec<Value>) -> Result<Value, Failure> {
     pods.pop().ok_or_else(|| Failure::message("there is no such pod"))
 }
 
-fn of_pod(pod: &Value, query: &Query) -> Result<Found, Failure> {
+fn of_pod(pod: &Value, query: &LogQuery) -> Result<FoundLogs, Failure> {
     let mut names = containers::names(pod, "/spec/containers");
     // Init containers and ephemeral containers are shown if they are named, or with all. With all, the order is that of
     // their starts.
@@ -267,11 +267,11 @@ fn of_pod(pod: &Value, query: &Query) -> Result<Found, Failure> {
     if logs.is_empty() {
         return Err(Failure::message("no container of the pod has a log yet"));
     }
-    Ok(Found { logs, uid: Some(text(pod, "/metadata/uid").to_owned()) })
+    Ok(FoundLogs { logs, uid: Some(text(pod, "/metadata/uid").to_owned()) })
 }
 
 /// The names of the requested containers.
-fn wanted(names: &[&str], default: Option<&str>, query: &Query, pod: &str) -> Result<Vec<String>, Failure> {
+fn wanted(names: &[&str], default: Option<&str>, query: &LogQuery, pod: &str) -> Result<Vec<String>, Failure> {
     if query.all {
         return Ok(names.iter().map(|n| (*n).to_owned()).collect());
     }
@@ -292,7 +292,7 @@ fn wanted(names: &[&str], default: Option<&str>, query: &Query, pod: &str) -> Re
 }
 
 /// Finds logs by the names of directories and files alone.
-fn without_agent(log_dir: &Path, query: &Query) -> Result<Found, String> {
+fn without_agent(log_dir: &Path, query: &LogQuery) -> Result<FoundLogs, String> {
     let pods = files::pods(log_dir).map_err(|e| format!("failed to read {}: {e}", log_dir.display()))?;
     let mut pods: Vec<PodLogs> = pods.into_iter().filter(|p| query.target.is(&p.namespace, &p.name, &p.uid)).collect();
     let Some(newest) = pods.first() else {
@@ -318,7 +318,7 @@ fn without_agent(log_dir: &Path, query: &Query) -> Result<Found, String> {
         let instance = instance.ok_or_else(|| format!("{}: there is no such log", directory.display()))?;
         logs.push(Log { container, directory, instance });
     }
-    Ok(Found { logs, uid: None })
+    Ok(FoundLogs { logs, uid: None })
 }
 
 #[cfg(test)]
@@ -326,9 +326,9 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn query(name: &str) -> Query {
-        Query {
-            target: Target::parse(name, None).unwrap(),
+    fn query(name: &str) -> LogQuery {
+        LogQuery {
+            target: PodTarget::parse(name, None).unwrap(),
             container: None,
             all: false,
             follow: false,
@@ -359,7 +359,7 @@ mod tests {
         })
     }
 
-    fn found(query: &Query) -> Result<Vec<(String, u32)>, String> {
+    fn found(query: &LogQuery) -> Result<Vec<(String, u32)>, String> {
         match of_pod(&pod(), query) {
             Ok(found) => Ok(found.logs.into_iter().map(|l| (l.directory.display().to_string(), l.instance)).collect()),
             Err(Failure::Message(text, 1)) => Err(text),
@@ -369,7 +369,7 @@ mod tests {
 
     #[test]
     fn the_first_container_is_the_default_and_others_are_named() {
-        let one = |name: &str, previous| found(&Query { container: Some(name.into()), previous, ..query("web") });
+        let one = |name: &str, previous| found(&LogQuery { container: Some(name.into()), previous, ..query("web") });
         assert_eq!(found(&query("web")).unwrap(), [("/logs/shop_web_u1/main".into(), 2)]);
         assert_eq!(one("main", true).unwrap(), [("/logs/shop_web_u1/main".into(), 1)]);
         // Its last run is the newest one, as in kubectl.
@@ -378,7 +378,7 @@ mod tests {
         let why = one("new", false).unwrap_err();
         assert_eq!(why, "container \"new\" in pod \"web\": it is waiting to start: ErrImagePull: no route");
         assert!(one("new", true).unwrap_err().ends_with("there is no previous terminated container"));
-        let all = found(&Query { all: true, ..query("web") }).unwrap();
+        let all = found(&LogQuery { all: true, ..query("web") }).unwrap();
         assert_eq!(all, [("/logs/shop_web_u1/main".into(), 2), ("/logs/shop_web_u1/side".into(), 4)]);
     }
 
@@ -391,12 +391,12 @@ mod tests {
         pod["status"]["initContainerStatuses"] =
             json!([status("load", ended(0), json!({}), 0), status("proxy", ended(0), json!({}), 1)]);
         pod["status"]["ephemeralContainerStatuses"] = json!([status("debugger", json!({"running": {}}), json!({}), 0)]);
-        let names = |query: &Query| -> Vec<String> {
+        let names = |query: &LogQuery| -> Vec<String> {
             of_pod(&pod, query).unwrap_or_else(|e| panic!("{e:?}")).logs.into_iter().map(|log| log.container).collect()
         };
-        assert_eq!(names(&Query { all: true, ..query("web") }), ["load", "proxy", "main", "side", "debugger"]);
+        assert_eq!(names(&LogQuery { all: true, ..query("web") }), ["load", "proxy", "main", "side", "debugger"]);
         for name in ["load", "proxy", "debugger"] {
-            assert_eq!(names(&Query { container: Some(name.into()), ..query("web") }), [name]);
+            assert_eq!(names(&LogQuery { container: Some(name.into()), ..query("web") }), [name]);
         }
         // They are not the default, also if there is one container.
         pod["spec"]["containers"] = json!([{"name": "main"}]);
@@ -448,7 +448,7 @@ mod tests {
         dir
     }
 
-    fn shown(query: &Query) -> String {
+    fn shown(query: &LogQuery) -> String {
         let dir = directory();
         let mut out = Vec::new();
         assert_eq!(run(&mut out, &dir.path().join("no.sock"), dir.path(), query).unwrap(), 0);
@@ -458,9 +458,9 @@ mod tests {
     #[test]
     fn without_an_agent_the_files_are_found_by_name() {
         assert_eq!(shown(&query("shop/web")), "new\n");
-        assert_eq!(shown(&Query { previous: true, ..query("u1") }), "old\n");
+        assert_eq!(shown(&LogQuery { previous: true, ..query("u1") }), "old\n");
         assert_eq!(
-            shown(&Query { all: true, timestamps: true, limit: Some(30), ..query("web") }),
+            shown(&LogQuery { all: true, timestamps: true, limit: Some(30), ..query("web") }),
             "2026-11-20T14:46:39.000000000Z"
         );
         let dir = directory();

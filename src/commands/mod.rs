@@ -100,7 +100,7 @@ enum Command {
         #[arg(long)]
         join: bool,
         #[command(flatten)]
-        target: join::Target,
+        target: join::JoinTarget,
         /// Output format of --system or --join instead of text
         #[arg(short, long, value_enum, requires = "report")]
         output: Option<StatusFormat>,
@@ -110,7 +110,7 @@ enum Command {
     /// List the pods on this node
     Pods {
         #[command(flatten)]
-        query: pods::Query,
+        query: pods::PodQuery,
         #[command(flatten)]
         socket: SocketArgs,
     },
@@ -215,7 +215,7 @@ enum Command {
     #[command(after_help = EXEC_EXAMPLES)]
     Exec {
         #[command(flatten)]
-        query: exec::Query,
+        query: exec::ExecArgs,
         #[command(flatten)]
         socket: SocketArgs,
     },
@@ -230,7 +230,7 @@ enum Command {
     #[command(after_help = ATTACH_EXAMPLES)]
     Attach {
         #[command(flatten)]
-        query: attach::Query,
+        query: attach::AttachArgs,
         #[command(flatten)]
         socket: SocketArgs,
     },
@@ -245,7 +245,7 @@ enum Command {
     #[command(after_help = CP_EXAMPLES)]
     Cp {
         #[command(flatten)]
-        query: cp::Query,
+        query: cp::CopyArgs,
         #[command(flatten)]
         socket: SocketArgs,
     },
@@ -259,7 +259,7 @@ enum Command {
     #[command(after_help = PORT_FORWARD_EXAMPLES)]
     PortForward {
         #[command(flatten)]
-        query: port_forward::Query,
+        query: port_forward::PortForwardArgs,
         #[command(flatten)]
         socket: SocketArgs,
     },
@@ -308,7 +308,7 @@ enum Command {
     ///
     /// Exit code: 0 success, 1 failure; stderr has the reason.
     #[command(after_help = KUBECONFIG_EXAMPLES)]
-    Kubeconfig(kubeconfig::Arguments),
+    Kubeconfig(kubeconfig::KubeconfigArgs),
     /// Make this machine a node of a cluster
     ///
     /// Takes the arguments of `kubeadm join`, as `kubeadm token create --print-join-command` prints them, or a
@@ -321,7 +321,7 @@ enum Command {
     ///
     /// Exit code: 0 success, 1 failure, 2 the command line is invalid; stderr has the reason.
     #[command(after_help = JOIN_EXAMPLES)]
-    Join(join::Arguments),
+    Join(join::JoinArgs),
     /// Leave the cluster
     ///
     /// Removes the certificate, the kubeconfig and the drop-in of `wherry join`, and restarts the service, if it runs.
@@ -330,7 +330,7 @@ enum Command {
     /// the node stays at the cluster until kubectl delete node NODE.
     ///
     /// Exit code: 0 success, 1 failure; stderr has the reason.
-    Leave(leave::Arguments),
+    Leave(leave::LeaveArgs),
     /// Write manifests for a pod of the cluster
     ///
     /// Writes a manifest of the pod and manifests of its ConfigMaps, Secrets and RuntimeClass, from the copies on this
@@ -340,7 +340,7 @@ enum Command {
     ///
     /// Exit code: 0 the manifests are written, 1 there is no such pod of the cluster, it has a manifest already, or a
     /// file cannot be written.
-    Keep(keep::Arguments),
+    Keep(keep::KeepArgs),
     /// Examine a running pod with a further container, or wherry itself
     ///
     /// Adds an ephemeral container to the pod: a container with tools of its own, in the pod's network, and with
@@ -596,7 +596,7 @@ struct DebugArgs {
     #[command(subcommand)]
     command: Option<DebugCommand>,
     #[command(flatten)]
-    query: debug_pod::Query,
+    query: debug_pod::DebugPodArgs,
     #[command(flatten)]
     socket: SocketArgs,
 }
@@ -717,7 +717,7 @@ fn show(out: &mut dyn Write, command: Command) -> Result<u8, Failure> {
         Command::Describe { pod, output, socket } => describe::run(out, &socket.path(), &pod.target()?, output),
         Command::Events { pod, namespace, all_namespaces: _, types, output, watch, socket } => {
             let pod = pod.map(|pod| select(&pod, namespace.as_deref())).transpose()?;
-            let query = events::Query { pod, namespace, types, json: output.is_some(), watch };
+            let query = events::EventQuery { pod, namespace, types, json: output.is_some(), watch };
             events::run(out, &socket.path(), &query)
         }
         Command::Retry { pod, socket } => retry::run(out, &socket.path(), &pod.target()?),
@@ -758,7 +758,7 @@ fn show(out: &mut dyn Write, command: Command) -> Result<u8, Failure> {
 }
 
 fn drain(out: &mut dyn Write, args: DrainArgs) -> Result<u8, Failure> {
-    let query = drain::Query {
+    let query = drain::DrainOptions {
         which: args.which.which()?,
         grace_period_seconds: args.grace_period,
         timeout: args.timeout,
@@ -768,7 +768,7 @@ fn drain(out: &mut dyn Write, args: DrainArgs) -> Result<u8, Failure> {
 }
 
 fn top(out: &mut dyn Write, args: TopArgs) -> Result<u8, Failure> {
-    let query = top::Query {
+    let query = top::TopQuery {
         target: args.pod.map(|pod| select(&pod, args.namespace.as_deref())).transpose()?,
         namespace: args.namespace,
         selector: args.selector,
@@ -782,7 +782,7 @@ fn top(out: &mut dyn Write, args: TopArgs) -> Result<u8, Failure> {
 
 fn logs(out: &mut dyn Write, args: LogsArgs) -> Result<u8, Failure> {
     let ago = |d| Timestamp::now().checked_sub(d).unwrap_or(Timestamp::MIN);
-    let query = logs::Query {
+    let query = logs::LogQuery {
         target: args.pod.target()?,
         container: args.container,
         all: args.all_containers,

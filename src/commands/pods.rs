@@ -5,7 +5,7 @@ use crate::api::ordered::OrderSlice;
 use crate::commands::client;
 use crate::commands::output::{Failure, document, print_message, shown};
 use crate::commands::screen::{Colour, Screen};
-use crate::commands::select::Target;
+use crate::commands::select::PodTarget;
 use crate::commands::table::Table;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -23,7 +23,7 @@ pub enum Format {
 
 /// The selection and the format.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub struct Query {
+pub struct PodQuery {
     /// Show only these pods: NAME, NAMESPACE/NAME, or a UID
     pub names: Vec<String>,
     /// Show only pods in this namespace
@@ -40,7 +40,7 @@ pub struct Query {
     pub watch: bool,
 }
 
-impl Query {
+impl PodQuery {
     fn wants(&self, pod: &Value) -> bool {
         let namespace = text(pod, "/metadata/namespace");
         (self.names.is_empty() || self.names.iter().any(|given| is_named(given, pod)))
@@ -51,10 +51,10 @@ impl Query {
 /// Whether a user who writes `given` means this pod. A name that no pod can have means none.
 fn is_named(given: &str, pod: &Value) -> bool {
     let of = |field: &str| text(pod, &format!("/metadata/{field}"));
-    Target::parse(given, None).is_ok_and(|target| target.is(of("namespace"), of("name"), of("uid")))
+    PodTarget::parse(given, None).is_ok_and(|target| target.is(of("namespace"), of("name"), of("uid")))
 }
 
-pub fn run(out: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Failure> {
+pub fn run(out: &mut dyn Write, socket: &Path, query: &PodQuery) -> Result<u8, Failure> {
     if query.watch {
         return watch(out, client::get(socket, "/pods?watch=1", true)?, query);
     }
@@ -64,7 +64,7 @@ pub fn run(out: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Fail
     show(out, list, query, Timestamp::now())
 }
 
-fn show(out: &mut dyn Write, mut list: Value, query: &Query, now: Timestamp) -> Result<u8, Failure> {
+fn show(out: &mut dyn Write, mut list: Value, query: &PodQuery, now: Timestamp) -> Result<u8, Failure> {
     let mut pods = client::take_items(&mut list);
     pods.retain(|pod| query.wants(pod));
     // Items of a list may lack `apiVersion` and `kind`. Saved documents need them to be applied again.
@@ -109,7 +109,7 @@ fn show(out: &mut dyn Write, mut list: Value, query: &Query, now: Timestamp) -> 
 }
 
 /// Prints the current pods, then a row (or document) for each change, until the agent stops.
-fn watch(out: &mut dyn Write, mut stream: impl BufRead, query: &Query) -> Result<u8, Failure> {
+fn watch(out: &mut dyn Write, mut stream: impl BufRead, query: &PodQuery) -> Result<u8, Failure> {
     let mut first: Option<Vec<Row>> = Some(Vec::new());
     let mut table = table(query.output);
     // Makes room for later rows, so that most of them fit under the header.
@@ -219,7 +219,7 @@ mod tests {
         json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items})
     }
 
-    fn shown(query: &Query) -> (String, u8) {
+    fn shown(query: &PodQuery) -> (String, u8) {
         let mut out = Vec::new();
         let code = show(&mut out, list(), query, now()).unwrap();
         (String::from_utf8(out).unwrap(), code)
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn the_table_is_sorted_and_aligned() {
-        let (text, code) = shown(&Query::default());
+        let (text, code) = shown(&PodQuery::default());
         assert_eq!(
             text,
             "NAMESPACE   NAME          READY   STATUS    RESTARTS   AGE\n\
@@ -236,7 +236,8 @@ mod tests {
              web         front         1/1     Running   0          90s\n"
         );
         assert_eq!(code, 0);
-        let (text, _) = shown(&Query { output: Some(Format::Wide), names: vec!["front".into()], ..Query::default() });
+        let (text, _) =
+            shown(&PodQuery { output: Some(Format::Wide), names: vec!["front".into()], ..PodQuery::default() });
         assert_eq!(
             text,
             "NAMESPACE   NAME    READY   STATUS    RESTARTS   AGE   IP       NODE   UID\n\
@@ -247,12 +248,12 @@ mod tests {
     #[test]
     fn names_and_namespaces_select() {
         let (text, _) =
-            shown(&Query { namespace: Some("default".into()), output: Some(Format::Name), ..Query::default() });
+            shown(&PodQuery { namespace: Some("default".into()), output: Some(Format::Name), ..PodQuery::default() });
         assert_eq!(text, "pod/a-long-name\npod/zebra\n");
-        let (text, code) = shown(&Query {
+        let (text, code) = shown(&PodQuery {
             names: vec!["nope".into(), "zebra".into()],
             output: Some(Format::Name),
-            ..Query::default()
+            ..PodQuery::default()
         });
         assert_eq!((text.as_str(), code), ("pod/zebra\n", 1), "one that is not there is an error");
     }
@@ -261,7 +262,7 @@ mod tests {
     fn what_users_of_kubectl_write_is_understood() {
         let names = |names: &[&str]| {
             let names = names.iter().map(|&name| name.to_owned()).collect();
-            shown(&Query { names, output: Some(Format::Name), all_namespaces: true, ..Query::default() })
+            shown(&PodQuery { names, output: Some(Format::Name), all_namespaces: true, ..PodQuery::default() })
         };
         assert_eq!(names(&[]), ("pod/a-long-name\npod/zebra\npod/front\n".to_owned(), 0));
         assert_eq!(names(&["pod/zebra", "web/front"]), ("pod/zebra\npod/front\n".to_owned(), 0));
@@ -270,10 +271,10 @@ mod tests {
 
     #[test]
     fn documents_are_whole() {
-        let (text, _) = shown(&Query { output: Some(Format::Json), ..Query::default() });
+        let (text, _) = shown(&PodQuery { output: Some(Format::Json), ..PodQuery::default() });
         let value: Value = serde_json::from_str(&text).unwrap();
         assert_eq!((&value["kind"], value["items"].as_array().unwrap().len()), (&json!("PodList"), 3));
-        let one = Query { output: Some(Format::Yaml), names: vec!["zebra".into()], ..Query::default() };
+        let one = PodQuery { output: Some(Format::Yaml), names: vec!["zebra".into()], ..PodQuery::default() };
         let (text, _) = shown(&one);
         assert!(text.starts_with("apiVersion: v1\nkind: Pod\nmetadata:\n"), "{text}");
         assert!(text.contains("name: zebra\n") && !text.contains("items"), "{text}");
@@ -294,7 +295,8 @@ mod tests {
         ]
         .concat();
         let mut out = Vec::new();
-        let end = watch(&mut out, stream.as_bytes(), &Query { namespace: Some("default".into()), ..Query::default() });
+        let end =
+            watch(&mut out, stream.as_bytes(), &PodQuery { namespace: Some("default".into()), ..PodQuery::default() });
         assert!(matches!(end, Err(Failure::Message(_, 1))));
         let text = String::from_utf8(out).unwrap();
         let lines: Vec<Vec<&str>> = text.lines().map(|l| l.split_whitespace().take(4).collect()).collect();

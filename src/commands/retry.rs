@@ -3,12 +3,12 @@
 use crate::api::kube::pod_row::text;
 use crate::commands::client;
 use crate::commands::output::{Failure, print_message, shown};
-use crate::commands::select::Target;
+use crate::commands::select::PodTarget;
 use std::io::Write;
 use std::path::Path;
 
 /// Returns 0 if a pod was retried, whatever the outcome, otherwise 1.
-pub fn run(out: &mut dyn Write, socket: &Path, target: &Target) -> Result<u8, Failure> {
+pub fn run(out: &mut dyn Write, socket: &Path, target: &PodTarget) -> Result<u8, Failure> {
     let mut pods = client::get_json(socket, "/pods")?;
     let found = target.find(&mut pods).map_err(Failure::message)?;
     let mut refused = Vec::new();

@@ -22,29 +22,29 @@ pub struct PodArgs {
 impl PodArgs {
     /// # Errors
     /// Exit code 2: the arguments name no pod.
-    pub fn target(&self) -> Result<Target, Failure> {
+    pub fn target(&self) -> Result<PodTarget, Failure> {
         select(&self.pod, self.namespace.as_deref())
     }
 }
 
 /// # Errors
 /// Exit code 2: the arguments name no pod.
-pub fn select(pod: &str, namespace: Option<&str>) -> Result<Target, Failure> {
-    Target::parse(pod, namespace).map_err(|e| Failure::Message(e, 2))
+pub fn select(pod: &str, namespace: Option<&str>) -> Result<PodTarget, Failure> {
+    PodTarget::parse(pod, namespace).map_err(|e| Failure::Message(e, 2))
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct PodTarget {
     /// None: any namespace.
     pub namespace: Option<String>,
     /// A name or a UID.
     pub name: String,
 }
 
-impl Target {
+impl PodTarget {
     /// # Errors
     /// The argument is not a name, or contradicts `namespace`.
-    pub fn parse(given: &str, namespace: Option<&str>) -> Result<Target, String> {
+    pub fn parse(given: &str, namespace: Option<&str>) -> Result<PodTarget, String> {
         let kinds = ["pod/", "pods/", "po/"];
         let rest = kinds.iter().find_map(|kind| given.strip_prefix(kind)).unwrap_or(given);
         let (of_name, name) = match rest.split_once('/') {
@@ -56,7 +56,7 @@ impl Target {
         }
         match (of_name, namespace) {
             (Some(a), Some(b)) if a != b => Err(format!("{given:?} is not in namespace {b:?}")),
-            (a, b) => Ok(Target { namespace: a.or(b).map(str::to_owned), name: name.to_owned() }),
+            (a, b) => Ok(PodTarget { namespace: a.or(b).map(str::to_owned), name: name.to_owned() }),
         }
     }
 
@@ -102,7 +102,7 @@ impl Target {
     }
 }
 
-impl std::fmt::Display for Target {
+impl std::fmt::Display for PodTarget {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.namespace {
             Some(namespace) => write!(f, "{namespace}/{}", self.name),
@@ -116,13 +116,13 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn parse(given: &str) -> Target {
-        Target::parse(given, None).unwrap()
+    fn parse(given: &str) -> PodTarget {
+        PodTarget::parse(given, None).unwrap()
     }
 
     #[test]
     fn a_pod_is_named_in_several_ways() {
-        let of = |namespace: Option<&str>, name: &str| Target {
+        let of = |namespace: Option<&str>, name: &str| PodTarget {
             namespace: namespace.map(str::to_owned),
             name: name.to_owned(),
         };
@@ -130,11 +130,11 @@ mod tests {
         assert_eq!(parse("shop/web"), of(Some("shop"), "web"));
         assert_eq!(parse("pod/web"), of(None, "web"));
         assert_eq!(parse("pods/shop/web"), of(Some("shop"), "web"));
-        assert_eq!(Target::parse("web", Some("shop")).unwrap(), of(Some("shop"), "web"));
-        assert_eq!(Target::parse("shop/web", Some("shop")).unwrap(), of(Some("shop"), "web"));
-        assert!(Target::parse("shop/web", Some("other")).unwrap_err().contains("not in namespace \"other\""));
+        assert_eq!(PodTarget::parse("web", Some("shop")).unwrap(), of(Some("shop"), "web"));
+        assert_eq!(PodTarget::parse("shop/web", Some("shop")).unwrap(), of(Some("shop"), "web"));
+        assert!(PodTarget::parse("shop/web", Some("other")).unwrap_err().contains("not in namespace \"other\""));
         for bad in ["", "/web", "shop/", "a/b/c", "pod/"] {
-            assert!(Target::parse(bad, None).is_err(), "{bad}");
+            assert!(PodTarget::parse(bad, None).is_err(), "{bad}");
         }
     }
 

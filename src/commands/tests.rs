@@ -228,7 +228,7 @@ fn print(command: impl FnOnce(&mut dyn Write, &Path) -> Result<u8, Failure>, soc
 #[test]
 fn commands_and_server_understand_each_other() {
     let node = Running::start();
-    let text = print(|out, socket| pods::run(out, socket, &pods::Query::default()), &node.socket());
+    let text = print(|out, socket| pods::run(out, socket, &pods::PodQuery::default()), &node.socket());
     assert_eq!(text.lines().count(), 301);
     assert!(text.contains("default     p299   0/1     Running   0          <unknown>\n"), "{text}");
     let text = print(|out, socket| status::run(out, socket, false), &node.socket());
@@ -247,7 +247,7 @@ fn a3_a_retry_prints_its_outcome_and_exits_with_its_code() {
     let node = Running::start();
     let retry = |pod: &str| {
         let mut out = Vec::new();
-        let end = retry::run(&mut out, &node.socket(), &select::Target::parse(pod, None).unwrap());
+        let end = retry::run(&mut out, &node.socket(), &select::PodTarget::parse(pod, None).unwrap());
         (end, String::from_utf8(out).unwrap())
     };
     for pod in ["default/p007", "p007", "pod/p007"] {
@@ -277,6 +277,6 @@ impl Write for Closed {
 #[test]
 fn a_closed_pipe_ends_a_command_quietly() {
     let node = Running::start();
-    let end = pods::run(&mut Closed, &node.socket(), &pods::Query::default());
+    let end = pods::run(&mut Closed, &node.socket(), &pods::PodQuery::default());
     assert!(matches!(end, Err(Failure::Output(e)) if e.kind() == std::io::ErrorKind::BrokenPipe));
 }

@@ -7,7 +7,7 @@ use crate::api::selector::Selector;
 use crate::commands::client;
 use crate::commands::output::{Failure, document, json_line, print_message};
 use crate::commands::screen::{NEW_PICTURE, Screen};
-use crate::commands::select::Target;
+use crate::commands::select::PodTarget;
 use crate::commands::status::amount_of;
 use crate::commands::table::Table;
 use jiff::Timestamp;
@@ -30,9 +30,9 @@ pub enum SortBy {
 }
 
 #[derive(Clone, Debug)]
-pub struct Query {
+pub struct TopQuery {
     /// None: all pods.
-    pub target: Option<Target>,
+    pub target: Option<PodTarget>,
     pub namespace: Option<String>,
     pub selector: Option<Selector>,
     /// Also a line for each container.
@@ -62,7 +62,7 @@ struct Row {
     containers: Vec<(String, Used)>,
 }
 
-pub fn run(out: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Failure> {
+pub fn run(out: &mut dyn Write, socket: &Path, query: &TopQuery) -> Result<u8, Failure> {
     let sample = || -> Result<Usage, Failure> {
         let value = client::get_json(socket, "/usage")?;
         serde_json::from_value(value).map_err(|e| Failure::message(format!("/usage: invalid answer: {e}")))
@@ -95,7 +95,7 @@ pub fn run(out: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Fail
 }
 
 /// The requested pods, sorted.
-fn rows(before: &Usage, now: &Usage, query: &Query) -> Vec<Row> {
+fn rows(before: &Usage, now: &Usage, query: &TopQuery) -> Vec<Row> {
     let all = before.pods.iter().flat_map(|p| &p.containers);
     let earlier: BTreeMap<&str, &ContainerUsage> = all.map(|c| (c.id.as_str(), c)).collect_map();
     let wanted = now.pods.iter().filter(|p| {
@@ -157,7 +157,7 @@ fn sum(all: impl Iterator<Item = Used>) -> Used {
     })
 }
 
-fn show(out: &mut dyn Write, rows: &[Row], query: &Query, screen: Screen) -> Result<(), Failure> {
+fn show(out: &mut dyn Write, rows: &[Row], query: &TopQuery, screen: Screen) -> Result<(), Failure> {
     if query.json {
         let value = as_json(rows);
         // With --watch, one document a line.
@@ -201,7 +201,7 @@ fn show(out: &mut dyn Write, rows: &[Row], query: &Query, screen: Screen) -> Res
 }
 
 /// Limits a watch on a terminal to the screen. Returns the number of lines at the end that do not fit.
-fn leave_out(cells: &mut Vec<[String; 6]>, query: &Query, screen: Screen) -> usize {
+fn leave_out(cells: &mut Vec<[String; 6]>, query: &TopQuery, screen: Screen) -> usize {
     let Some(height) = screen.height.filter(|_| query.watch.is_some()) else { return 0 };
     // Reserve lines for the header, the note about omitted lines, and the cursor.
     let room = height.saturating_sub(3).max(1);
@@ -273,11 +273,11 @@ mod tests {
         (Usage { pods: before }, Usage { pods: now })
     }
 
-    fn query(containers: bool, sort: SortBy) -> Query {
-        Query { target: None, namespace: None, selector: None, containers, sort, json: false, watch: None }
+    fn query(containers: bool, sort: SortBy) -> TopQuery {
+        TopQuery { target: None, namespace: None, selector: None, containers, sort, json: false, watch: None }
     }
 
-    fn shown(query: &Query, screen: Screen) -> String {
+    fn shown(query: &TopQuery, screen: Screen) -> String {
         let (before, now) = samples();
         let mut out = Vec::new();
         show(&mut out, &rows(&before, &now, query), query, screen).unwrap();
@@ -315,11 +315,11 @@ mod tests {
     #[test]
     fn pods_are_chosen_by_name_namespace_and_label() {
         let (before, now) = samples();
-        let names = |q: Query| rows(&before, &now, &q).into_iter().map(|r| r.name).collect::<Vec<_>>();
+        let names = |q: TopQuery| rows(&before, &now, &q).into_iter().map(|r| r.name).collect::<Vec<_>>();
         let all = || query(false, SortBy::Name);
-        assert_eq!(names(Query { target: Some(Target::parse("default/web", None).unwrap()), ..all() }), ["web"]);
-        assert_eq!(names(Query { namespace: Some("shop".into()), ..all() }), [""; 0]);
-        assert_eq!(names(Query { selector: Some(Selector::parse("app!=web").unwrap()), ..all() }), ["idle", "new"]);
+        assert_eq!(names(TopQuery { target: Some(PodTarget::parse("default/web", None).unwrap()), ..all() }), ["web"]);
+        assert_eq!(names(TopQuery { namespace: Some("shop".into()), ..all() }), [""; 0]);
+        assert_eq!(names(TopQuery { selector: Some(Selector::parse("app!=web").unwrap()), ..all() }), ["idle", "new"]);
     }
 
     #[test]
@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn a_watched_table_fits_on_the_screen() {
-        let watched = Query { watch: Some(SAMPLE), ..query(false, SortBy::Cpu) };
+        let watched = TopQuery { watch: Some(SAMPLE), ..query(false, SortBy::Cpu) };
         let low = Screen { width: Some(80), height: Some(5), colours: false };
         let text = shown(&watched, low);
         assert!(text.ends_with("idle   1m     3Mi      0\n... and 1 more lines\n"), "{text}");
@@ -352,7 +352,7 @@ mod tests {
     fn json_has_every_figure_as_it_is() {
         let (before, now) = samples();
         let mut out = Vec::new();
-        let q = Query { json: true, ..query(false, SortBy::Cpu) };
+        let q = TopQuery { json: true, ..query(false, SortBy::Cpu) };
         show(&mut out, &rows(&before, &now, &q), &q, Screen::default()).unwrap();
         let value: Value = serde_json::from_slice(&out).unwrap();
         let web = &value["pods"][0];

@@ -27,7 +27,7 @@ const FIELDS: [&str; 12] = [
 
 /// The part of a KubeletConfiguration that counts here.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct ClusterSettings {
     /// A KubeletConfiguration; None if it would be empty.
     pub text: Option<String>,
     /// The names of the fields that were left out although they have a value.
@@ -40,7 +40,7 @@ pub struct Settings {
 ///
 /// # Errors
 /// The text is not a KubeletConfiguration.
-pub fn settings(text: &str) -> Result<Settings, String> {
+pub fn settings(text: &str) -> Result<ClusterSettings, String> {
     let document = document::value(text.as_bytes())?;
     if document["kind"] != kubelet::KIND {
         return Err(format!("it is no {}", kubelet::KIND));
@@ -65,7 +65,7 @@ pub fn settings(text: &str) -> Result<Settings, String> {
         }
     }
     let text = (!kept.is_empty()).then(|| written(kept));
-    Ok(Settings { text, left_out, wrong })
+    Ok(ClusterSettings { text, left_out, wrong })
 }
 
 /// JSON, which is YAML.

@@ -61,7 +61,7 @@ fn parse(text: &str, place: &Place, problems: &mut Problems) -> Vec<Provider> {
         problems.error(place, "", format!("must contain one document of kind {KIND}"));
         return Vec::new();
     };
-    let mut reader = Reader { place, problems };
+    let mut reader = ProviderReader { place, problems };
     let fields = reader.map(document, "", &["apiVersion", "kind", "providers"]);
     if reader.text(fields, "kind", "") != KIND {
         reader.error(document, "kind", format!("must be {KIND}"));
@@ -92,12 +92,12 @@ fn parse(text: &str, place: &Place, problems: &mut Problems) -> Vec<Provider> {
     providers
 }
 
-struct Reader<'p> {
+struct ProviderReader<'p> {
     place: &'p Place,
     problems: &'p mut Problems,
 }
 
-impl Reader<'_> {
+impl ProviderReader<'_> {
     fn error(&mut self, node: &Node, at: &str, message: impl Into<String>) {
         self.problems.error(&self.place.line(node.line), at, message);
     }

@@ -111,7 +111,7 @@ fn reserved(amounts: &BTreeMap<String, u64>) -> BTreeMap<&str, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::{Field, Kind, Use};
+    use super::super::table::{Field, FieldType, Use};
     use super::super::{Flags, Loaded, load};
     use super::*;
     use std::collections::BTreeSet;
@@ -124,7 +124,7 @@ mod tests {
                 (Use::Honoured(_) | Use::Parts(_), _) => {
                     out.insert(path);
                 }
-                (Use::Inner, Kind::Object(inner)) => honoured(inner, &format!("{path}."), out),
+                (Use::Inner, FieldType::Object(inner)) => honoured(inner, &format!("{path}."), out),
                 _ => {}
             }
         }

@@ -2,11 +2,11 @@
 
 use super::node_size::each;
 use crate::api::duration;
-use crate::api::eviction::{Kind, Limit, Policy, Signal, Threshold};
+use crate::api::eviction::{EvictionPolicy, Limit, Signal, Threshold, ThresholdKind};
 use crate::api::ordered::{CollectOrdered, OrderSlice};
 use crate::config::Config;
 use crate::config::problem::{Place, Problems};
-use crate::config::table::{Given, Wrong};
+use crate::config::table::{FieldValue, Wrong};
 use crate::config::yaml::{Node, Value};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,7 +31,7 @@ const OTHER_SIGNALS: [&str; 3] = ["allocatableMemory.available", "containerfs.av
 
 /// Valid settings by the name of the signal.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Settings {
+pub struct EvictionSettings {
     /// None: the defaults.
     hard: Option<BTreeMap<String, String>>,
     /// Hard thresholds that are missing have their defaults.
@@ -44,7 +44,7 @@ pub struct Settings {
     pub max_grace: Duration,
 }
 
-impl Settings {
+impl EvictionSettings {
     /// The hard threshold of a signal.
     pub fn hard(&self, signal: Signal) -> Option<Limit> {
         let default = || DEFAULTS.iter().find(|(of, _)| *of == signal).map(|(_, value)| *value);
@@ -71,19 +71,23 @@ impl Settings {
         [(HARD, hard), (SOFT, self.soft.clone()), (SOFT_GRACE, grace), (RECLAIM, self.reclaim.clone())]
     }
 
-    pub fn policy(&self) -> Policy {
+    pub fn policy(&self) -> EvictionPolicy {
         let mut thresholds = Vec::new();
         for signal in Signal::ALL {
             let reclaim = self.reclaim.get(signal.name()).and_then(|text| parsed(text));
             let soft = self.soft.get(signal.name()).and_then(|text| parsed(text));
             let grace = self.soft_grace.get(signal.name()).copied();
-            let hard = self.hard(signal).map(|limit| (Kind::Hard, limit));
-            let soft = soft.zip(grace).map(|(limit, grace)| (Kind::Soft(grace), limit));
+            let hard = self.hard(signal).map(|limit| (ThresholdKind::Hard, limit));
+            let soft = soft.zip(grace).map(|(limit, grace)| (ThresholdKind::Soft(grace), limit));
             let both = hard.into_iter().chain(soft);
             thresholds.extend(both.map(|(kind, limit)| Threshold { signal, kind, limit, reclaim }));
         }
-        let default = Policy::default();
-        Policy { thresholds, transition: self.transition.unwrap_or(default.transition), max_grace: self.max_grace }
+        let default = EvictionPolicy::default();
+        EvictionPolicy {
+            thresholds,
+            transition: self.transition.unwrap_or(default.transition),
+            max_grace: self.max_grace,
+        }
     }
 }
 
@@ -92,7 +96,7 @@ fn parsed(text: &str) -> Option<Limit> {
 }
 
 impl Config {
-    pub fn eviction_policy(&self) -> Policy {
+    pub fn eviction_policy(&self) -> EvictionPolicy {
         self.eviction.policy()
     }
 }
@@ -145,14 +149,14 @@ pub fn minimum_reclaim(c: &mut Config, map: &Node, wrong: Wrong) {
 }
 
 /// `evictionMaxPodGracePeriod`, in seconds.
-pub fn max_grace(c: &mut Config, v: &Given) -> Result<(), String> {
+pub fn max_grace(c: &mut Config, v: &FieldValue) -> Result<(), String> {
     let seconds = u64::try_from(v.int()).map_err(|_| format!("{} is negative; it must be 0 or more", v.int()))?;
     c.eviction.max_grace = Duration::from_secs(seconds);
     Ok(())
 }
 
 /// `evictionPressureTransitionPeriod`: 0 selects the default.
-pub fn transition(c: &mut Config, v: &Given) -> Result<(), String> {
+pub fn transition(c: &mut Config, v: &FieldValue) -> Result<(), String> {
     c.eviction.transition = Some(v.duration()).filter(|period| !period.is_zero());
     Ok(())
 }

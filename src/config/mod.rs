@@ -165,7 +165,7 @@ pub struct Config {
     /// The rotation of container logs.
     pub log_rotation: log_rotation::Policy,
     /// Node-pressure eviction.
-    pub eviction: eviction::Settings,
+    pub eviction: eviction::EvictionSettings,
     /// Names, or prefixes with a trailing `*`.
     pub allowed_unsafe_sysctls: Vec<String>,
     /// The configured values. `sizing` returns the effective ones.
@@ -236,7 +236,7 @@ impl Default for Config {
             max_parallel_container_starts: 4,
             image_gc: Policy::default(),
             log_rotation: log_rotation::Policy::default(),
-            eviction: eviction::Settings::default(),
+            eviction: eviction::EvictionSettings::default(),
             allowed_unsafe_sysctls: Vec::new(),
             node: node_size::Notification::default(),
             shutdown_configured: shutdown::Notification::default(),

@@ -1,7 +1,7 @@
 //! The settings of the server of a cluster's node (`port` and the fields around it).
 
 use super::problem::{Place, Problems, absolute};
-use super::table::Given;
+use super::table::FieldValue;
 use super::{Config, duration};
 use crate::engine::cluster::access::{Authorization, Policy};
 use serde_json::{Map, Value, json};
@@ -122,7 +122,7 @@ impl Config {
 }
 
 /// A path; "" is none.
-pub(super) fn file(v: &Given) -> Result<Option<PathBuf>, String> {
+pub(super) fn file(v: &FieldValue) -> Result<Option<PathBuf>, String> {
     match v.text() {
         "" => Ok(None),
         path => absolute(path).map(Some),
@@ -130,7 +130,7 @@ pub(super) fn file(v: &Given) -> Result<Option<PathBuf>, String> {
 }
 
 /// As in a kubelet, zero selects the default.
-pub(super) fn ttl(v: &Given, default: fn(&NodeServer) -> Duration) -> Duration {
+pub(super) fn ttl(v: &FieldValue, default: fn(&NodeServer) -> Duration) -> Duration {
     match v.duration() {
         Duration::ZERO => default(&NodeServer::default()),
         ttl => ttl,

@@ -9,7 +9,7 @@ use crate::api::quantity::Quantity;
 use crate::api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources};
 use crate::api::validate;
 use crate::config::problem::{Place, Problem, Problems};
-use crate::config::table::{Given, Wrong};
+use crate::config::table::{FieldValue, Wrong};
 use crate::config::yaml::{Node, Value};
 use crate::config::{Config, eviction};
 use std::collections::BTreeMap;
@@ -97,7 +97,7 @@ impl Config {
 }
 
 /// `maxPods`: 0 selects the default.
-pub fn max_pods(c: &mut Config, v: &Given) -> Result<(), String> {
+pub fn max_pods(c: &mut Config, v: &FieldValue) -> Result<(), String> {
     c.node.max_pods = match not_negative(v)? {
         0 => Notification::default().max_pods,
         pods => pods,
@@ -105,12 +105,12 @@ pub fn max_pods(c: &mut Config, v: &Given) -> Result<(), String> {
     Ok(())
 }
 
-pub fn pods_per_core(c: &mut Config, v: &Given) -> Result<(), String> {
+pub fn pods_per_core(c: &mut Config, v: &FieldValue) -> Result<(), String> {
     c.node.pods_per_core = not_negative(v)?;
     Ok(())
 }
 
-pub fn pod_pids_limit(c: &mut Config, v: &Given) -> Result<(), String> {
+pub fn pod_pids_limit(c: &mut Config, v: &FieldValue) -> Result<(), String> {
     c.node.pod_pids_limit = match v.int() {
         -1 | 0 => None,
         n => Some(u64::try_from(n).map_err(|_| format!("{n} is negative; it must be 1 or more, or -1 for no limit"))?),
@@ -118,7 +118,7 @@ pub fn pod_pids_limit(c: &mut Config, v: &Given) -> Result<(), String> {
     Ok(())
 }
 
-pub fn enforce(c: &mut Config, v: &Given) -> Result<(), String> {
+pub fn enforce(c: &mut Config, v: &FieldValue) -> Result<(), String> {
     const KNOWN: [&str; 4] = ["kube-reserved", "none", "pods", "system-reserved"];
     let list = v.texts();
     if let Some(other) = list.iter().find(|what| !KNOWN.contains(&what.as_str())) {
@@ -131,7 +131,7 @@ pub fn enforce(c: &mut Config, v: &Given) -> Result<(), String> {
     Ok(())
 }
 
-fn not_negative(v: &Given) -> Result<u64, String> {
+fn not_negative(v: &FieldValue) -> Result<u64, String> {
     u64::try_from(v.int()).map_err(|_| format!("{} is negative; it must be 0 or more", v.int()))
 }
 

@@ -8,7 +8,7 @@ use crate::api::shutdown::{Groups, LONGEST};
 use crate::config::Config;
 use crate::config::duration::format;
 use crate::config::problem::{Place, Problems};
-use crate::config::table::{Given, Wrong};
+use crate::config::table::{FieldValue, Wrong};
 use crate::config::yaml::{Node, Value};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub struct Notification {
 }
 
 /// `shutdownGracePeriod` or `shutdownGracePeriodCriticalPods`.
-pub fn period(v: &Given) -> Result<Duration, String> {
+pub fn period(v: &FieldValue) -> Result<Duration, String> {
     let d = v.duration();
     if d > LONGEST {
         return Err(format!("{} is longer than an hour; it must be at most {}", format(d), format(LONGEST)));

@@ -7,13 +7,13 @@
 
 use crate::config::duration;
 use crate::config::problem::{Place, Problems};
-use crate::config::yaml::{Entry, Node, Value};
+use crate::config::yaml::{MapEntry, Node, Value};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The type of a field in the Kubernetes API.
 #[derive(Debug)]
-pub enum Kind {
+pub enum FieldType {
     Bool,
     /// An integer with its maximum (`i32::MAX` or `i64::MAX`). The minimum is `-max - 1`.
     Int(i64),
@@ -28,15 +28,15 @@ pub enum Kind {
     Quantity,
     /// An RFC 3339 time.
     Time,
-    List(&'static Kind),
+    List(&'static FieldType),
     /// A map with free keys.
-    MapOf(&'static Kind),
+    MapOf(&'static FieldType),
     Object(&'static [Field]),
 }
 
 /// The types `int32` and `int64` of the API.
-pub const INT32: Kind = Kind::Int(i32::MAX as i64);
-pub const INT64: Kind = Kind::Int(i64::MAX);
+pub const INT32: FieldType = FieldType::Int(i32::MAX as i64);
+pub const INT64: FieldType = FieldType::Int(i64::MAX);
 
 /// How a field is handled.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub enum Use {
     NoEffectPointer,
 }
 
-pub type Set = fn(&mut crate::config::Config, &Given) -> Result<(), String>;
+pub type Set = fn(&mut crate::config::Config, &FieldValue) -> Result<(), String>;
 pub type SetParts = fn(&mut crate::config::Config, &Node, Wrong);
 /// Reports an error: the line, the part of the value as a suffix of the field path (`[2].priority`), and the message.
 pub type Wrong<'a> = &'a mut dyn FnMut(u64, &str, String);
@@ -61,23 +61,23 @@ pub type Wrong<'a> = &'a mut dyn FnMut(u64, &str, String);
 #[derive(Debug)]
 pub struct Field {
     pub name: &'static str,
-    pub kind: Kind,
+    pub kind: FieldType,
     pub what: Use,
 }
 
 /// A field that `set` sets.
-pub const fn set(name: &'static str, kind: Kind, set: Set) -> Field {
+pub const fn set(name: &'static str, kind: FieldType, set: Set) -> Field {
     Field { name, kind, what: Use::Honoured(set) }
 }
 
 /// A field with several parts, which `set` sets.
-pub const fn parts(name: &'static str, kind: Kind, set: SetParts) -> Field {
+pub const fn parts(name: &'static str, kind: FieldType, set: SetParts) -> Field {
     Field { name, kind, what: Use::Parts(set) }
 }
 
 /// A value whose type the table has checked.
 #[derive(Debug)]
-pub enum Given<'a> {
+pub enum FieldValue<'a> {
     Bool(bool),
     Int(i64),
     Duration(Duration),
@@ -87,26 +87,26 @@ pub enum Given<'a> {
     Other,
 }
 
-impl Given<'_> {
+impl FieldValue<'_> {
     /// The accessors rely on the check by the table. The fallback values are never used.
     pub fn bool(&self) -> bool {
-        matches!(self, Given::Bool(true))
+        matches!(self, FieldValue::Bool(true))
     }
 
     pub fn int(&self) -> i64 {
-        if let Given::Int(n) = self { *n } else { 0 }
+        if let FieldValue::Int(n) = self { *n } else { 0 }
     }
 
     pub fn duration(&self) -> Duration {
-        if let Given::Duration(d) = self { *d } else { Duration::ZERO }
+        if let FieldValue::Duration(d) = self { *d } else { Duration::ZERO }
     }
 
     pub fn text(&self) -> &str {
-        if let Given::Text(s) = self { s } else { "" }
+        if let FieldValue::Text(s) = self { s } else { "" }
     }
 
     pub fn texts(&self) -> Vec<String> {
-        if let Given::Texts(list) = self { list.iter().map(|s| (*s).to_owned()).collect() } else { Vec::new() }
+        if let FieldValue::Texts(list) = self { list.iter().map(|s| (*s).to_owned()).collect() } else { Vec::new() }
     }
 }
 
@@ -120,7 +120,7 @@ pub struct Reader<'a> {
 
 impl Reader<'_> {
     /// Reads the fields of a map. `path` is the path of the map, `""` for a document. `skip` lists keys to ignore.
-    pub fn object(&mut self, fields: &'static [Field], entries: &[Entry], file: &Place, path: &str, skip: &[&str]) {
+    pub fn object(&mut self, fields: &'static [Field], entries: &[MapEntry], file: &Place, path: &str, skip: &[&str]) {
         for entry in entries {
             if skip.contains(&entry.key.as_str()) {
                 continue;
@@ -145,7 +145,7 @@ impl Reader<'_> {
 
     fn field(&mut self, field: &'static Field, node: &Node, place: &Place, full: String) {
         let before = self.problems.errors.len();
-        if let (Kind::Object(inner), Use::Inner) = (&field.kind, &field.what) {
+        if let (FieldType::Object(inner), Use::Inner) = (&field.kind, &field.what) {
             match &node.value {
                 Value::Map(entries) => self.object(inner, entries, place, &full, &[]),
                 other => self.problems.error(place, full, format!("expected a map, found {}", other.describe())),
@@ -182,60 +182,66 @@ fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-fn given<'a>(kind: &Kind, value: &'a Value) -> Given<'a> {
+fn given<'a>(kind: &FieldType, value: &'a Value) -> FieldValue<'a> {
     match (kind, value) {
-        (_, Value::Bool(b)) => Given::Bool(*b),
-        (Kind::Duration, Value::Text(s)) => Given::Duration(duration::parse(s).unwrap_or_default()),
-        (_, Value::Int(n)) => Given::Int(*n),
-        (_, Value::Text(s)) => Given::Text(s),
-        (Kind::List(_), Value::List(list)) => Given::Texts(list.iter().filter_map(|n| n.value.text()).collect()),
-        _ => Given::Other,
+        (_, Value::Bool(b)) => FieldValue::Bool(*b),
+        (FieldType::Duration, Value::Text(s)) => FieldValue::Duration(duration::parse(s).unwrap_or_default()),
+        (_, Value::Int(n)) => FieldValue::Int(*n),
+        (_, Value::Text(s)) => FieldValue::Text(s),
+        (FieldType::List(_), Value::List(list)) => {
+            FieldValue::Texts(list.iter().filter_map(|n| n.value.text()).collect())
+        }
+        _ => FieldValue::Other,
     }
 }
 
 /// Reports every part of `node` that does not have the type `kind`.
-fn check(kind: &Kind, node: &Node, place: &Place, path: &str, problems: &mut Problems) {
+fn check(kind: &FieldType, node: &Node, place: &Place, path: &str, problems: &mut Problems) {
     let wrong = |what: &str| format!("expected {what}, found {}", node.value.describe());
     let message = match (kind, &node.value) {
-        (Kind::Bool, Value::Bool(_)) => return,
-        (Kind::Bool, _) => wrong("true or false"),
-        (Kind::Int(max), Value::Int(n)) if *n <= *max && *n >= -*max - 1 => return,
-        (Kind::Int(max), Value::Int(n)) => format!("{n} is out of range; it must be between {} and {max}", -*max - 1),
-        (Kind::Int(_), _) => wrong("a whole number"),
-        (Kind::Float, Value::Float(_) | Value::Int(_)) => return,
-        (Kind::Float, _) => wrong("a number"),
-        (Kind::Text | Kind::Time, Value::Text(_)) => return,
-        (Kind::Text, Value::Int(_) | Value::Float(_) | Value::Bool(_)) => format!("{} (quote it)", wrong("a string")),
-        (Kind::Text | Kind::Time, _) => wrong("a string"),
-        (Kind::OneOf(words), Value::Text(s)) => {
+        (FieldType::Bool, Value::Bool(_)) => return,
+        (FieldType::Bool, _) => wrong("true or false"),
+        (FieldType::Int(max), Value::Int(n)) if *n <= *max && *n >= -*max - 1 => return,
+        (FieldType::Int(max), Value::Int(n)) => {
+            format!("{n} is out of range; it must be between {} and {max}", -*max - 1)
+        }
+        (FieldType::Int(_), _) => wrong("a whole number"),
+        (FieldType::Float, Value::Float(_) | Value::Int(_)) => return,
+        (FieldType::Float, _) => wrong("a number"),
+        (FieldType::Text | FieldType::Time, Value::Text(_)) => return,
+        (FieldType::Text, Value::Int(_) | Value::Float(_) | Value::Bool(_)) => {
+            format!("{} (quote it)", wrong("a string"))
+        }
+        (FieldType::Text | FieldType::Time, _) => wrong("a string"),
+        (FieldType::OneOf(words), Value::Text(s)) => {
             if s.is_empty() || words.contains(&s.as_str()) {
                 return;
             }
             format!("{s:?} is none of {}", words.join(", "))
         }
-        (Kind::OneOf(words), _) => wrong(&format!("one of {}", words.join(", "))),
-        (Kind::Duration | Kind::DurationOrInt, Value::Text(s)) => match duration::parse(s) {
+        (FieldType::OneOf(words), _) => wrong(&format!("one of {}", words.join(", "))),
+        (FieldType::Duration | FieldType::DurationOrInt, Value::Text(s)) => match duration::parse(s) {
             Ok(_) => return,
             Err(message) => message,
         },
-        (Kind::DurationOrInt, Value::Int(_)) => return,
-        (Kind::Duration | Kind::DurationOrInt, _) => wrong("a duration like \"20s\" or \"1m30s\""),
-        (Kind::Quantity, Value::Text(_) | Value::Int(_) | Value::Float(_)) => return,
-        (Kind::Quantity, _) => wrong("a quantity like \"100Mi\""),
-        (Kind::List(inner), Value::List(list)) => {
+        (FieldType::DurationOrInt, Value::Int(_)) => return,
+        (FieldType::Duration | FieldType::DurationOrInt, _) => wrong("a duration like \"20s\" or \"1m30s\""),
+        (FieldType::Quantity, Value::Text(_) | Value::Int(_) | Value::Float(_)) => return,
+        (FieldType::Quantity, _) => wrong("a quantity like \"100Mi\""),
+        (FieldType::List(inner), Value::List(list)) => {
             for (i, item) in list.iter().enumerate() {
                 check(inner, item, &place.line(item.line), &format!("{path}[{i}]"), problems);
             }
             return;
         }
-        (Kind::List(_), _) => wrong("a list"),
-        (Kind::MapOf(inner), Value::Map(entries)) => {
+        (FieldType::List(_), _) => wrong("a list"),
+        (FieldType::MapOf(inner), Value::Map(entries)) => {
             for entry in entries {
                 check(inner, &entry.node, &place.line(entry.line), &join(path, &entry.key), problems);
             }
             return;
         }
-        (Kind::Object(fields), Value::Map(entries)) => {
+        (FieldType::Object(fields), Value::Map(entries)) => {
             for entry in entries {
                 let (place, full) = (place.line(entry.line), join(path, &entry.key));
                 match fields.iter().find(|f| f.name == entry.key) {
@@ -246,7 +252,7 @@ fn check(kind: &Kind, node: &Node, place: &Place, path: &str, problems: &mut Pro
             }
             return;
         }
-        (Kind::MapOf(_) | Kind::Object(_), _) => wrong("a map"),
+        (FieldType::MapOf(_) | FieldType::Object(_), _) => wrong("a map"),
     };
     problems.error(place, path, message);
 }

@@ -1,4 +1,4 @@
-use super::table::{Field, Kind, Use};
+use super::table::{Field, FieldType, Use};
 use super::*;
 
 fn read(texts: &[(&str, &str)], flags: &Flags) -> (Config, Problems) {
@@ -420,7 +420,7 @@ fn walk(fields: &'static [Field], path: &str, f: &mut impl FnMut(String, &'stati
     for field in fields {
         let full = if path.is_empty() { field.name.to_owned() } else { format!("{path}.{}", field.name) };
         match (&field.what, &field.kind) {
-            (Use::Inner, Kind::Object(inner)) => walk(inner, &full, f),
+            (Use::Inner, FieldType::Object(inner)) => walk(inner, &full, f),
             _ => f(full, field),
         }
     }

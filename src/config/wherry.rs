@@ -4,7 +4,7 @@
 use crate::api::sealing::Policy;
 use crate::config::node_size;
 use crate::config::problem::absolute;
-use crate::config::table::{Field, Given, INT32, INT64, Kind, parts, set};
+use crate::config::table::{Field, FieldType, FieldValue, INT32, INT64, parts, set};
 use std::time::Duration;
 
 pub const API_VERSION: &str = "wherry.io/v1alpha1";
@@ -12,9 +12,9 @@ pub const KIND: &str = "WherryConfiguration";
 
 /// In alphabetical order.
 pub static FIELDS: &[Field] = &[
-    set("clusterDefaults", Kind::Text, |c, v| absolute(v.text()).map(|p| c.cluster_defaults = Some(p))),
-    set("containerLogsDir", Kind::Text, |c, v| absolute(v.text()).map(|p| c.container_logs_dir = p)),
-    set("devicePluginSocket", Kind::Text, |c, v| {
+    set("clusterDefaults", FieldType::Text, |c, v| absolute(v.text()).map(|p| c.cluster_defaults = Some(p))),
+    set("containerLogsDir", FieldType::Text, |c, v| absolute(v.text()).map(|p| c.container_logs_dir = p)),
+    set("devicePluginSocket", FieldType::Text, |c, v| {
         if v.text().is_empty() {
             c.device_plugin_socket = None;
             return Ok(());
@@ -22,52 +22,52 @@ pub static FIELDS: &[Field] = &[
         super::check_socket(v.text())?;
         absolute(v.text()).map(|p| c.device_plugin_socket = Some(p))
     }),
-    set("dockerConfig", Kind::Text, |c, v| absolute(v.text()).map(|p| c.docker_config = Some(p))),
-    parts("extendedResources", Kind::MapOf(&INT64), node_size::extended),
-    set("imageCredentialProviderBinDir", Kind::Text, |c, v| {
+    set("dockerConfig", FieldType::Text, |c, v| absolute(v.text()).map(|p| c.docker_config = Some(p))),
+    parts("extendedResources", FieldType::MapOf(&INT64), node_size::extended),
+    set("imageCredentialProviderBinDir", FieldType::Text, |c, v| {
         absolute(v.text()).map(|p| c.image_credential_provider_bin_dir = Some(p))
     }),
-    set("imageCredentialProviderConfig", Kind::Text, |c, v| {
+    set("imageCredentialProviderConfig", FieldType::Text, |c, v| {
         absolute(v.text()).map(|p| c.image_credential_provider_config = Some(p))
     }),
-    set("imageGCPeriod", Kind::Duration, |c, v| match v.duration() {
+    set("imageGCPeriod", FieldType::Duration, |c, v| match v.duration() {
         d if d < Duration::from_secs(1) => Err("must be at least 1s".to_owned()),
         d => {
             c.image_gc.period = d;
             Ok(())
         }
     }),
-    set("kubeconfig", Kind::Text, |c, v| absolute(v.text()).map(|p| c.kubeconfig = Some(p))),
-    set("kubectlAddress", Kind::Text, |c, v| super::kubelet::ip(v.text()).map(|a| c.kubectl_address = a)),
+    set("kubeconfig", FieldType::Text, |c, v| absolute(v.text()).map(|p| c.kubeconfig = Some(p))),
+    set("kubectlAddress", FieldType::Text, |c, v| super::kubelet::ip(v.text()).map(|a| c.kubectl_address = a)),
     set("kubectlPort", INT32, |c, v| super::kubelet::port(v).map(|p| c.kubectl_port = p)),
-    set("logindConfDir", Kind::Text, |c, v| absolute(v.text()).map(|p| c.logind_conf_dir = p)),
+    set("logindConfDir", FieldType::Text, |c, v| absolute(v.text()).map(|p| c.logind_conf_dir = p)),
     set("maxParallelContainerStarts", INT32, |c, v| at_least_one(v).map(|n| c.max_parallel_container_starts = n)),
     set("maxParallelSandboxStarts", INT32, |c, v| at_least_one(v).map(|n| c.max_parallel_sandbox_starts = n)),
-    set("meteredConnection", Kind::Bool, |c, v| {
+    set("meteredConnection", FieldType::Bool, |c, v| {
         c.metered_connection = v.bool();
         Ok(())
     }),
-    parts("nodeLabels", Kind::MapOf(&Kind::Text), node_size::labels),
-    set("nodeName", Kind::Text, |c, v| {
+    parts("nodeLabels", FieldType::MapOf(&FieldType::Text), node_size::labels),
+    set("nodeName", FieldType::Text, |c, v| {
         super::check_node_name(v.text())?;
         c.node_name = v.text().to_owned();
         Ok(())
     }),
-    set("openSecrets", Kind::OneOf(&["Warn", "Refuse"]), |c, v| {
+    set("openSecrets", FieldType::OneOf(&["Warn", "Refuse"]), |c, v| {
         c.refuse_open_secrets = v.text() == "Refuse";
         Ok(())
     }),
-    set("rootDir", Kind::Text, |c, v| absolute(v.text()).map(|p| c.root_dir = p)),
-    set("sealSecrets", Kind::OneOf(Policy::NAMES), |c, v| {
+    set("rootDir", FieldType::Text, |c, v| absolute(v.text()).map(|p| c.root_dir = p)),
+    set("sealSecrets", FieldType::OneOf(Policy::NAMES), |c, v| {
         c.seal_secrets = Policy::of_name(v.text());
         Ok(())
     }),
-    set("socket", Kind::Text, |c, v| {
+    set("socket", FieldType::Text, |c, v| {
         super::check_socket(v.text())?;
         absolute(v.text()).map(|p| c.socket = p)
     }),
 ];
 
-fn at_least_one(v: &Given) -> Result<u32, String> {
+fn at_least_one(v: &FieldValue) -> Result<u32, String> {
     u32::try_from(v.int()).ok().filter(|n| *n > 0).ok_or_else(|| "must be 1 or more".to_owned())
 }

@@ -26,12 +26,12 @@ pub enum Value {
     Float(f64),
     Text(String),
     List(Vec<Node>),
-    Map(Vec<Entry>),
+    Map(Vec<MapEntry>),
 }
 
 /// One key of a map, its line, and its value.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
+pub struct MapEntry {
     pub key: String,
     pub line: u64,
     pub node: Node,
@@ -171,7 +171,7 @@ impl<'de> Visitor<'de> for ValueVisitor {
                     return Err(A::Error::custom(format_args!("a key must be a string, not {}", other.describe())));
                 }
             };
-            entries.push(Entry { key: name, line: key.line, node: map.next_value::<Node>()? });
+            entries.push(MapEntry { key: name, line: key.line, node: map.next_value::<Node>()? });
         }
         Ok(Value::Map(entries))
     }

@@ -45,7 +45,7 @@ pub struct EngineConfig {
     /// The garbage collection of images.
     pub image_gc: Policy,
     /// Node-pressure eviction.
-    pub eviction: eviction::Policy,
+    pub eviction: eviction::EvictionPolicy,
     /// The rotation of container logs.
     pub log_rotation: log_rotation::Policy,
     /// A directory on the node's file system (`nodefs`): the root directory.
@@ -121,7 +121,7 @@ impl Default for EngineConfig {
                 ..NodeFacts::default()
             },
             image_gc: Policy::default(),
-            eviction: eviction::Policy::default(),
+            eviction: eviction::EvictionPolicy::default(),
             log_rotation: log_rotation::Policy::default(),
             root: String::new(),
             shutdown: Groups::default(),

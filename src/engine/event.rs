@@ -211,7 +211,7 @@ pub enum Answer {
     Delay(Duration),
     /// False: nothing had to be written.
     Written(bool),
-    CertificateRequest(certificate::Request),
+    CertificateRequest(certificate::SigningRequest),
     /// The certificate that was stored.
     Certificate(InUse),
     Preparing(bool),

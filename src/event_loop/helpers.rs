@@ -147,7 +147,7 @@ pub struct Finished<A> {
 
 /// A job that has not finished yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pending {
+pub struct PendingJob {
     pub id: JobId,
     pub class: Class,
     pub name: &'static str,
@@ -249,7 +249,7 @@ impl<A: Send + 'static> Helpers<A> {
     }
 
     /// All jobs that have not finished.
-    pub fn pending(&self) -> impl Iterator<Item = Pending> {
+    pub fn pending(&self) -> impl Iterator<Item = PendingJob> {
         self.pools.iter().flat_map(Pool::pending)
     }
 

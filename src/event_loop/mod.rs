@@ -49,6 +49,6 @@ pub mod poll;
 mod registered;
 pub mod signals;
 
-pub use helpers::{Class, Finished, Helpers, JobError, JobId, Pending};
+pub use helpers::{Class, Finished, Helpers, JobError, JobId, PendingJob};
 pub use poll::EventLoop;
 pub use signals::{Signal, Signals};

@@ -62,7 +62,7 @@ pub struct Malformed(pub &'static str);
 
 /// Parses one response.
 #[derive(Debug)]
-pub struct Reader {
+pub struct ResponseReader {
     input: Vec<u8>,
     most: usize,
     /// The number of informational responses so far, and the bytes of their heads.
@@ -84,10 +84,10 @@ enum Framing {
     UntilEnd,
 }
 
-impl Reader {
+impl ResponseReader {
     /// `most`: the number of bytes of the body that the caller needs. The response is complete once they have arrived.
-    pub fn new(most: usize) -> Reader {
-        Reader { input: Vec::new(), most, informational: (0, 0), head: None }
+    pub fn new(most: usize) -> ResponseReader {
+        ResponseReader { input: Vec::new(), most, informational: (0, 0), head: None }
     }
 
     /// True if the head of the response has arrived.
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     fn read(parts: &[&str]) -> Result<Option<Response>, Malformed> {
-        let mut reader = Reader::new(10);
+        let mut reader = ResponseReader::new(10);
         for part in parts {
             if let Some(response) = reader.feed(part.as_bytes())? {
                 return Ok(Some(response));
@@ -248,7 +248,7 @@ mod tests {
         let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
         assert_eq!(body(&[chunked, "3\r\nhel\r", "\n2;x=y\r\nlo\r\n0\r\n\r\n"]).as_deref(), Some("hello"));
         assert_eq!(body(&[chunked, "3\r\nhe"]), None);
-        let mut reader = Reader::new(10);
+        let mut reader = ResponseReader::new(10);
         assert_eq!(reader.feed(b"HTTP/1.0 200 OK\r\n\r\nhello"), Ok(None));
         assert_eq!(reader.end().map(|r| r.body), Ok(b"hello".to_vec()));
     }
@@ -276,10 +276,10 @@ mod tests {
             assert!(read(&[text]).is_err(), "{text:.40}");
         }
         assert!(read(&["HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"]).is_err());
-        let mut reader = Reader::new(10);
+        let mut reader = ResponseReader::new(10);
         assert_eq!(reader.feed(b"HTTP/1.1 20"), Ok(None));
         assert_eq!(reader.end(), Err(Malformed("EOF")));
-        let mut reader = Reader::new(10);
+        let mut reader = ResponseReader::new(10);
         assert_eq!(reader.feed(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe"), Ok(None));
         assert_eq!(reader.end(), Err(Malformed("unexpected EOF")));
     }

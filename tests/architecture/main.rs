@@ -11,6 +11,7 @@ mod helpers;
 mod limits;
 mod lines;
 mod links;
+mod names;
 mod pages;
 mod pod_fields;
 mod rules;

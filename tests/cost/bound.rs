@@ -4,7 +4,7 @@ use crate::{PODS, Resources};
 use allocation_counter::measure;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
-use wherry::api::cluster::request::{ApiRequest, ApiResponse, Method, Reading};
+use wherry::api::cluster::request::{ApiRequest, ApiResponse, BodyDelivery, Method};
 use wherry::api::manifest_report::ManifestReport;
 use wherry::api::node_facts::NodeFacts;
 use wherry::api::time::{Boot, Now, Wall};
@@ -34,16 +34,16 @@ fn answer(op: OpId, request: &ApiRequest, pods: usize) -> Vec<Event> {
     let list = |kind: &str| json!({ "kind": kind, "apiVersion": "v1", "metadata": { "resourceVersion": "1" } });
     let metadata = json!({ "name": "node", "uid": "uid", "resourceVersion": "1" });
     match (request.method, request.reading) {
-        (Method::Get, Reading::Items) if path == "/api/v1/pods" => {
+        (Method::Get, BodyDelivery::Items) if path == "/api/v1/pods" => {
             let item = |number| Event::Api(ApiEvent::Item { op, json: pod(number).into_bytes() });
             (0..pods).map(item).chain([done(200, list("PodList"))]).collect()
         }
-        (Method::Get, Reading::Items) if path.ends_with("/services") => vec![done(200, list("ServiceList"))],
-        (Method::Get, Reading::Items) => {
+        (Method::Get, BodyDelivery::Items) if path.ends_with("/services") => vec![done(200, list("ServiceList"))],
+        (Method::Get, BodyDelivery::Items) => {
             let json = json!({ "metadata": metadata }).to_string().into_bytes();
             vec![Event::Api(ApiEvent::Item { op, json }), done(200, list("NodeList"))]
         }
-        (Method::Get, Reading::Whole) => {
+        (Method::Get, BodyDelivery::Whole) => {
             vec![done(200, json!({ "kind": "Node", "apiVersion": "v1", "metadata": metadata }))]
         }
         (Method::Patch, _) if !path.contains("/pods/") => {

@@ -7,7 +7,7 @@ use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use wherry::api::control::DrainOutcome;
-use wherry::api::ephemeral::Wanted;
+use wherry::api::ephemeral::RequestedContainers;
 use wherry::api::facts::{ExecOutput, MemoryFact, UsageFact};
 use wherry::api::names::{FullName, Uid};
 use wherry::engine::control::ephemeral::Origin;
@@ -68,7 +68,7 @@ impl World {
         if let Request::Ephemeral(EphemeralRequest { uid, dry_run: false, wanted, .. }) = &request {
             self.users.debugged.insert(id, uid.clone());
             // A user may use a name of an earlier run of the pod again.
-            let (Wanted::More(list) | Wanted::All(list)) = wanted;
+            let (RequestedContainers::More(list) | RequestedContainers::All(list)) = wanted;
             let pod = self.engine.pod(uid).map(|view| view.pod.clone());
             let is_new = |name: &str| {
                 list.iter().any(|c| c["name"] == name) && pod.as_ref().is_some_and(|pod| pod.ephemeral(name).is_none())
@@ -384,7 +384,7 @@ pub fn stream_of_command(uid: Uid, container: Option<&str>) -> StreamRequest {
 pub fn debugger(uid: Uid, name: &str, target: &str) -> EphemeralRequest {
     let environment = [json!({ "name": "TOKEN", "value": ENVIRONMENT })];
     let container = json!({ "name": name, "image": "busybox:1.35", "targetContainerName": target, "env": environment });
-    EphemeralRequest { uid, origin: Origin::Api, wanted: Wanted::More(vec![container]), dry_run: false }
+    EphemeralRequest { uid, origin: Origin::Api, wanted: RequestedContainers::More(vec![container]), dry_run: false }
 }
 
 /// CRI-O's answer for a command that was killed at its time limit.

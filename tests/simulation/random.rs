@@ -311,12 +311,16 @@ fn dumped(w: &World) -> Result<(), Violation> {
 }
 
 /// One threshold with and one without a grace period.
-fn memory_policy(seed: u64) -> eviction::Policy {
-    let kind = if seed.is_multiple_of(5) { eviction::Kind::Soft(Duration::from_secs(8)) } else { eviction::Kind::Hard };
+fn memory_policy(seed: u64) -> eviction::EvictionPolicy {
+    let kind = if seed.is_multiple_of(5) {
+        eviction::ThresholdKind::Soft(Duration::from_secs(8))
+    } else {
+        eviction::ThresholdKind::Hard
+    };
     let limit = eviction::Limit::Amount(MEMORY_LIMIT);
     let threshold = eviction::Threshold { signal: eviction::Signal::MemoryAvailable, kind, limit, reclaim: None };
     let (transition, max_grace) = (Duration::from_secs(5), Duration::from_secs(2));
-    eviction::Policy { thresholds: vec![threshold], transition, max_grace }
+    eviction::EvictionPolicy { thresholds: vec![threshold], transition, max_grace }
 }
 
 fn live(w: &mut World, pool: &Pool, plan: &Plan) -> Result<(), Violation> {

@@ -6,7 +6,7 @@ use crate::world::{MS, S, World, config};
 use std::rc::Rc;
 use std::time::Duration;
 use wherry::api::document::{Context, parse};
-use wherry::api::eviction::{Kind, Limit, Policy, Signal, Threshold};
+use wherry::api::eviction::{EvictionPolicy, Limit, Signal, Threshold, ThresholdKind};
 use wherry::api::pod::Pod;
 use wherry::engine::event::Event;
 use wherry_engine::api::k8s as core;
@@ -127,18 +127,18 @@ impl World {
 
     /// E6: from now on the node has a condition because of which no pod is evicted, but evicted pods wait.
     pub fn has_pressure(&mut self) {
-        let kind = Kind::Soft(Duration::MAX);
+        let kind = ThresholdKind::Soft(Duration::MAX);
         let threshold = Threshold { signal: Signal::PidAvailable, kind, limit: Limit::Amount(100), reclaim: None };
         self.host.pids_free = 0;
-        self.set_policy(Policy { thresholds: vec![threshold], ..Policy::default() });
+        self.set_policy(EvictionPolicy { thresholds: vec![threshold], ..EvictionPolicy::default() });
         self.run_ms(100);
     }
 
     pub fn has_no_pressure(&mut self) {
-        self.set_policy(Policy::default());
+        self.set_policy(EvictionPolicy::default());
     }
 
-    pub fn set_policy(&mut self, policy: Policy) {
+    pub fn set_policy(&mut self, policy: EvictionPolicy) {
         self.config.eviction = policy;
         self.step(Event::Configure(Box::new(self.config.clone())));
     }

@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
-use wherry::net::spdy::{Event, Reader, StreamId, Writer, upgrade};
+use wherry::net::spdy::{Reader, SpdyEvent, StreamId, Writer, upgrade};
 
 const READ: usize = 64 * 1024;
 /// The protocols above SPDY.
@@ -85,9 +85,9 @@ impl<S: Read + Write> Spdy<S> {
             let (mut input, mut has_ended) = (&self.buffer[..length], false);
             while let Some(event) = self.reader.next(&mut input).map_err(|e| io::Error::other(e.to_string()))? {
                 match event {
-                    Event::Data { stream, bytes } if stream == of => received += bytes.len(),
-                    Event::End { stream } | Event::Reset { stream, .. } => has_ended |= stream == of,
-                    Event::Data { .. } | Event::Ping(_) | Event::GoAway => {}
+                    SpdyEvent::Data { stream, bytes } if stream == of => received += bytes.len(),
+                    SpdyEvent::End { stream } | SpdyEvent::Reset { stream, .. } => has_ended |= stream == of,
+                    SpdyEvent::Data { .. } | SpdyEvent::Ping(_) | SpdyEvent::GoAway => {}
                 }
             }
             if has_ended || received >= wanted {

@@ -5,7 +5,7 @@ use crate::rig::Factory;
 use crate::server::{Options, Server};
 use mio::Token;
 use std::time::Duration;
-use wherry::adapters::cri::client::{Client, ClientEvent};
+use wherry::adapters::cri::client::{ClientEvent, CriClient};
 use wherry::adapters::cri::proto;
 use wherry::adapters::cri::requests::{HostDns, RequestConfig, Swap};
 use wherry::api::cgroups::{CgroupDriver, CgroupNames};
@@ -49,7 +49,7 @@ fn asked(
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&dir.path().join("s"), Options { driver: tells, ..Options::default() });
     let mut event_loop = EventLoop::new().unwrap();
-    let mut client = Client::new(factory(&server.path, event_loop.registry(), TOKEN), config(configured));
+    let mut client = CriClient::new(factory(&server.path, event_loop.registry(), TOKEN), config(configured));
     let (latest, mut ready, mut told, mut begun) = (clock::boot() + PATIENCE, Vec::new(), Vec::new(), false);
     loop {
         let mut out = Vec::new();

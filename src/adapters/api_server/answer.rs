@@ -1,25 +1,25 @@
 //! The answer to one request, assembled from its parts within the limits.
 
-use super::{Arrived, Limits};
+use super::{AnswerLimits, Arrived};
 use crate::api::cluster::items::{Broken, Items};
 use crate::api::cluster::lines::Lines;
-use crate::api::cluster::request::{ApiError, ApiResponse, Reading};
+use crate::api::cluster::request::{ApiError, ApiResponse, BodyDelivery};
 use crate::engine::op::OpId;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 use std::time::Duration;
 
-pub(super) enum Answer {
+pub(super) enum PartialAnswer {
     /// Nothing has arrived.
     Awaited {
-        reading: Reading,
-        limits: Limits,
+        reading: BodyDelivery,
+        limits: AnswerLimits,
     },
     Begun {
         status: u16,
         retry_after: Option<Duration>,
         body: Body,
-        limits: Limits,
+        limits: AnswerLimits,
     },
     Over,
 }
@@ -30,21 +30,21 @@ pub(super) enum Body {
     Lines(Lines),
 }
 
-impl Answer {
-    pub(super) fn new(reading: Reading, limits: Limits) -> Answer {
-        Answer::Awaited { reading, limits }
+impl PartialAnswer {
+    pub(super) fn new(reading: BodyDelivery, limits: AnswerLimits) -> PartialAnswer {
+        PartialAnswer::Awaited { reading, limits }
     }
 
     pub(super) fn head(&mut self, status: StatusCode, headers: &HeaderMap) {
-        let Answer::Awaited { reading, limits } = *self else { return };
+        let PartialAnswer::Awaited { reading, limits } = *self else { return };
         let body = match reading {
             // The body is a `Status`.
             _ if !status.is_success() => Body::Whole(Vec::new()),
-            Reading::Whole => Body::Whole(Vec::new()),
-            Reading::Items => Body::Items(Items::new(limits.part)),
-            Reading::Lines => Body::Lines(Lines::new(limits.part)),
+            BodyDelivery::Whole => Body::Whole(Vec::new()),
+            BodyDelivery::Items => Body::Items(Items::new(limits.part)),
+            BodyDelivery::Lines => Body::Lines(Lines::new(limits.part)),
         };
-        *self = Answer::Begun { status: status.as_u16(), retry_after: retry_after(headers), body, limits };
+        *self = PartialAnswer::Begun { status: status.as_u16(), retry_after: retry_after(headers), body, limits };
     }
 
     /// Adds a part of the body, and appends the items or lines that are complete.
@@ -52,7 +52,7 @@ impl Answer {
     /// # Errors
     /// The answer is too large, or is not a list.
     pub(super) fn body(&mut self, id: OpId, bytes: &[u8], out: &mut Vec<Arrived>) -> Result<(), ApiError> {
-        let Answer::Begun { body, limits, .. } = self else { return Ok(()) };
+        let PartialAnswer::Begun { body, limits, .. } = self else { return Ok(()) };
         match body {
             Body::Whole(whole) if whole.len() + bytes.len() > limits.whole => {
                 Err(ApiError::TooLarge(format!("the answer is larger than {} bytes", limits.whole)))
@@ -75,7 +75,8 @@ impl Answer {
     /// # Errors
     /// The answer ends inside a list or a line.
     pub(super) fn finish(&mut self) -> Result<ApiResponse, ApiError> {
-        let Answer::Begun { status, retry_after, body, limits } = std::mem::replace(self, Answer::Over) else {
+        let PartialAnswer::Begun { status, retry_after, body, limits } = std::mem::replace(self, PartialAnswer::Over)
+        else {
             return Err(ApiError::Unknown("the answer is empty".to_owned()));
         };
         let body = match body {

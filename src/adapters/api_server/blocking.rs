@@ -1,6 +1,6 @@
 //! One request at a time, for commands, which wait for each answer.
 
-use super::{ApiServer, Credentials, Limits};
+use super::{AnswerLimits, ApiServer, Credentials};
 use crate::api::cluster::request::{ApiError, ApiRequest, ApiResponse};
 use crate::event_loop::clock;
 use crate::foreign;
@@ -37,7 +37,7 @@ impl Blocking {
     /// The kernel has no descriptors.
     pub fn new(credentials: Credentials) -> Result<Blocking, String> {
         let poll = Poll::new().map_err(|e| format!("failed to create an epoll instance: {e}"))?;
-        Ok(Blocking { server: ApiServer::new(credentials, Limits::default(), TOKENS), poll })
+        Ok(Blocking { server: ApiServer::new(credentials, AnswerLimits::default(), TOKENS), poll })
     }
 
     /// The URL of the server.

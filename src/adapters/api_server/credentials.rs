@@ -50,7 +50,7 @@ impl Credentials {
     /// # Errors
     /// The address has another form.
     pub fn unverified(address: &str) -> Result<Credentials, String> {
-        let server = Server::parse(&format!("https://{address}"))
+        let server = ServerUrl::parse(&format!("https://{address}"))
             .ok()
             .filter(|server| server.prefix.is_empty())
             .ok_or_else(|| format!("{address:?} is not an address of a server; use the form HOST:PORT"))?;
@@ -82,16 +82,16 @@ impl Credentials {
 
 /// The parts of the URL of a server.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Server {
+pub(super) struct ServerUrl {
     pub(super) host: Host,
     pub(super) port: u16,
     pub(super) prefix: String,
 }
 
-impl Server {
+impl ServerUrl {
     /// # Errors
     /// The error in the URL.
-    pub(super) fn parse(url: &str) -> Result<Server, String> {
+    pub(super) fn parse(url: &str) -> Result<ServerUrl, String> {
         const FORM: &str = "use the form https://HOST:PORT";
         if url.contains('@') {
             // Without the URL: it can contain a password.
@@ -116,7 +116,7 @@ impl Server {
             Err(_) if bare.len() == host.len() && !host.is_empty() => Host::Name(host.to_ascii_lowercase()),
             Err(_) => return Err(format!("{url:?} has no valid host and port; {FORM}")),
         };
-        Ok(Server { host, port, prefix: uri.path().trim_end_matches('/').to_owned() })
+        Ok(ServerUrl { host, port, prefix: uri.path().trim_end_matches('/').to_owned() })
     }
 
     /// The host without the brackets of an IPv6 address.
@@ -141,7 +141,7 @@ mod tests {
             ("https://[fd00::1]", "fd00::1", 443, ""),
             ("https://api.example:8443/k8s/c-1/", "api.example", 8443, "/k8s/c-1"),
         ] {
-            let server = Server::parse(url).unwrap();
+            let server = ServerUrl::parse(url).unwrap();
             assert_eq!((server.name().as_str(), server.port, server.prefix.as_str()), (host, port, prefix), "{url}");
         }
     }
@@ -162,7 +162,7 @@ mod tests {
             "https://[fd00::g]:1",
             "https://a b",
         ] {
-            let error = Server::parse(url).unwrap_err();
+            let error = ServerUrl::parse(url).unwrap_err();
             assert!(error.contains("use the form https://HOST:PORT"), "{url}: {error}");
         }
     }

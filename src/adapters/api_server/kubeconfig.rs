@@ -2,7 +2,7 @@
 //! program, a proxy or an unverified server are refused, because to ignore them would connect in another way than the
 //! file says.
 
-use super::credentials::{Credentials, Server};
+use super::credentials::{Credentials, ServerUrl};
 use crate::api::document;
 use crate::foreign::{self, Links};
 use crate::net::https::Peer;
@@ -29,7 +29,7 @@ pub(super) fn read(path: &Path) -> Result<Credentials, String> {
 /// `directory` is that of the file, to which its relative paths refer.
 pub(super) fn parse(text: &[u8], directory: &Path) -> Result<Credentials, String> {
     let document = document::value(text)?;
-    let root = Object { value: &document, path: "kubeconfig".to_owned(), directory };
+    let root = KubeconfigMap { value: &document, path: "kubeconfig".to_owned(), directory };
     let name =
         root.text("current-context")?.ok_or_else(|| root.wrong("current-context", "missing; set it to a context"))?;
     let context = root.named("contexts", "context", name)?;
@@ -43,7 +43,7 @@ pub(super) fn parse(text: &[u8], directory: &Path) -> Result<Credentials, String
         .refuse("insecure-skip-tls-verify", "the server must be verified; remove it and set certificate-authority")?;
     cluster.refuse("proxy-url", "proxies are not supported; remove it")?;
     let url = cluster.required("server")?;
-    let server = Server::parse(url).map_err(|why| cluster.wrong("server", &why))?;
+    let server = ServerUrl::parse(url).map_err(|why| cluster.wrong("server", &why))?;
     let authorities = authorities(&cluster)?;
     let (identity, token) = match &user {
         Some(user) => (identity(user)?, token(user)?),
@@ -66,7 +66,7 @@ pub(super) fn parse(text: &[u8], directory: &Path) -> Result<Credentials, String
     Ok(Credentials { peer, prefix: server.prefix, token, certificate, authorities })
 }
 
-fn authorities(cluster: &Object<'_>) -> Result<Vec<CertificateDer<'static>>, String> {
+fn authorities(cluster: &KubeconfigMap<'_>) -> Result<Vec<CertificateDer<'static>>, String> {
     let Some((field, pem)) = cluster.content("certificate-authority")? else {
         let why = "missing; set it (or certificate-authority-data) to the CA of the cluster";
         return Err(cluster.wrong("certificate-authority", why));
@@ -75,7 +75,7 @@ fn authorities(cluster: &Object<'_>) -> Result<Vec<CertificateDer<'static>>, Str
 }
 
 /// The certificate chain and the key of the client.
-fn identity(user: &Object<'_>) -> Result<Option<Identity>, String> {
+fn identity(user: &KubeconfigMap<'_>) -> Result<Option<Identity>, String> {
     for field in ["exec", "auth-provider"] {
         let why = "programs for credentials are not supported; use client-certificate and client-key, or tokenFile";
         user.refuse(field, why)?;
@@ -101,7 +101,7 @@ fn identity(user: &Object<'_>) -> Result<Option<Identity>, String> {
 }
 
 /// The value of the header. The file has precedence, as in kubectl.
-fn token(user: &Object<'_>) -> Result<Option<HeaderValue>, String> {
+fn token(user: &KubeconfigMap<'_>) -> Result<Option<HeaderValue>, String> {
     let (field, token) = match (user.text("tokenFile")?, user.text("token")?) {
         (Some(file), _) => {
             let content = user.file("tokenFile", file)?;
@@ -118,7 +118,7 @@ fn token(user: &Object<'_>) -> Result<Option<HeaderValue>, String> {
     Ok(Some(value))
 }
 
-fn certificates(object: &Object<'_>, field: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+fn certificates(object: &KubeconfigMap<'_>, field: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match all {
         Ok(certificates) if !certificates.is_empty() => Ok(certificates),
@@ -130,13 +130,13 @@ fn certificates(object: &Object<'_>, field: &str, pem: &[u8]) -> Result<Vec<Cert
 }
 
 /// A map of the kubeconfig and its position, for errors.
-struct Object<'a> {
+struct KubeconfigMap<'a> {
     value: &'a Value,
     path: String,
     directory: &'a Path,
 }
 
-impl<'a> Object<'a> {
+impl<'a> KubeconfigMap<'a> {
     fn wrong(&self, field: &str, why: &str) -> String {
         format!("{}: {why}", self.field(field))
     }
@@ -168,12 +168,12 @@ impl<'a> Object<'a> {
     }
 
     /// The object `kind` in the entry `name` of a list.
-    fn named(&self, list: &str, kind: &str, name: &str) -> Result<Object<'a>, String> {
+    fn named(&self, list: &str, kind: &str, name: &str) -> Result<KubeconfigMap<'a>, String> {
         let path = format!("{list}[{name:?}].{kind}");
         let entries = self.value.get(list).and_then(Value::as_array);
         let entry = entries.into_iter().flatten().find(|e| e.get("name").and_then(Value::as_str) == Some(name));
         match entry.and_then(|entry| entry.get(kind)).filter(|value| value.is_object()) {
-            Some(value) => Ok(Object { value, path, directory: self.directory }),
+            Some(value) => Ok(KubeconfigMap { value, path, directory: self.directory }),
             None => Err(format!("{path}: missing; add the entry, or correct the name")),
         }
     }

@@ -19,7 +19,7 @@ pub use blocking::{Answered, Blocking};
 pub use credentials::Credentials;
 pub use kubeconfig::{Contents, User};
 
-use self::answer::Answer;
+use self::answer::PartialAnswer;
 use crate::api::cluster::request::{ApiError, ApiRequest, ApiResponse, Method};
 use crate::api::node_facts::go_architecture;
 use crate::api::time::Boot;
@@ -42,9 +42,9 @@ pub enum Arrived {
     Disconnected { why: String },
     /// The addresses of the server's host are needed: `set_addresses` or `not_resolved` has to be called.
     Resolve { host: String, port: u16 },
-    /// One item of a list (`Reading::Items`).
+    /// One item of a list (`BodyDelivery::Items`).
     Item { id: OpId, json: Vec<u8> },
-    /// One line of a watch (`Reading::Lines`).
+    /// One line of a watch (`BodyDelivery::Lines`).
     Line { id: OpId, json: Vec<u8> },
     /// A request has ended. Each request has exactly one `Done`.
     Done { id: OpId, result: Result<ApiResponse, ApiError> },
@@ -66,17 +66,17 @@ impl fmt::Debug for Arrived {
 
 /// The largest answers, in bytes. A larger one ends its request as `ApiError::TooLarge`.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct AnswerLimits {
     /// An answer that is delivered as a whole.
     pub whole: usize,
     /// An item, a line, and the rest of a list.
     pub part: usize,
 }
 
-impl Default for Limits {
+impl Default for AnswerLimits {
     /// The largest object that etcd stores has 1.5 MiB.
-    fn default() -> Limits {
-        Limits { whole: 4 << 20, part: 2 << 20 }
+    fn default() -> AnswerLimits {
+        AnswerLimits { whole: 4 << 20, part: 2 << 20 }
     }
 }
 
@@ -84,22 +84,22 @@ pub struct ApiServer {
     client: Client,
     credentials: Credentials,
     user_agent: HeaderValue,
-    limits: Limits,
-    requests: BTreeMap<CallId, InFlight>,
+    limits: AnswerLimits,
+    requests: BTreeMap<CallId, RequestInFlight>,
     /// Empty between drives; kept to reuse its allocation.
     events: Vec<Event>,
 }
 
-struct InFlight {
+struct RequestInFlight {
     id: OpId,
     /// Method and path, for errors.
     name: String,
-    answer: Answer,
+    answer: PartialAnswer,
 }
 
 impl ApiServer {
     /// The first request connects. The sockets are registered under the tokens, which must have no other user.
-    pub fn new(credentials: Credentials, limits: Limits, tokens: [Token; 2]) -> ApiServer {
+    pub fn new(credentials: Credentials, limits: AnswerLimits, tokens: [Token; 2]) -> ApiServer {
         let arch = go_architecture(std::env::consts::ARCH);
         let user_agent = format!("wherry/{} (linux/{arch})", env!("CARGO_PKG_VERSION"));
         ApiServer {
@@ -115,11 +115,11 @@ impl ApiServer {
     /// Starts a request. At the deadline it ends as `Unknown` (as `NotSent` if there is no connection yet). A watch has
     /// no deadline.
     pub fn call(&mut self, id: OpId, request: ApiRequest, deadline: Option<Boot>) {
-        let answer = Answer::new(request.reading, self.limits);
+        let answer = PartialAnswer::new(request.reading, self.limits);
         let request = self.request(request, deadline);
         let name = request.name();
         let call = self.client.call(request);
-        self.requests.insert(call, InFlight { id, name, answer });
+        self.requests.insert(call, RequestInFlight { id, name, answer });
     }
 
     /// Cancels a request. It ends as `Unknown` (or `NotSent`) at the next `drive`. No effect if it has ended.

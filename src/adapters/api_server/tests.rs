@@ -1,7 +1,7 @@
 //! The adapter against a real server.
 
 use super::*;
-use crate::api::cluster::request::{Content, Reading};
+use crate::api::cluster::request::{BodyDelivery, Content};
 use crate::net::https::tests::server::{Ca, Control, Exchange, Options, Server};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -35,7 +35,7 @@ fn credentials(ca: &Ca, address: &std::net::SocketAddr, token: &str) -> Credenti
 }
 
 impl Rig {
-    fn new(limits: Limits) -> (Rig, Ca) {
+    fn new(limits: AnswerLimits) -> (Rig, Ca) {
         let ca = Ca::new();
         let server = Server::start(&Options {
             certified: ca.server("127.0.0.1", (2020, 2100)),
@@ -62,7 +62,7 @@ impl Rig {
         }
     }
 
-    fn get(&mut self, reading: Reading, deadline: Option<Boot>) -> OpId {
+    fn get(&mut self, reading: BodyDelivery, deadline: Option<Boot>) -> OpId {
         self.call(Method::Get, None, reading, deadline)
     }
 
@@ -70,7 +70,7 @@ impl Rig {
         &mut self,
         method: Method,
         body: Option<(Content, String)>,
-        reading: Reading,
+        reading: BodyDelivery,
         deadline: Option<Boot>,
     ) -> OpId {
         self.last += 1;
@@ -107,9 +107,9 @@ fn whole(status: u16, body: &str) -> Result<ApiResponse, ApiError> {
 
 #[test]
 fn a_request_has_its_headers_its_body_and_the_token() {
-    let (mut rig, _) = Rig::new(Limits::default());
+    let (mut rig, _) = Rig::new(AnswerLimits::default());
     let body = "{\"a\":1}".to_owned();
-    let id = rig.call(Method::Patch, Some((Content::StrategicMergePatch, body)), Reading::Whole, None);
+    let id = rig.call(Method::Patch, Some((Content::StrategicMergePatch, body)), BodyDelivery::Whole, None);
     let exchange = rig.request();
     assert_eq!((exchange.head.method().as_str(), exchange.body.as_slice()), ("PATCH", &b"{\"a\":1}"[..]));
     assert_eq!(exchange.head.uri().path_and_query().map(|p| p.as_str()), Some("/prefix/api/v1/x?a=b"));
@@ -127,8 +127,8 @@ fn a_request_has_its_headers_its_body_and_the_token() {
 
 #[test]
 fn the_items_of_a_list_arrive_one_by_one() {
-    let (mut rig, _) = Rig::new(Limits::default());
-    let id = rig.get(Reading::Items, None);
+    let (mut rig, _) = Rig::new(AnswerLimits::default());
+    let id = rig.get(BodyDelivery::Items, None);
     let mut exchange = rig.request();
     let mut stream = exchange.begin(200, &[]);
     stream
@@ -142,8 +142,8 @@ fn the_items_of_a_list_arrive_one_by_one() {
 
 #[test]
 fn the_lines_of_a_watch_arrive_one_by_one() {
-    let (mut rig, _) = Rig::new(Limits::default());
-    let id = rig.get(Reading::Lines, None);
+    let (mut rig, _) = Rig::new(AnswerLimits::default());
+    let id = rig.get(BodyDelivery::Lines, None);
     let mut exchange = rig.request();
     let mut stream = exchange.begin(200, &[]);
     stream.send_data(Bytes::from("{\"type\":\"ADDED\"}\n{\"typ"), false).unwrap();
@@ -157,11 +157,11 @@ fn the_lines_of_a_watch_arrive_one_by_one() {
 
 #[test]
 fn a_list_or_a_watch_that_is_cut_short_is_no_answer() {
-    let (mut rig, _) = Rig::new(Limits::default());
+    let (mut rig, _) = Rig::new(AnswerLimits::default());
     for (reading, text, why) in [
-        (Reading::Items, "{\"items\":[{}", "GET /prefix/api/v1/x: the list is cut short"),
-        (Reading::Items, "<html>", "GET /prefix/api/v1/x: not a list in JSON (at byte 0)"),
-        (Reading::Lines, "{\"type\"", "GET /prefix/api/v1/x: the watch ends inside a line"),
+        (BodyDelivery::Items, "{\"items\":[{}", "GET /prefix/api/v1/x: the list is cut short"),
+        (BodyDelivery::Items, "<html>", "GET /prefix/api/v1/x: not a list in JSON (at byte 0)"),
+        (BodyDelivery::Lines, "{\"type\"", "GET /prefix/api/v1/x: the watch ends inside a line"),
     ] {
         let id = rig.get(reading, None);
         rig.request().answer(200, &[], text);
@@ -171,15 +171,15 @@ fn a_list_or_a_watch_that_is_cut_short_is_no_answer() {
 
 #[test]
 fn a_refusal_is_delivered_as_a_whole_with_its_retry_after() {
-    let (mut rig, _) = Rig::new(Limits::default());
-    for reading in [Reading::Whole, Reading::Items, Reading::Lines] {
+    let (mut rig, _) = Rig::new(AnswerLimits::default());
+    for reading in [BodyDelivery::Whole, BodyDelivery::Items, BodyDelivery::Lines] {
         let id = rig.get(reading, None);
         rig.request().answer(429, &[("retry-after", "13")], "{\"kind\":\"Status\"}");
         let retry_after = Some(Duration::from_secs(13));
         let body = b"{\"kind\":\"Status\"}".to_vec();
         assert_eq!(rig.done(id), Ok(ApiResponse { status: 429, retry_after, body }));
     }
-    let id = rig.get(Reading::Whole, None);
+    let id = rig.get(BodyDelivery::Whole, None);
     rig.request().answer(503, &[("retry-after", "Wed, 21 Oct 2026 07:28:00 GMT")], "");
     assert_eq!(rig.done(id), whole(503, ""));
     assert_eq!(rig.parts(), [""; 0]);
@@ -187,13 +187,13 @@ fn a_refusal_is_delivered_as_a_whole_with_its_retry_after() {
 
 #[test]
 fn an_answer_an_item_and_a_line_have_a_limit() {
-    let (mut rig, _) = Rig::new(Limits { whole: 1000, part: 100 });
+    let (mut rig, _) = Rig::new(AnswerLimits { whole: 1000, part: 100 });
     let long = "x".repeat(500_000);
     for (reading, text) in [
-        (Reading::Whole, long.clone()),
-        (Reading::Items, format!("{{\"items\":[{{}},\"{long}\"]}}")),
-        (Reading::Items, format!("{{\"items\":[],\"a\":\"{long}\"}}")),
-        (Reading::Lines, format!("{{}}\n{long}\n")),
+        (BodyDelivery::Whole, long.clone()),
+        (BodyDelivery::Items, format!("{{\"items\":[{{}},\"{long}\"]}}")),
+        (BodyDelivery::Items, format!("{{\"items\":[],\"a\":\"{long}\"}}")),
+        (BodyDelivery::Lines, format!("{{}}\n{long}\n")),
     ] {
         let id = rig.get(reading, None);
         let exchange = rig.request();
@@ -206,7 +206,7 @@ fn an_answer_an_item_and_a_line_have_a_limit() {
     }
     assert_eq!(rig.parts(), ["{}", "{}"], "the items and lines before it");
     // The connection is still of use.
-    let id = rig.get(Reading::Whole, None);
+    let id = rig.get(BodyDelivery::Whole, None);
     let exchange = rig.request();
     assert_eq!(exchange.connection, 0);
     exchange.answer(200, &[], "{}");
@@ -217,9 +217,9 @@ fn an_answer_an_item_and_a_line_have_a_limit() {
 
 #[test]
 fn a_cancelled_request_and_one_that_is_late_end_as_unknown() {
-    let (mut rig, _) = Rig::new(Limits::default());
-    let watch = rig.get(Reading::Lines, None);
-    let late = rig.get(Reading::Whole, Some(rig.now + Duration::from_secs(10)));
+    let (mut rig, _) = Rig::new(AnswerLimits::default());
+    let watch = rig.get(BodyDelivery::Lines, None);
+    let late = rig.get(BodyDelivery::Whole, Some(rig.now + Duration::from_secs(10)));
     let _exchanges = [rig.request(), rig.request()];
     rig.api.cancel(watch);
     assert_eq!(rig.done(watch), Err(ApiError::Unknown("GET /prefix/api/v1/x: cancelled".to_owned())));
@@ -230,8 +230,8 @@ fn a_cancelled_request_and_one_that_is_late_end_as_unknown() {
 
 #[test]
 fn a_server_that_disconnects_leaves_the_result_unknown() {
-    let (mut rig, _) = Rig::new(Limits::default());
-    let id = rig.get(Reading::Items, None);
+    let (mut rig, _) = Rig::new(AnswerLimits::default());
+    let id = rig.get(BodyDelivery::Items, None);
     let mut exchange = rig.request();
     let mut stream = exchange.begin(200, &[]);
     stream.send_data(Bytes::from("{\"items\":[{}"), false).unwrap();
@@ -243,11 +243,11 @@ fn a_server_that_disconnects_leaves_the_result_unknown() {
 
 #[test]
 fn replaced_credentials_are_used_by_new_requests() {
-    let (mut rig, ca) = Rig::new(Limits::default());
-    let old = rig.get(Reading::Whole, None);
+    let (mut rig, ca) = Rig::new(AnswerLimits::default());
+    let old = rig.get(BodyDelivery::Whole, None);
     let first = rig.request();
     rig.api.replace_credentials(credentials(&ca, &rig.server.address, "second"));
-    let new = rig.get(Reading::Whole, None);
+    let new = rig.get(BodyDelivery::Whole, None);
     let second = rig.request();
     assert_eq!((second.header("authorization"), second.connection), (Some("Bearer second"), 1));
     second.answer(200, &[], "");
@@ -257,9 +257,9 @@ fn replaced_credentials_are_used_by_new_requests() {
 
 #[test]
 fn a_ca_of_another_cluster_is_named_as_the_reason() {
-    let (mut rig, _) = Rig::new(Limits::default());
+    let (mut rig, _) = Rig::new(AnswerLimits::default());
     rig.api.replace_credentials(credentials(&Ca::new(), &rig.server.address, "t"));
-    let id = rig.get(Reading::Whole, None);
+    let id = rig.get(BodyDelivery::Whole, None);
     let why = format!(
         "https://{}: the server's certificate is not signed by the configured CA; correct the CA, or the address if \
          this is another server",

@@ -9,24 +9,24 @@ use std::path::PathBuf;
 pub const DEFAULT: &str = "unix:path=/run/dbus/system_bus_socket;unix:path=/var/run/dbus/system_bus_socket";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Socket {
+pub(super) enum BusSocket {
     Path(PathBuf),
     Abstract(Vec<u8>),
 }
 
 /// One alternative of an address list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct BusAddress {
     /// This alternative alone, for libdbus.
     pub(super) address: String,
-    pub(super) socket: Socket,
+    pub(super) socket: BusSocket,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for BusAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.socket {
-            Socket::Path(path) => write!(f, "{}", path.display()),
-            Socket::Abstract(name) => write!(f, "@{}", String::from_utf8_lossy(name)),
+            BusSocket::Path(path) => write!(f, "{}", path.display()),
+            BusSocket::Abstract(name) => write!(f, "@{}", String::from_utf8_lossy(name)),
         }
     }
 }
@@ -36,15 +36,15 @@ impl fmt::Display for Place {
 ///
 /// # Errors
 /// Names the first alternative that is not usable. The whole address is then rejected.
-pub(super) fn parse(address: &str) -> Result<Vec<Place>, String> {
-    let places: Result<Vec<Place>, String> = address.split(';').filter(|a| !a.is_empty()).map(place).collect();
+pub(super) fn parse(address: &str) -> Result<Vec<BusAddress>, String> {
+    let places: Result<Vec<BusAddress>, String> = address.split(';').filter(|a| !a.is_empty()).map(place).collect();
     match places {
         Ok(places) if places.is_empty() => Err("the system bus address is empty".to_owned()),
         other => other,
     }
 }
 
-fn place(address: &str) -> Result<Place, String> {
+fn place(address: &str) -> Result<BusAddress, String> {
     let wrong = |why: &str| format!("invalid system bus address {address:?}: {why}");
     let (method, rest) = address.split_once(':').ok_or_else(|| wrong("no method (unix:path=...)"))?;
     if method != "unix" {
@@ -54,11 +54,11 @@ fn place(address: &str) -> Result<Place, String> {
     for (key, value) in pairs {
         let value = || unescaped(value).ok_or_else(|| wrong("a value is not escaped as D-Bus requires"));
         let socket = match key {
-            "path" => Socket::Path(PathBuf::from(std::ffi::OsString::from_vec(value()?))),
-            "abstract" => Socket::Abstract(value()?),
+            "path" => BusSocket::Path(PathBuf::from(std::ffi::OsString::from_vec(value()?))),
+            "abstract" => BusSocket::Abstract(value()?),
             _ => continue,
         };
-        return Ok(Place { address: address.to_owned(), socket });
+        return Ok(BusAddress { address: address.to_owned(), socket });
     }
     Err(wrong("no path= and no abstract="))
 }
@@ -85,24 +85,24 @@ fn unescaped(value: &str) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    fn sockets(address: &str) -> Vec<Socket> {
+    fn sockets(address: &str) -> Vec<BusSocket> {
         parse(address).unwrap().into_iter().map(|p| p.socket).collect()
     }
 
     #[test]
     fn the_places_of_an_address_in_their_order() {
-        let path = |p: &str| Socket::Path(p.into());
+        let path = |p: &str| BusSocket::Path(p.into());
         assert_eq!(sockets(DEFAULT), [path("/run/dbus/system_bus_socket"), path("/var/run/dbus/system_bus_socket")],);
         assert_eq!(
             sockets("unix:guid=00ff,path=/a%20b;unix:abstract=/x"),
-            [path("/a b"), Socket::Abstract(b"/x".into())]
+            [path("/a b"), BusSocket::Abstract(b"/x".into())]
         );
         let places = parse("unix:path=/a;unix:path=/b,guid=1").unwrap();
         assert_eq!(
             places.iter().map(|p| p.address.as_str()).collect::<Vec<_>>(),
             ["unix:path=/a", "unix:path=/b,guid=1"]
         );
-        assert_eq!(places.iter().map(Place::to_string).collect::<Vec<_>>(), ["/a", "/b"]);
+        assert_eq!(places.iter().map(BusAddress::to_string).collect::<Vec<_>>(), ["/a", "/b"]);
     }
 
     #[test]

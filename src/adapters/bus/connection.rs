@@ -3,11 +3,11 @@
 //! `in_background` finds a lost bus again by itself (`retry`, `watch`); one `on_demand` stays closed until its client
 //! opens it again. Nothing here blocks.
 
-use super::address::{self, Place, Socket};
+use super::address::{self, BusAddress, BusSocket};
 use super::probe::{Answered, Probe};
 use super::reply::{self, Made};
 use super::retry::Retry;
-use super::watch::Watch;
+use super::watch::SocketWatch;
 use crate::api::time::Boot;
 use dbus::channel::{Channel, default_reply};
 use dbus::{Message, MessageType};
@@ -23,20 +23,20 @@ const HELLO: Duration = Duration::from_secs(60);
 const HELD: Duration = Duration::from_secs(5);
 
 /// `W` identifies a call of the client.
-pub(in crate::adapters) struct Connection<W> {
+pub(in crate::adapters) struct BusConnection<W> {
     token: Token,
-    places: Result<Vec<Place>, String>,
-    state: State<W>,
+    places: Result<Vec<BusAddress>, String>,
+    state: BusState<W>,
     /// None for a connection on demand.
     background: Option<Background>,
 }
 
 struct Background {
     retry: Retry,
-    watch: Watch,
+    watch: SocketWatch,
 }
 
-enum State<W> {
+enum BusState<W> {
     Closed,
     Waiting {
         at: Boot,
@@ -53,14 +53,14 @@ struct Open<W> {
     channel: Channel,
     since: Boot,
     /// Calls in flight.
-    pending: Vec<Pending<W>>,
+    pending: Vec<PendingCall<W>>,
     /// The socket was read since `next` last returned None.
     read: bool,
     /// The first reason to close the connection.
     failure: Option<String>,
 }
 
-struct Pending<W> {
+struct PendingCall<W> {
     serial: u32,
     deadline: Boot,
     /// None for `Hello`.
@@ -89,28 +89,28 @@ pub(in crate::adapters) enum Incident<W> {
     },
 }
 
-impl<W> Connection<W> {
+impl<W> BusConnection<W> {
     /// Creates a closed connection that stays closed after a failure. `address` has D-Bus's format. `token` becomes
     /// ready when `next` has to be called.
-    pub(in crate::adapters) fn on_demand(address: &str, token: Token) -> Connection<W> {
-        Connection { token, places: address::parse(address), state: State::Closed, background: None }
+    pub(in crate::adapters) fn on_demand(address: &str, token: Token) -> BusConnection<W> {
+        BusConnection { token, places: address::parse(address), state: BusState::Closed, background: None }
     }
 
     /// Creates a closed connection that, once opened, connects again after each failure.
-    pub(in crate::adapters) fn in_background(address: &str, token: Token) -> Connection<W> {
-        let connection = Connection::on_demand(address, token);
-        let path = |place: &Place| match &place.socket {
-            Socket::Path(path) => Some(path.clone()),
-            Socket::Abstract(_) => None,
+    pub(in crate::adapters) fn in_background(address: &str, token: Token) -> BusConnection<W> {
+        let connection = BusConnection::on_demand(address, token);
+        let path = |place: &BusAddress| match &place.socket {
+            BusSocket::Path(path) => Some(path.clone()),
+            BusSocket::Abstract(_) => None,
         };
-        let watch = Watch::new(connection.places.iter().flatten().filter_map(path).collect());
-        Connection { background: Some(Background { retry: Retry::default(), watch }), ..connection }
+        let watch = SocketWatch::new(connection.places.iter().flatten().filter_map(path).collect());
+        BusConnection { background: Some(Background { retry: Retry::default(), watch }), ..connection }
     }
 
     /// Lets `next` connect if the connection is closed.
     pub(in crate::adapters) fn open(&mut self) {
         if self.is_closed() {
-            self.state = State::Waiting { at: Boot(0) };
+            self.state = BusState::Waiting { at: Boot(0) };
             if let Some(background) = &mut self.background {
                 background.retry = Retry::default();
             }
@@ -122,19 +122,19 @@ impl<W> Connection<W> {
         if let Some(background) = &mut self.background {
             background.watch.disarm();
         }
-        match std::mem::replace(&mut self.state, State::Closed) {
-            State::Open(open) => open.unanswered(),
+        match std::mem::replace(&mut self.state, BusState::Closed) {
+            BusState::Open(open) => open.unanswered(),
             _ => Vec::new(),
         }
     }
 
     /// The connection is closed and no attempt is due or in progress.
     pub(in crate::adapters) fn is_closed(&self) -> bool {
-        matches!(self.state, State::Closed)
+        matches!(self.state, BusState::Closed)
     }
 
     pub(in crate::adapters) fn is_open(&self) -> bool {
-        matches!(self.state, State::Open(_))
+        matches!(self.state, BusState::Open(_))
     }
 
     /// Sends a call. Call `next` afterwards.
@@ -143,14 +143,14 @@ impl<W> Connection<W> {
     /// There is no connection, or the message could not be made or sent.
     pub(in crate::adapters) fn send(&mut self, message: Made, what: W, deadline: Boot) -> Result<(), String> {
         match &mut self.state {
-            State::Open(open) => open.send(message?, Some(what), deadline),
+            BusState::Open(open) => open.send(message?, Some(what), deadline),
             _ => Err("no connection to the system bus".to_owned()),
         }
     }
 
     /// Closes an open connection that is not usable: the remaining input is processed first. The first reason counts.
     pub(in crate::adapters) fn fail(&mut self, why: String) {
-        if let State::Open(open) = &mut self.state {
+        if let BusState::Open(open) = &mut self.state {
             open.failure.get_or_insert(why);
         }
     }
@@ -159,8 +159,8 @@ impl<W> Connection<W> {
     /// until it returns None.
     pub(in crate::adapters) fn next(&mut self, registry: &Registry, now: Boot) -> Option<Incident<W>> {
         match &mut self.state {
-            State::Closed => None,
-            State::Waiting { at } => {
+            BusState::Closed => None,
+            BusState::Waiting { at } => {
                 let mut due = *at <= now;
                 if let Some(Background { retry, watch }) = &mut self.background
                     && watch.changed()
@@ -170,10 +170,10 @@ impl<W> Connection<W> {
                 }
                 if due { self.attempt(registry, now) } else { None }
             }
-            State::Probing { probe, silent } => match probe.read() {
+            BusState::Probing { probe, silent } => match probe.read() {
                 Answered::Yes => match Open::connect(&probe.place, registry, self.token, now) {
                     Ok(open) => {
-                        self.state = State::Open(Box::new(open));
+                        self.state = BusState::Open(Box::new(open));
                         Some(Incident::Opened)
                     }
                     Err(why) => Some(self.closed(why, registry, now)),
@@ -185,7 +185,7 @@ impl<W> Connection<W> {
                 }
                 Answered::NotYet => None,
             },
-            State::Open(open) => match open.next(registry, self.token, now) {
+            BusState::Open(open) => match open.next(registry, self.token, now) {
                 Ok(incident) => incident,
                 Err(why) => Some(self.closed(why, registry, now)),
             },
@@ -195,10 +195,10 @@ impl<W> Connection<W> {
     /// The deadline for the next call of `next`.
     pub(in crate::adapters) fn next_deadline(&self) -> Option<Boot> {
         match &self.state {
-            State::Closed => None,
-            State::Waiting { at } => Some(*at),
-            State::Probing { silent, .. } => *silent,
-            State::Open(open) => open.pending.iter().map(|p| p.deadline).min(),
+            BusState::Closed => None,
+            BusState::Waiting { at } => Some(*at),
+            BusState::Probing { silent, .. } => *silent,
+            BusState::Open(open) => open.pending.iter().map(|p| p.deadline).min(),
         }
     }
 
@@ -215,7 +215,7 @@ impl<W> Connection<W> {
                                 background.watch.disarm();
                                 now + SILENT
                             });
-                            self.state = State::Probing { probe, silent };
+                            self.state = BusState::Probing { probe, silent };
                             return None;
                         }
                         Err(why) => failures.push(why),
@@ -228,8 +228,8 @@ impl<W> Connection<W> {
 
     /// Handles a failed attempt or a lost connection.
     fn closed(&mut self, why: String, registry: &Registry, now: Boot) -> Incident<W> {
-        let unanswered = match std::mem::replace(&mut self.state, State::Closed) {
-            State::Open(open) => {
+        let unanswered = match std::mem::replace(&mut self.state, BusState::Closed) {
+            BusState::Open(open) => {
                 if let Some(Background { retry, .. }) = &mut self.background
                     && now.since(open.since) >= HELD
                 {
@@ -244,7 +244,7 @@ impl<W> Connection<W> {
             watch.arm(registry, self.token);
             // A retry does not help against an invalid address.
             let at = if self.places.is_ok() { retry.next(now) } else { Boot(u64::MAX) };
-            self.state = State::Waiting { at };
+            self.state = BusState::Waiting { at };
         }
         Incident::Closed { why, unanswered }
     }
@@ -252,7 +252,7 @@ impl<W> Connection<W> {
 
 impl<W> Open<W> {
     /// Connects to a bus that has just answered a probe. libdbus connects with a blocking connect(2).
-    fn connect(place: &Place, registry: &Registry, token: Token, now: Boot) -> Result<Open<W>, String> {
+    fn connect(place: &BusAddress, registry: &Registry, token: Token, now: Boot) -> Result<Open<W>, String> {
         let mut channel = Channel::open_private(&place.address)
             .map_err(|e| format!("connect to {place}: {}", e.message().unwrap_or("no reason given")))?;
         channel.set_watch_enabled(true);
@@ -264,7 +264,7 @@ impl<W> Open<W> {
 
     fn send(&mut self, message: Message, what: Option<W>, deadline: Boot) -> Result<(), String> {
         let serial = self.channel.send(message).map_err(|()| "libdbus has no memory for a message".to_owned())?;
-        self.pending.push(Pending { serial, deadline, what });
+        self.pending.push(PendingCall { serial, deadline, what });
         Ok(())
     }
 
@@ -372,7 +372,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let missing = format!("unix:path={0}/a;unix:path={0}/b", dir.path().display());
         for address in [missing.as_str(), "tcp:host=x"] {
-            let mut connection = Connection::<()>::on_demand(address, Token(1));
+            let mut connection = BusConnection::<()>::on_demand(address, Token(1));
             assert!(connection.next(poll.registry(), Boot(0)).is_none());
             for _ in 0..2 {
                 connection.open();
@@ -389,7 +389,7 @@ mod tests {
         let poll = Poll::new().unwrap();
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("bus");
-        let mut connection = Connection::<()>::in_background(&format!("unix:path={}", path.display()), Token(1));
+        let mut connection = BusConnection::<()>::in_background(&format!("unix:path={}", path.display()), Token(1));
         let mut now = Boot(0);
         connection.open();
         for millis in [0, 1000, 1000] {
@@ -409,7 +409,7 @@ mod tests {
         answer_the_probe(&listener);
         assert!(matches!(connection.next(poll.registry(), later), Some(Incident::Opened)));
         assert!(connection.is_open());
-        let mut other = Connection::<()>::in_background("tcp:host=x", Token(2));
+        let mut other = BusConnection::<()>::in_background("tcp:host=x", Token(2));
         other.open();
         closed(other.next(poll.registry(), now));
         assert_eq!(other.next_deadline(), Some(Boot(u64::MAX)));
@@ -422,8 +422,8 @@ mod tests {
         let path = dir.path().join("bus");
         let listener = UnixListener::bind(&path).unwrap();
         let address = format!("unix:path={}", path.display());
-        let mut connection = Connection::on_demand(&address, Token(1));
-        let opened = |connection: &mut Connection<&'static str>| {
+        let mut connection = BusConnection::on_demand(&address, Token(1));
+        let opened = |connection: &mut BusConnection<&'static str>| {
             connection.open();
             assert!(connection.next(poll.registry(), Boot(0)).is_none());
             answer_the_probe(&listener);

@@ -3,7 +3,7 @@
 //! the first line of the D-Bus authentication. An answer shows that the bus accepts and reads, so libdbus may connect.
 //! A stopped bus (SIGSTOP) costs one socket; the answer arrives when the bus continues.
 
-use super::address::{Place, Socket};
+use super::address::{BusAddress, BusSocket};
 use mio::net::UnixStream;
 use mio::{Interest, Registry, Token};
 use std::io::{self, ErrorKind, Read, Write};
@@ -16,7 +16,7 @@ const QUESTION: &[u8] = b"\0AUTH\r\n";
 pub(super) struct Probe {
     stream: UnixStream,
     /// The address that is probed.
-    pub(super) place: Place,
+    pub(super) place: BusAddress,
 }
 
 pub(super) enum Answered {
@@ -30,7 +30,7 @@ impl Probe {
     ///
     /// # Errors
     /// The connection failed, or the backlog of the socket is full.
-    pub(super) fn begin(place: &Place, registry: &Registry, token: Token) -> Result<Probe, String> {
+    pub(super) fn begin(place: &BusAddress, registry: &Registry, token: Token) -> Result<Probe, String> {
         let failed = |e: &io::Error| match e.kind() {
             ErrorKind::WouldBlock => {
                 format!("connect to {place}: it accepts no connections and its backlog is full")
@@ -38,8 +38,10 @@ impl Probe {
             _ => format!("connect to {place}: {e}"),
         };
         let connected = match &place.socket {
-            Socket::Path(path) => UnixStream::connect(path),
-            Socket::Abstract(name) => SocketAddr::from_abstract_name(name).and_then(|a| UnixStream::connect_addr(&a)),
+            BusSocket::Path(path) => UnixStream::connect(path),
+            BusSocket::Abstract(name) => {
+                SocketAddr::from_abstract_name(name).and_then(|a| UnixStream::connect_addr(&a))
+            }
         };
         let mut stream = connected.map_err(|e| failed(&e))?;
         // The buffer of a new socket has room for seven bytes, so the write does not block.
@@ -67,7 +69,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
     use std::time::Instant;
 
-    fn place(path: &std::path::Path) -> Place {
+    fn place(path: &std::path::Path) -> BusAddress {
         address::parse(&format!("unix:path={}", path.display())).unwrap().remove(0)
     }
 

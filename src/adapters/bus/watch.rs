@@ -12,16 +12,16 @@ use std::path::{Path, PathBuf};
 /// Maximum number of buffers that one call reads. The next call reads the rest.
 const READS: usize = 16;
 
-pub(super) struct Watch {
+pub(super) struct SocketWatch {
     paths: Vec<PathBuf>,
     inotify: Option<Inotify>,
     /// For each watch descriptor, the relevant names in its directory.
     names: BTreeMap<i32, Vec<OsString>>,
 }
 
-impl Watch {
-    pub(super) fn new(paths: Vec<PathBuf>) -> Watch {
-        Watch { paths, inotify: None, names: BTreeMap::new() }
+impl SocketWatch {
+    pub(super) fn new(paths: Vec<PathBuf>) -> SocketWatch {
+        SocketWatch { paths, inotify: None, names: BTreeMap::new() }
     }
 
     /// Watches the directories that exist now. Best effort: without inotify, `retry` finds the bus a little later.
@@ -90,7 +90,7 @@ mod tests {
     use mio::{Events, Poll};
     use std::time::Duration;
 
-    fn told(poll: &mut Poll, watch: &mut Watch) -> bool {
+    fn told(poll: &mut Poll, watch: &mut SocketWatch) -> bool {
         let mut events = Events::with_capacity(4);
         poll.poll(&mut events, Some(Duration::from_millis(20))).unwrap();
         !events.is_empty() && watch.changed()
@@ -101,7 +101,7 @@ mod tests {
         let mut poll = Poll::new().unwrap();
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("run/dbus/socket");
-        let mut watch = Watch::new(vec![socket.clone()]);
+        let mut watch = SocketWatch::new(vec![socket.clone()]);
         for step in ["run", "run/dbus", "run/dbus/socket"] {
             watch.arm(poll.registry(), Token(3));
             std::fs::write(dir.path().join(step).with_file_name("other"), "").unwrap();

@@ -19,7 +19,7 @@ mod tree;
 mod usage;
 
 pub use hierarchies::{Cgroups, Hierarchy};
-pub use tree::{Level, Tree};
+pub use tree::{CgroupLevel, Tree};
 pub use usage::CgroupUsage;
 
 use crate::adapters::bus;
@@ -36,7 +36,7 @@ use crate::engine::op::{Code, OpError, OpId};
 use crate::event_loop::clock;
 use mio::{Registry, Token};
 use serde_json::{Value, json};
-use slices::{Ended, Slices, Ticket};
+use slices::{Slices, Ticket, UnitResult};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +47,7 @@ const INTERNAL: u32 = 13;
 const TRIES: u32 = 3;
 
 /// Settings from the configuration and the machine.
-pub struct Settings {
+pub struct CgroupSettings {
     pub names: CgroupNames,
     pub rules: PodRules,
     /// The machine's capacity, and the part that is reserved from pods.
@@ -91,14 +91,14 @@ pub struct PodCgroups {
     ready: bool,
     /// A CPU weight was set before the driver was known, and is not applied yet.
     held: bool,
-    waiting: BTreeMap<Ticket, Waiting>,
+    waiting: BTreeMap<Ticket, PendingCall>,
     /// Removals whose slices are being stopped.
     removals: BTreeMap<OpId, Removal>,
     results: Vec<CgroupResult>,
 }
 
 /// The continuation of a call to systemd.
-struct Waiting {
+struct PendingCall {
     began: Boot,
     then: Then,
 }
@@ -121,13 +121,13 @@ struct Removal {
 
 impl PodCgroups {
     /// `token` becomes ready when `drive` has to be called.
-    pub fn new(settings: Settings, token: Token) -> PodCgroups {
+    pub fn new(settings: CgroupSettings, token: Token) -> PodCgroups {
         // (The system check reports what is wrong with the cgroups.)
         let tree = Cgroups::discover(settings.names.clone()).map(Tree::new);
         PodCgroups::on(tree, settings, token)
     }
 
-    fn on(tree: Result<Tree, String>, settings: Settings, token: Token) -> PodCgroups {
+    fn on(tree: Result<Tree, String>, settings: CgroupSettings, token: Token) -> PodCgroups {
         PodCgroups {
             tree,
             slices: Slices::new(&bus::system_address(), token),
@@ -219,8 +219,8 @@ impl PodCgroups {
     pub fn drive(&mut self, registry: &Registry, now: Boot) {
         let mut out = Vec::new();
         self.slices.drive(registry, now, &mut out);
-        for Ended { ticket, result } in out {
-            if let Some(Waiting { began, then }) = self.waiting.remove(&ticket) {
+        for UnitResult { ticket, result } in out {
+            if let Some(PendingCall { began, then }) = self.waiting.remove(&ticket) {
                 log::debug!("systemd slice={result:?}");
                 self.slice_done(began, then, result);
             }
@@ -256,7 +256,7 @@ impl PodCgroups {
             log::info!("removed the cgroup of a dead pod cgroup={name}");
             if self.names.driver == CgroupDriver::Systemd {
                 let ticket = self.slices.stop(&name, now);
-                self.waiting.insert(ticket, Waiting { began: now, then: Then::Swept });
+                self.waiting.insert(ticket, PendingCall { began: now, then: Then::Swept });
             }
         }
     }
@@ -269,17 +269,17 @@ impl PodCgroups {
         self.tree.as_ref().is_ok_and(|tree| tree.cgroups().is_v2())
     }
 
-    fn level_limits(&self, level: Level) -> Limits {
+    fn level_limits(&self, level: CgroupLevel) -> Limits {
         match level {
-            Level::Node => self.node.clone(),
-            Level::Class(qos) => limits::of_class(qos, self.burstable),
+            CgroupLevel::Node => self.node.clone(),
+            CgroupLevel::Class(qos) => limits::of_class(qos, self.burstable),
         }
     }
 
-    fn level_name(&self, level: Level) -> String {
+    fn level_name(&self, level: CgroupLevel) -> String {
         match level {
-            Level::Node => self.names.node(),
-            Level::Class(qos) => self.names.class(qos),
+            CgroupLevel::Node => self.names.node(),
+            CgroupLevel::Class(qos) => self.names.class(qos),
         }
     }
 
@@ -348,7 +348,7 @@ impl PodCgroups {
         }
     }
 
-    fn set_level(&mut self, level: Level) -> Result<(), String> {
+    fn set_level(&mut self, level: CgroupLevel) -> Result<(), String> {
         let began = clock::boot();
         let made = self.tree()?.set_level(level, &self.level_limits(level))?;
         self.count_set(made, began);
@@ -358,7 +358,7 @@ impl PodCgroups {
     /// Sets up all levels, unless they exist.
     fn set_levels(&mut self) -> Result<(), String> {
         if !self.ready {
-            Level::ALL.into_iter().try_for_each(|level| self.set_level(level))?;
+            CgroupLevel::ALL.into_iter().try_for_each(|level| self.set_level(level))?;
             self.ready = true;
         }
         Ok(())
@@ -384,7 +384,7 @@ impl PodCgroups {
     }
 
     fn set_cpu_weight(&mut self, burstable: u64) -> Result<(), String> {
-        let level = Level::Class(Qos::Burstable);
+        let level = CgroupLevel::Class(Qos::Burstable);
         let before = self.level_limits(level);
         self.burstable = burstable;
         if !self.ready {
@@ -416,14 +416,14 @@ impl PodCgroups {
             CgroupCall::SetCpuWeight { burstable } => {
                 self.burstable = burstable;
                 self.begin_levels(now);
-                let level = Level::Class(Qos::Burstable);
+                let level = CgroupLevel::Class(Qos::Burstable);
                 let (name, limits) = (self.level_name(level), self.level_limits(level));
                 self.begin_slice(&name, &limits, Then::CpuWeightSet { op }, now);
             }
             CgroupCall::Remove { uid, .. } => {
                 for qos in CLASSES {
                     let ticket = self.slices.stop(&self.names.pod(qos, &uid), now);
-                    self.waiting.insert(ticket, Waiting { began: now, then: Then::Stopped { op } });
+                    self.waiting.insert(ticket, PendingCall { began: now, then: Then::Stopped { op } });
                 }
                 self.removals.insert(op, Removal { uid, left: CLASSES.len(), began: now, trouble: None });
             }
@@ -436,12 +436,12 @@ impl PodCgroups {
 
     fn begin_slice(&mut self, cgroup: &str, limits: &Limits, then: Then, began: Boot) {
         let ticket = self.slices.set(cgroup, limits, self.is_v2(), began);
-        self.waiting.insert(ticket, Waiting { began, then });
+        self.waiting.insert(ticket, PendingCall { began, then });
     }
 
     fn begin_levels(&mut self, began: Boot) {
         if !std::mem::replace(&mut self.ready, true) {
-            for level in Level::ALL {
+            for level in CgroupLevel::ALL {
                 let (name, limits) = (self.level_name(level), self.level_limits(level));
                 self.begin_slice(&name, &limits, Then::Level, began);
             }

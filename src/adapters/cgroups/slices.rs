@@ -7,7 +7,7 @@
 //! The properties are those that runc sets on a slice (libcontainer/cgroups/systemd), so that the two do not overwrite
 //! each other's settings.
 
-use crate::adapters::bus::connection::{Connection, Incident};
+use crate::adapters::bus::connection::{BusConnection, Incident};
 use crate::adapters::bus::reply::{Made, SYSTEMD, SYSTEMD_MANAGER, SYSTEMD_PATH, fine, named, only, to_bus};
 use crate::api::cgroups::{parent_unit, unit_of};
 use crate::api::limits::{CpuQuota, Limits, weight};
@@ -32,7 +32,7 @@ pub struct Ticket(u64);
 
 /// The result of a call. Each call has exactly one.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct UnitResult {
     pub ticket: Ticket,
     /// True if systemd created a unit.
     pub result: Result<bool, String>,
@@ -40,12 +40,12 @@ pub struct Ended {
 
 pub struct Slices {
     address: String,
-    connection: Connection<What>,
+    connection: BusConnection<What>,
     last: u64,
     calls: BTreeMap<Ticket, Call>,
     /// The jobs that calls wait for, by job path and systemd's unique name: only that sender may report their end.
     jobs: BTreeMap<(String, String), Ticket>,
-    ended: Vec<Ended>,
+    ended: Vec<UnitResult>,
 }
 
 #[derive(Clone, Copy)]
@@ -56,12 +56,12 @@ enum What {
 }
 
 struct Call {
-    request: Request,
+    request: UnitRequest,
     deadline: Boot,
     sent: bool,
 }
 
-enum Request {
+enum UnitRequest {
     /// Create a unit in its parent slice.
     Start {
         unit: String,
@@ -80,17 +80,17 @@ enum Request {
     },
 }
 
-impl Request {
+impl UnitRequest {
     fn unit(&self) -> &str {
         match self {
-            Request::Start { unit, .. } | Request::Change { unit, .. } | Request::Stop { unit } => unit,
+            UnitRequest::Start { unit, .. } | UnitRequest::Change { unit, .. } | UnitRequest::Stop { unit } => unit,
         }
     }
 
     fn message(&self) -> Made {
         let manager = |member: &'static str| Message::new_method_call(SYSTEMD, SYSTEMD_PATH, SYSTEMD_MANAGER, member);
         match self {
-            Request::Start { unit, parent, limits, v2 } => {
+            UnitRequest::Start { unit, parent, limits, v2 } => {
                 let mut all = start_properties(unit, parent.as_deref(), *v2);
                 all.extend(limit_properties(limits, *v2, true));
                 let beside: Vec<(String, Properties)> = Vec::new();
@@ -98,10 +98,10 @@ impl Request {
                 message.append_all((unit.as_str(), "replace", all, beside));
                 Ok(message)
             }
-            Request::Change { unit, limits, v2 } => {
+            UnitRequest::Change { unit, limits, v2 } => {
                 Ok(manager("SetUnitProperties")?.append3(unit.as_str(), true, limit_properties(limits, *v2, false)))
             }
-            Request::Stop { unit } => Ok(manager("StopUnit")?.append2(unit.as_str(), "replace")),
+            UnitRequest::Stop { unit } => Ok(manager("StopUnit")?.append2(unit.as_str(), "replace")),
         }
     }
 }
@@ -156,7 +156,7 @@ impl Slices {
     pub fn new(address: &str, token: Token) -> Slices {
         Slices {
             address: address.to_owned(),
-            connection: Connection::on_demand(address, token),
+            connection: BusConnection::on_demand(address, token),
             last: 0,
             calls: BTreeMap::new(),
             jobs: BTreeMap::new(),
@@ -168,15 +168,15 @@ impl Slices {
     pub fn set(&mut self, slice: &str, limits: &Limits, v2: bool, now: Boot) -> Ticket {
         let unit = unit_of(slice).unwrap_or_default().to_owned();
         let parent = parent_unit(slice).map(str::to_owned);
-        self.begin(Request::Start { unit, parent, limits: limits.clone(), v2 }, now)
+        self.begin(UnitRequest::Start { unit, parent, limits: limits.clone(), v2 }, now)
     }
 
     /// Stops the slice. A slice that does not exist is no error. Call `drive` afterwards.
     pub fn stop(&mut self, slice: &str, now: Boot) -> Ticket {
-        self.begin(Request::Stop { unit: unit_of(slice).unwrap_or_default().to_owned() }, now)
+        self.begin(UnitRequest::Stop { unit: unit_of(slice).unwrap_or_default().to_owned() }, now)
     }
 
-    fn begin(&mut self, request: Request, now: Boot) -> Ticket {
+    fn begin(&mut self, request: UnitRequest, now: Boot) -> Ticket {
         self.last += 1;
         let ticket = Ticket(self.last);
         self.calls.insert(ticket, Call { request, deadline: now + TIMEOUT, sent: false });
@@ -184,7 +184,7 @@ impl Slices {
     }
 
     /// Reads and writes without blocking, connects if a call is waiting, and returns the results of calls in `out`.
-    pub fn drive(&mut self, registry: &Registry, now: Boot, out: &mut Vec<Ended>) {
+    pub fn drive(&mut self, registry: &Registry, now: Boot, out: &mut Vec<UnitResult>) {
         if !self.calls.is_empty() {
             self.connection.open();
         }
@@ -225,7 +225,7 @@ impl Slices {
                 if let Some((path, result)) = removed_job(&message)
                     && let Some(ticket) = self.jobs.remove(&(path, sender(&message)))
                 {
-                    let made = matches!(self.calls.get(&ticket), Some(Call { request: Request::Start { .. }, .. }));
+                    let made = matches!(self.calls.get(&ticket), Some(Call { request: UnitRequest::Start { .. }, .. }));
                     let failed = || format!("systemd's job ended with the result {result:?}");
                     self.end(ticket, if result == "done" { Ok(made) } else { Err(failed()) });
                 }
@@ -249,7 +249,7 @@ impl Slices {
                 format!("cgroupDriver systemd: {} the slice {}: {e}", call.request.verb(), call.request.unit())
             });
             self.jobs.retain(|_, waiting| *waiting != ticket);
-            self.ended.push(Ended { ticket, result });
+            self.ended.push(UnitResult { ticket, result });
         }
     }
 
@@ -271,19 +271,19 @@ impl Slices {
             let (name, _) = named(reply);
             match (&call.request, name.as_str()) {
                 // The unit exists: another process created it, or systemd did for a slice below it. Set its properties.
-                (Request::Start { unit, limits, v2, .. }, "org.freedesktop.systemd1.UnitExists") => {
-                    call.request = Request::Change { unit: unit.clone(), limits: limits.clone(), v2: *v2 };
+                (UnitRequest::Start { unit, limits, v2, .. }, "org.freedesktop.systemd1.UnitExists") => {
+                    call.request = UnitRequest::Change { unit: unit.clone(), limits: limits.clone(), v2: *v2 };
                     call.sent = false;
                     self.send_new();
                 }
-                (Request::Stop { .. }, "org.freedesktop.systemd1.NoSuchUnit") => self.end(ticket, Ok(false)),
+                (UnitRequest::Stop { .. }, "org.freedesktop.systemd1.NoSuchUnit") => self.end(ticket, Ok(false)),
                 _ => self.end(ticket, Err(e.message().to_owned())),
             }
             return;
         }
         match &call.request {
-            Request::Change { .. } => self.end(ticket, Ok(false)),
-            Request::Start { .. } | Request::Stop { .. } => match only::<Path<'_>>(reply) {
+            UnitRequest::Change { .. } => self.end(ticket, Ok(false)),
+            UnitRequest::Start { .. } | UnitRequest::Stop { .. } => match only::<Path<'_>>(reply) {
                 Ok(job) => {
                     self.jobs.insert((job.to_string(), sender(reply)), ticket);
                 }
@@ -293,12 +293,12 @@ impl Slices {
     }
 }
 
-impl Request {
+impl UnitRequest {
     fn verb(&self) -> &'static str {
         match self {
-            Request::Start { .. } => "create",
-            Request::Change { .. } => "change",
-            Request::Stop { .. } => "stop",
+            UnitRequest::Start { .. } => "create",
+            UnitRequest::Change { .. } => "change",
+            UnitRequest::Stop { .. } => "stop",
         }
     }
 }
@@ -378,10 +378,10 @@ mod tests {
     fn every_call_can_be_made() {
         let unit = || "a-b.slice".to_owned();
         for request in [
-            Request::Start { unit: unit(), parent: Some("a.slice".into()), limits: limits(), v2: true },
-            Request::Start { unit: unit(), parent: None, limits: Limits::default(), v2: false },
-            Request::Change { unit: unit(), limits: limits(), v2: true },
-            Request::Stop { unit: unit() },
+            UnitRequest::Start { unit: unit(), parent: Some("a.slice".into()), limits: limits(), v2: true },
+            UnitRequest::Start { unit: unit(), parent: None, limits: Limits::default(), v2: false },
+            UnitRequest::Change { unit: unit(), limits: limits(), v2: true },
+            UnitRequest::Stop { unit: unit() },
         ] {
             assert!(request.message().is_ok(), "{}", request.verb());
         }
@@ -440,7 +440,7 @@ mod tests {
         let due = slices.next_deadline().unwrap();
         assert_eq!(due, Boot(0) + TIMEOUT);
         slices.drive(poll.registry(), due, &mut out);
-        let [Ended { ticket: ended, result: Err(why) }] = out.as_slice() else { panic!("{out:?}") };
+        let [UnitResult { ticket: ended, result: Err(why) }] = out.as_slice() else { panic!("{out:?}") };
         assert_eq!(*ended, ticket);
         assert!(why.contains("has not answered within 30 s"), "{why}");
         drop(listener);

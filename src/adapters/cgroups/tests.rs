@@ -21,7 +21,7 @@ impl Place {
         let dir = tempfile::tempdir().unwrap();
         let hierarchies = vec![hierarchy(dir.path().to_str().unwrap(), &["cpu"], false)];
         let tree = Tree::new(Cgroups { hierarchies, names: names.clone() });
-        let settings = Settings {
+        let settings = CgroupSettings {
             names,
             rules: PodRules { cpu_cfs_quota: true, cpu_cfs_period: 100_000, pids_limit: None, huge_page_sizes: vec![] },
             capacity: Resources::default(),

@@ -18,15 +18,16 @@ const LET_THROUGH: [&str; 6] = ["cpu", "memory", "pids", "hugetlb", "io", "cpuse
 
 /// A cgroup above the cgroups of pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
+pub enum CgroupLevel {
     /// `kubepods`.
     Node,
     Class(Qos),
 }
 
-impl Level {
+impl CgroupLevel {
     /// All levels, from the top.
-    pub const ALL: [Level; 3] = [Level::Node, Level::Class(Qos::Burstable), Level::Class(Qos::BestEffort)];
+    pub const ALL: [CgroupLevel; 3] =
+        [CgroupLevel::Node, CgroupLevel::Class(Qos::Burstable), CgroupLevel::Class(Qos::BestEffort)];
 }
 
 /// The cgroup tree with the hierarchy of each controller. Errors name the file or directory, and the remedy if one is
@@ -72,15 +73,15 @@ impl Tree {
     ///
     /// # Errors
     /// `cgroupRoot` does not exist, or a cgroup or file cannot be written.
-    pub fn set_level(&self, level: Level, limits: &Limits) -> Result<bool, String> {
+    pub fn set_level(&self, level: CgroupLevel, limits: &Limits) -> Result<bool, String> {
         let names = &self.cgroups.names;
         let cgroup = match level {
-            Level::Node => {
+            CgroupLevel::Node => {
                 self.base_is_there()?;
                 self.make_base()?;
                 names.node()
             }
-            Level::Class(qos) => names.class(qos),
+            CgroupLevel::Class(qos) => names.class(qos),
         };
         // The parents must enable the controllers first, or the files of this cgroup do not exist.
         self.let_through(parent(&cgroup))?;
@@ -344,9 +345,9 @@ mod tests {
         let place = Place::new(&["cpu", "memory", "unified"]);
         let tree = place.tree(&V1, "/");
         assert!(tree.troubles().is_empty(), "{:?}", tree.troubles());
-        assert_eq!(tree.set_level(Level::Node, &Limits::default()), Ok(true));
-        assert_eq!(tree.set_level(Level::Node, &Limits::default()), Ok(false));
-        assert_eq!(tree.set_level(Level::Class(Qos::Burstable), &Limits::default()), Ok(true));
+        assert_eq!(tree.set_level(CgroupLevel::Node, &Limits::default()), Ok(true));
+        assert_eq!(tree.set_level(CgroupLevel::Node, &Limits::default()), Ok(false));
+        assert_eq!(tree.set_level(CgroupLevel::Class(Qos::Burstable), &Limits::default()), Ok(true));
         // The kernel creates the files of a new cgroup; this test creates them in advance.
         for file in ["cpu.shares", "cpu.cfs_period_us", "cpu.cfs_quota_us"] {
             place.file(&format!("cpu/kubepods/burstable/podu/{file}"), "");
@@ -384,7 +385,7 @@ mod tests {
             place.file(&format!("{level}/cgroup.subtree_control"), "memory\n");
         }
         let tree = place.tree(&v2, "/edge");
-        assert_eq!(tree.set_level(Level::Node, &Limits::default()), Ok(false));
+        assert_eq!(tree.set_level(CgroupLevel::Node, &Limits::default()), Ok(false));
         for level in ["fs", "fs/edge", "fs/edge/kubepods"] {
             let told = place.read(&format!("{level}/cgroup.subtree_control"));
             // The kernel would store the names. A plain file stores the written text, and the upper levels are written
@@ -393,7 +394,7 @@ mod tests {
             assert_eq!(told, format!("{asked} +io +cpuset"), "{level}");
         }
         assert_eq!(place.read("fs/edge/kubepods/besteffort/cgroup.subtree_control"), "memory\n");
-        assert_eq!(tree.set_level(Level::Class(Qos::BestEffort), &Limits::default()), Ok(false));
+        assert_eq!(tree.set_level(CgroupLevel::Class(Qos::BestEffort), &Limits::default()), Ok(false));
         assert_eq!(place.read("fs/edge/kubepods/besteffort/cgroup.subtree_control"), "+cpu +pids +io +cpuset");
         for file in ["cpu.weight", "cpu.max", "memory.max", "pids.max"] {
             place.file(&format!("fs/edge/kubepods/podu/{file}"), "");
@@ -408,13 +409,13 @@ mod tests {
     fn a_cgroup_root_that_does_not_exist_is_an_error_that_names_the_field() {
         let place = Place::new(&["cpu", "memory", "unified/edge"]);
         let tree = place.tree(&V1, "/edge");
-        let error = tree.set_level(Level::Node, &Limits::default()).unwrap_err();
+        let error = tree.set_level(CgroupLevel::Node, &Limits::default()).unwrap_err();
         assert!(error.starts_with("cgroupRoot: the cgroup /edge does not exist; create it (/"), "{error}");
         assert_eq!(tree.troubles(), [error]);
         assert!(!place.path("cpu/edge").exists());
         // If it exists in one hierarchy, Wherry creates it in the others.
         fs::create_dir(place.path("memory/edge")).unwrap();
-        assert_eq!(tree.set_level(Level::Node, &Limits::default()), Ok(true));
+        assert_eq!(tree.set_level(CgroupLevel::Node, &Limits::default()), Ok(true));
         assert!(place.path("cpu/edge/kubepods").is_dir() && tree.troubles().is_empty());
     }
 
@@ -430,7 +431,7 @@ mod tests {
         place.file("unified/cgroup.controllers", "hugetlb\n");
         place.file("unified/cgroup.subtree_control", "hugetlb\n");
         // The kernel would fill the new cgroup; a plain directory stays empty.
-        let error = place.tree(&HYBRID, "/a/edge").set_level(Level::Node, &Limits::default()).unwrap_err();
+        let error = place.tree(&HYBRID, "/a/edge").set_level(CgroupLevel::Node, &Limits::default()).unwrap_err();
         assert!(error.contains("unified/a/cgroup.controllers"), "{error}");
         assert!(place.path("unified/a/edge").is_dir() && !place.path("systemd/a").exists());
     }
@@ -440,13 +441,13 @@ mod tests {
         let place = Place::new(&["cpu"]);
         let tree = place.tree(&V1[..1], "/");
         assert!(tree.troubles()[0].contains("cgroup_enable=memory"), "{:?}", tree.troubles());
-        tree.set_level(Level::Node, &Limits::default()).unwrap();
+        tree.set_level(CgroupLevel::Node, &Limits::default()).unwrap();
         let error = tree.set_pod("/kubepods/podu", &Limits { memory: Some(1), ..Limits::default() }).unwrap_err();
         assert!(error.contains("no cgroup hierarchy has the memory controller"), "{error}");
         assert_eq!(tree.set_pod("/kubepods/podu", &Limits::default()), Ok(Some(true)));
         let none = place.tree(&[], "/");
         assert!(none.troubles()[0].contains("no cgroup hierarchy"), "{:?}", none.troubles());
-        assert!(none.set_level(Level::Node, &Limits::default()).is_err());
+        assert!(none.set_level(CgroupLevel::Node, &Limits::default()).is_err());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// The result of a search.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct FoundKeyring {
     /// None: there is no valid file.
     pub keyring: Option<Keyring>,
     /// Problems of the files, with their paths. No text contains a value.
@@ -20,8 +20,8 @@ pub fn default_paths(root_dir: &Path) -> Vec<PathBuf> {
 }
 
 /// Reads the first valid file. A missing file is no problem.
-pub fn read(paths: &[PathBuf]) -> Found {
-    let mut found = Found::default();
+pub fn read(paths: &[PathBuf]) -> FoundKeyring {
+    let mut found = FoundKeyring::default();
     for path in paths {
         match read_one(path, &mut found.warnings) {
             Ok(Some(keyring)) => {

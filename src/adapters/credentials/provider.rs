@@ -39,7 +39,7 @@ pub fn ask(directory: &Path, provider: &Provider, repository: &str, deadline: Bo
     command.envs(provider.env.iter().map(|(name, value)| (name, value)));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let child = command.spawn().map_err(|e| format!("failed to start: {e}"))?;
-    let mut running = Running { group: Pid::from_child(&child), child, ended: false };
+    let mut running = RunningProgram { group: Pid::from_child(&child), child, ended: false };
     let (output, errors) = running.exchange(&provider.request(repository), deadline)?;
     let status = running.wait(deadline)?;
     if !status.success() {
@@ -51,13 +51,13 @@ pub fn ask(directory: &Path, provider: &Provider, repository: &str, deadline: Bo
 }
 
 /// A started program. It is killed if it has not ended.
-struct Running {
+struct RunningProgram {
     child: Child,
     group: Pid,
     ended: bool,
 }
 
-impl Drop for Running {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         if !self.ended {
             // (An error means that no process of the group exists.)
@@ -71,7 +71,7 @@ fn late() -> String {
     "no answer in time; killed".to_owned()
 }
 
-impl Running {
+impl RunningProgram {
     /// Writes the input and reads both outputs to their ends. Returns standard output and the end of the error output.
     fn exchange(&mut self, input: &str, deadline: Boot) -> Result<(Vec<u8>, Vec<u8>), String> {
         let mut pipes = Pipes {

@@ -49,10 +49,10 @@ pub enum StreamEvent {
 pub struct ContainerEvents {
     /// The value of `annotation::OWNER` of our pods.
     owner: String,
-    link: Link,
+    link: StreamLink,
 }
 
-enum Link {
+enum StreamLink {
     Closed,
     /// This runtime has no event stream.
     Refused,
@@ -61,7 +61,7 @@ enum Link {
 
 struct Stream {
     transport: Box<dyn Transport>,
-    call: Option<InFlight>,
+    call: Option<EventsCall>,
     /// The last stream was off.
     off: bool,
     backoff: Backoff,
@@ -69,7 +69,7 @@ struct Stream {
     at: Boot,
 }
 
-struct InFlight {
+struct EventsCall {
     id: CallId,
     since: Boot,
     /// An event has arrived.
@@ -97,30 +97,30 @@ impl Stream {
 
 impl ContainerEvents {
     pub fn new(owner: &str) -> ContainerEvents {
-        ContainerEvents { owner: owner.to_owned(), link: Link::Closed }
+        ContainerEvents { owner: owner.to_owned(), link: StreamLink::Closed }
     }
 
     /// Whether a call of `open` is needed.
     pub fn is_closed(&self) -> bool {
-        matches!(self.link, Link::Closed)
+        matches!(self.link, StreamLink::Closed)
     }
 
     /// Call this when the runtime's CRI service answers. `transport` is a separate connection for the stream.
     pub fn open(&mut self, transport: Box<dyn Transport>) {
         let backoff = Backoff::new(FIRST_WAIT, MAX_WAIT);
-        self.link = Link::Open(Box::new(Stream { transport, call: None, off: false, backoff, at: Boot(0) }));
+        self.link = StreamLink::Open(Box::new(Stream { transport, call: None, off: false, backoff, at: Boot(0) }));
     }
 
     /// Call this when the connection to the runtime is lost. The next runtime may have an event stream even if this one
     /// had none.
     pub fn close(&mut self) {
-        self.link = Link::Closed;
+        self.link = StreamLink::Closed;
     }
 
     /// Reads and writes without blocking, and requests the stream when that is due. Returns true if the budget was used
     /// up.
     pub fn drive(&mut self, now: Boot, out: &mut Vec<StreamEvent>) -> bool {
-        let Link::Open(stream) = &mut self.link else { return false };
+        let StreamLink::Open(stream) = &mut self.link else { return false };
         let mut completions = Vec::new();
         let again = stream.transport.drive(now, &mut completions);
         let mut refused = false;
@@ -143,7 +143,7 @@ impl ContainerEvents {
             }
         }
         if refused {
-            self.link = Link::Refused;
+            self.link = StreamLink::Refused;
             return false;
         }
         if stream.call.is_none() && stream.transport.is_up() && stream.at <= now {
@@ -157,7 +157,7 @@ impl ContainerEvents {
                 header: None,
                 most: MAX_MESSAGE,
             };
-            stream.call = Some(InFlight { id: stream.transport.call(call, now), since: now, heard: false });
+            stream.call = Some(EventsCall { id: stream.transport.call(call, now), since: now, heard: false });
             out.push(StreamEvent::Requested);
         }
         again
@@ -165,7 +165,7 @@ impl ContainerEvents {
 
     /// The deadline for the next call of `drive`.
     pub fn next_deadline(&self) -> Option<Boot> {
-        let Link::Open(stream) = &self.link else { return None };
+        let StreamLink::Open(stream) = &self.link else { return None };
         let ask = (stream.call.is_none() && stream.transport.is_up()).then_some(stream.at);
         ask.into_iter().chain(stream.transport.next_deadline()).min()
     }

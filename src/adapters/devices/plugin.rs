@@ -19,18 +19,18 @@ const MAX_ANSWER: usize = 4 << 20;
 pub struct Plugin {
     pub token: Token,
     transport: H2Transport,
-    calls: BTreeMap<CallId, InFlight>,
+    calls: BTreeMap<CallId, PluginCall>,
 }
 
 /// The result of `Plugin::drive`.
-pub struct Progress {
+pub struct PluginProgress {
     /// The budget of the turn was used up, and the poll will not report the rest.
     pub again: bool,
     /// The reason, if the connection or the watch is lost.
     pub lost: Option<String>,
 }
 
-enum InFlight {
+enum PluginCall {
     Watch,
     Allocate(OpId),
     PreStart(OpId),
@@ -52,24 +52,23 @@ impl Plugin {
     /// The request cannot be encoded.
     pub fn call(&mut self, op: OpId, call: DeviceCall, deadline: Boot, now: Boot) -> Result<(), String> {
         let (path, body, in_flight) = match call {
-            DeviceCall::Allocate { ids, .. } => (proto::ALLOCATE, proto::allocate(ids)?, InFlight::Allocate(op)),
-            DeviceCall::PreStart { ids, .. } => (proto::PRE_START, proto::pre_start(ids)?, InFlight::PreStart(op)),
+            DeviceCall::Allocate { ids, .. } => (proto::ALLOCATE, proto::allocate(ids)?, PluginCall::Allocate(op)),
+            DeviceCall::PreStart { ids, .. } => (proto::PRE_START, proto::pre_start(ids)?, PluginCall::PreStart(op)),
         };
         self.start(path, body, Some(deadline), in_flight, now);
         Ok(())
     }
 
-    fn start(&mut self, path: &'static str, body: Bytes, deadline: Option<Boot>, in_flight: InFlight, now: Boot) {
-        let server_stream = matches!(in_flight, InFlight::Watch);
+    fn start(&mut self, path: &'static str, body: Bytes, deadline: Option<Boot>, in_flight: PluginCall, now: Boot) {
+        let server_stream = matches!(in_flight, PluginCall::Watch);
         let id = self.transport.call(Call { path, body, deadline, server_stream, header: None, most: MAX_ANSWER }, now);
         self.calls.insert(id, in_flight);
     }
 
     /// Drops a call. True if it was in flight.
     pub fn cancel(&mut self, op: OpId) -> bool {
-        let is =
-            |in_flight: &InFlight| matches!(in_flight, InFlight::Allocate(of) | InFlight::PreStart(of) if *of == op);
-        let Some(id) = self.calls.iter().find(|(_, in_flight)| is(in_flight)).map(|(id, _)| *id) else { return false };
+        let is = |call: &PluginCall| matches!(call, PluginCall::Allocate(of) | PluginCall::PreStart(of) if *of == op);
+        let Some(id) = self.calls.iter().find(|(_, call)| is(call)).map(|(id, _)| *id) else { return false };
         self.calls.remove(&id);
         self.transport.cancel(id);
         true
@@ -82,14 +81,14 @@ impl Plugin {
         resource: &str,
         events: &mut Vec<DeviceEvent>,
         done: &mut Vec<(OpId, Result<Answer, OpError>)>,
-    ) -> Progress {
-        let mut progress = Progress { again: false, lost: None };
+    ) -> PluginProgress {
+        let mut progress = PluginProgress { again: false, lost: None };
         let mut list = None;
         let mut completions = Vec::new();
         progress.again |= self.transport.drive(now, &mut completions);
         // The watch starts when the plugin has answered, which happens once, and is sent at once.
         if completions.contains(&Completion::Up) {
-            self.start(proto::LIST_AND_WATCH, proto::empty(), None, InFlight::Watch, now);
+            self.start(proto::LIST_AND_WATCH, proto::empty(), None, PluginCall::Watch, now);
             progress.again |= self.transport.flush(now, &mut completions);
         }
         for completion in completions {
@@ -98,11 +97,11 @@ impl Plugin {
                 Completion::Down { why } => progress.lost = Some(why),
                 Completion::Message { message, .. } => list = Some(message),
                 Completion::Done { id, result } => match self.calls.remove(&id) {
-                    Some(InFlight::Watch) => {
+                    Some(PluginCall::Watch) => {
                         progress.lost = Some(result.map_or_else(in_words, |_| "the plugin ended its list".to_owned()));
                     }
-                    Some(InFlight::Allocate(op)) => done.push((op, allocated(result))),
-                    Some(InFlight::PreStart(op)) => done.push((op, answered(result, |_| Ok(Answer::Ok)))),
+                    Some(PluginCall::Allocate(op)) => done.push((op, allocated(result))),
+                    Some(PluginCall::PreStart(op)) => done.push((op, answered(result, |_| Ok(Answer::Ok)))),
                     None => {}
                 },
             }
@@ -118,8 +117,8 @@ impl Plugin {
     /// The calls in flight end without an answer.
     pub fn abandon(self) -> impl Iterator<Item = (OpId, Result<Answer, OpError>)> {
         self.calls.into_values().filter_map(|in_flight| match in_flight {
-            InFlight::Watch => None,
-            InFlight::Allocate(op) | InFlight::PreStart(op) => {
+            PluginCall::Watch => None,
+            PluginCall::Allocate(op) | PluginCall::PreStart(op) => {
                 Some((op, Err(OpError::Unknown("the connection to the device plugin was lost".to_owned()))))
             }
         })
@@ -209,7 +208,7 @@ mod tests {
             lab
         }
 
-        fn drive(&mut self) -> Progress {
+        fn drive(&mut self) -> PluginProgress {
             self.plugin.drive(Boot(0), "v.io/cam", &mut self.events, &mut Vec::new())
         }
     }

@@ -3,7 +3,7 @@
 use super::proto;
 use crate::api::time::Boot;
 use crate::engine::event::DeviceEvent;
-use crate::net::grpc::server::{Refusal, Request, ServerConnection};
+use crate::net::grpc::server::{ErrorStatus, GrpcRequest, ServerConnection};
 use crate::net::listener::{Listener, Place};
 use bytes::Bytes;
 use mio::{Registry, Token};
@@ -28,13 +28,13 @@ const UNKNOWN: u32 = 2;
 pub struct Registrations {
     listener: Listener,
     token: Token,
-    clients: BTreeMap<Token, Client>,
+    clients: BTreeMap<Token, PluginClient>,
     /// The registrations that wait for the engine: the client and its request.
     waiting: BTreeMap<u64, (Token, u64)>,
     last_id: u64,
 }
 
-struct Client {
+struct PluginClient {
     connection: ServerConnection,
     until: Boot,
     /// The number of requests that it may still make.
@@ -123,7 +123,7 @@ impl Registrations {
             let opened = stream.register(registry, token).and_then(|()| ServerConnection::new(stream, registry, token));
             match opened {
                 Ok(connection) => {
-                    self.clients.insert(token, Client { connection, until: now + PATIENCE, left: MAX_REQUESTS });
+                    self.clients.insert(token, PluginClient { connection, until: now + PATIENCE, left: MAX_REQUESTS });
                     self.read(token, events);
                 }
                 Err(e) => log::warn!("cannot accept a device plugin error={:?}", e.to_string()),
@@ -157,10 +157,15 @@ impl Registrations {
     }
 
     /// Passes a registration to the engine. Returns other requests with their answer.
-    fn request(&mut self, token: Token, request: Request, events: &mut Vec<DeviceEvent>) -> Option<(u64, Refusal)> {
-        let Request { id, path, body } = request;
+    fn request(
+        &mut self,
+        token: Token,
+        request: GrpcRequest,
+        events: &mut Vec<DeviceEvent>,
+    ) -> Option<(u64, ErrorStatus)> {
+        let GrpcRequest { id, path, body } = request;
         if path != proto::REGISTER {
-            return Some((id, Refusal { code: UNIMPLEMENTED, message: format!("unknown method {path}") }));
+            return Some((id, ErrorStatus { code: UNIMPLEMENTED, message: format!("unknown method {path}") }));
         }
         match proto::registration(&body) {
             Ok(registration) => {
@@ -169,20 +174,20 @@ impl Registrations {
                 events.push(DeviceEvent::Register { id: self.last_id, registration });
                 None
             }
-            Err(message) => Some((id, Refusal { code: INVALID_ARGUMENT, message })),
+            Err(message) => Some((id, ErrorStatus { code: INVALID_ARGUMENT, message })),
         }
     }
 
     /// Answers a registration.
     pub fn answer(&mut self, id: u64, result: Result<(), String>, events: &mut Vec<DeviceEvent>) {
         let Some((token, request)) = self.waiting.remove(&id) else { return };
-        let result = result.map(|()| proto::empty()).map_err(|message| Refusal { code: UNKNOWN, message });
+        let result = result.map(|()| proto::empty()).map_err(|message| ErrorStatus { code: UNKNOWN, message });
         self.send(token, request, result);
         self.read(token, events);
     }
 
     /// A `read` has to follow.
-    fn send(&mut self, token: Token, request: u64, result: Result<Bytes, Refusal>) {
+    fn send(&mut self, token: Token, request: u64, result: Result<Bytes, ErrorStatus>) {
         if let Some(client) = self.clients.get_mut(&token) {
             client.connection.answer(request, result);
         }
@@ -197,7 +202,7 @@ impl Registrations {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::grpc::h2::connection::Connection;
+    use crate::net::grpc::h2::connection::GrpcConnection;
     use crate::net::grpc::{Call, CallId, Completion};
     use crate::net::stream::Stream;
     use mio::net::UnixStream;
@@ -209,7 +214,7 @@ mod tests {
     struct Lab {
         poll: Poll,
         registrations: Registrations,
-        client: Connection,
+        client: GrpcConnection,
         calls: u64,
         events: Vec<DeviceEvent>,
         _directory: tempfile::TempDir,
@@ -224,7 +229,7 @@ mod tests {
             registrations.drive_due(poll.registry(), &mut || Token(9), Boot(0), &mut Vec::new());
             let mut stream = UnixStream::connect(&path).unwrap();
             poll.registry().register(&mut stream, CLIENT, Interest::READABLE).unwrap();
-            let client = Connection::on(Stream::Unix(stream), poll.registry(), CLIENT).unwrap();
+            let client = GrpcConnection::on(Stream::Unix(stream), poll.registry(), CLIENT).unwrap();
             let mut lab = Lab { poll, registrations, client, calls: 0, events: Vec::new(), _directory: directory };
             lab.ready(LISTENER);
             for _ in 0..3 {

@@ -5,7 +5,7 @@ use super::grpc::HealthCheck;
 use crate::engine::effect::{Destination, Target};
 use crate::net::addresses::addresses;
 use crate::net::budget::Budgeted;
-use crate::net::http1_client::{Get, Malformed, Reader, Response};
+use crate::net::http1_client::{Get, Malformed, Response, ResponseReader};
 use crate::net::stream::connected;
 use crate::net::tls::client as tls;
 use mio::net::TcpStream;
@@ -22,7 +22,7 @@ const MAX_REDIRECTS: u32 = 10;
 /// Go's text for a server without TLS.
 const NOT_TLS: &str = "http: server gave HTTP response to HTTPS client";
 
-pub(super) enum Outcome {
+pub(super) enum ExchangeOutcome {
     /// `again`: the budget of the turn was used up, and the poll will not report the rest.
     Pending {
         again: bool,
@@ -42,16 +42,16 @@ pub(super) enum Exchange {
 }
 
 /// The connection of a request.
-enum Connection {
+enum ExchangeConnection {
     Plain(Budgeted<TcpStream>),
     Tls(Box<tls::Client<Budgeted<TcpStream>>>),
 }
 
-impl Connection {
+impl ExchangeConnection {
     fn budgeted(&mut self) -> &mut Budgeted<TcpStream> {
         match self {
-            Connection::Plain(stream) => stream,
-            Connection::Tls(tls) => &mut tls.sock.stream,
+            ExchangeConnection::Plain(stream) => stream,
+            ExchangeConnection::Tls(tls) => &mut tls.sock.stream,
         }
     }
 
@@ -60,21 +60,21 @@ impl Connection {
     }
 
     /// The socket blocks, or its budget is used up.
-    fn pending(&mut self) -> Outcome {
-        Outcome::Pending { again: self.budgeted().stopped() }
+    fn pending(&mut self) -> ExchangeOutcome {
+        ExchangeOutcome::Pending { again: self.budgeted().stopped() }
     }
 
     /// The server of an https URL answered in HTTP.
     fn is_answered_in_http(&self) -> bool {
-        matches!(self, Connection::Tls(tls) if tls.sock.is_answered_in_http())
+        matches!(self, ExchangeConnection::Tls(tls) if tls.sock.is_answered_in_http())
     }
 }
 
-impl Read for Connection {
+impl Read for ExchangeConnection {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Connection::Plain(stream) => stream.read(buffer),
-            Connection::Tls(tls) => match tls.read(buffer) {
+            ExchangeConnection::Plain(stream) => stream.read(buffer),
+            ExchangeConnection::Tls(tls) => match tls.read(buffer) {
                 // The server closed the connection without a notice. The length of the response shows if it is
                 // complete.
                 Err(e) if e.kind() == ErrorKind::UnexpectedEof => Ok(0),
@@ -84,25 +84,25 @@ impl Read for Connection {
     }
 }
 
-impl Write for Connection {
+impl Write for ExchangeConnection {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Connection::Plain(stream) => stream.write(bytes),
-            Connection::Tls(tls) => tls.write(bytes),
+            ExchangeConnection::Plain(stream) => stream.write(bytes),
+            ExchangeConnection::Tls(tls) => tls.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
-            Connection::Plain(stream) => stream.flush(),
-            Connection::Tls(tls) => tls.flush(),
+            ExchangeConnection::Plain(stream) => stream.flush(),
+            ExchangeConnection::Tls(tls) => tls.flush(),
         }
     }
 }
 
 /// A GET request.
 pub(super) struct Http {
-    connection: Connection,
+    connection: ExchangeConnection,
     url: Url,
     /// The address of the host.
     ip: IpAddr,
@@ -110,7 +110,7 @@ pub(super) struct Http {
     headers: Vec<(String, String)>,
     /// The part of the request that is not written yet.
     request: Vec<u8>,
-    reader: Reader,
+    reader: ResponseReader,
     redirects: u32,
 }
 
@@ -198,14 +198,14 @@ impl Exchange {
         user_agent: &'static str,
         registry: &Registry,
         token: Token,
-    ) -> Result<Exchange, Outcome> {
+    ) -> Result<Exchange, ExchangeOutcome> {
         match target {
             Target::Tcp(to) => {
-                let address = resolve(&to).map_err(Outcome::Failed)?;
-                let failed = |e: io::Error| Outcome::Failed(dial_error(address, &e));
+                let address = resolve(&to).map_err(ExchangeOutcome::Failed)?;
+                let failed = |e: io::Error| ExchangeOutcome::Failed(dial_error(address, &e));
                 let mut stream = TcpStream::connect(address).map_err(failed)?;
                 if connected(&stream).map_err(failed)? {
-                    return Err(Outcome::Connected);
+                    return Err(ExchangeOutcome::Connected);
                 }
                 registry.register(&mut stream, token, Interest::WRITABLE).map_err(failed)?;
                 Ok(Exchange::Tcp { stream, address })
@@ -216,28 +216,28 @@ impl Exchange {
                 let host = http.to.host.unwrap_or_else(own);
                 let scheme = if http.tls { Scheme::Https } else { Scheme::Http };
                 let url = Url { scheme, host, port: http.to.port, path: http.path };
-                let address = address.map_err(|why| Outcome::Failed(get_error(&url, &why)))?;
+                let address = address.map_err(|why| ExchangeOutcome::Failed(get_error(&url, &why)))?;
                 Http::start(url, address, user_agent, http.headers, 0, registry, token)
                     .map(|h| Exchange::Http(Box::new(h)))
-                    .map_err(Outcome::Failed)
+                    .map_err(ExchangeOutcome::Failed)
             }
             Target::Grpc(grpc) => {
-                let address = resolve(&grpc.to).map_err(Outcome::Failed)?;
+                let address = resolve(&grpc.to).map_err(ExchangeOutcome::Failed)?;
                 HealthCheck::start(address, &grpc.service, user_agent, registry, token)
                     .map(|check| Exchange::Grpc(Box::new(check)))
-                    .map_err(Outcome::Failed)
+                    .map_err(ExchangeOutcome::Failed)
             }
-            Target::Sleep(_) => Err(Outcome::Failed("a sleep needs no connection".to_owned())),
+            Target::Sleep(_) => Err(ExchangeOutcome::Failed("a sleep needs no connection".to_owned())),
         }
     }
 
     /// Reads and writes what is possible.
-    pub(super) fn advance(&mut self, registry: &Registry, token: Token) -> Outcome {
+    pub(super) fn advance(&mut self, registry: &Registry, token: Token) -> ExchangeOutcome {
         match self {
             Exchange::Tcp { stream, address } => match connected(stream) {
-                Ok(true) => Outcome::Connected,
-                Ok(false) => Outcome::Pending { again: false },
-                Err(e) => Outcome::Failed(dial_error(*address, &e)),
+                Ok(true) => ExchangeOutcome::Connected,
+                Ok(false) => ExchangeOutcome::Pending { again: false },
+                Err(e) => ExchangeOutcome::Failed(dial_error(*address, &e)),
             },
             Exchange::Http(http) => http.advance(registry, token),
             Exchange::Grpc(check) => check.advance(registry, token),
@@ -293,16 +293,16 @@ impl Http {
         let stream = TcpStream::connect(address).map_err(|e| failure(&url, &e))?;
         let stream = Budgeted::new(stream);
         let connection = match url.scheme {
-            Scheme::Http => Connection::Plain(stream),
+            Scheme::Http => ExchangeConnection::Plain(stream),
             Scheme::Https => {
                 let client = tls::client(&url.host, stream).map_err(|why| get_error(&url, &why))?;
-                Connection::Tls(Box::new(client))
+                ExchangeConnection::Tls(Box::new(client))
             }
         };
         let authority = url.authority();
         let get = Get { host: &authority, target: &url.path, user_agent, headers: &headers };
         let request = get.bytes();
-        let (ip, reader) = (address.ip(), Reader::new(MAX_BODY));
+        let (ip, reader) = (address.ip(), ResponseReader::new(MAX_BODY));
         let mut http = Http { connection, url, ip, user_agent, headers, request, reader, redirects };
         // A server on the same machine accepts the request at once, and the loop needs one turn less.
         let is_plain = http.url.scheme == Scheme::Http;
@@ -340,13 +340,13 @@ impl Http {
         get_error(&self.url, why)
     }
 
-    fn advance(&mut self, registry: &Registry, token: Token) -> Outcome {
+    fn advance(&mut self, registry: &Registry, token: Token) -> ExchangeOutcome {
         self.connection.budgeted().begin();
         match self.write() {
             Ok(true) => {}
             Ok(false) => return self.connection.pending(),
-            Err(_) if self.connection.is_answered_in_http() => return Outcome::NotTls(self.failure(NOT_TLS)),
-            Err(e) => return Outcome::Failed(self.write_failure(&e)),
+            Err(_) if self.connection.is_answered_in_http() => return ExchangeOutcome::NotTls(self.failure(NOT_TLS)),
+            Err(e) => return ExchangeOutcome::Failed(self.write_failure(&e)),
         }
         let mut buffer = [0; 4096];
         loop {
@@ -355,39 +355,41 @@ impl Http {
                 Ok(n) => self.reader.feed(&buffer[..n]),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return self.connection.pending(),
                 Err(e) if e.kind() == ErrorKind::Interrupted => continue,
-                Err(_) if self.connection.is_answered_in_http() => return Outcome::NotTls(self.failure(NOT_TLS)),
-                Err(e) => return Outcome::Failed(self.failure(&format!("read: {}", words(&e)))),
+                Err(_) if self.connection.is_answered_in_http() => {
+                    return ExchangeOutcome::NotTls(self.failure(NOT_TLS));
+                }
+                Err(e) => return ExchangeOutcome::Failed(self.failure(&format!("read: {}", words(&e)))),
             };
             match complete {
                 Ok(None) => {}
                 Ok(Some(response)) => return self.responded(response, registry, token),
-                Err(Malformed(why)) => return Outcome::Failed(self.failure(why)),
+                Err(Malformed(why)) => return ExchangeOutcome::Failed(self.failure(why)),
             }
         }
     }
 
     /// Follows a redirect to the same host. Another response is the result.
-    fn responded(&mut self, response: Response, registry: &Registry, token: Token) -> Outcome {
+    fn responded(&mut self, response: Response, registry: &Registry, token: Token) -> ExchangeOutcome {
         let redirect = matches!(response.status, 301 | 302 | 303 | 307 | 308);
         let Some(location) = response.location.as_deref().filter(|_| redirect) else {
-            return Outcome::Response(response);
+            return ExchangeOutcome::Response(response);
         };
         let url = match self.url.redirected(location) {
             Ok(url) if url.host.eq_ignore_ascii_case(&self.url.host) => url,
-            _ => return Outcome::Response(response),
+            _ => return ExchangeOutcome::Response(response),
         };
         let redirects = self.redirects + 1;
         if redirects >= MAX_REDIRECTS {
-            return Outcome::Failed(get_error(&url, "stopped after 10 redirects"));
+            return ExchangeOutcome::Failed(get_error(&url, "stopped after 10 redirects"));
         }
         let address = SocketAddr::new(self.ip, url.port);
         let headers = std::mem::take(&mut self.headers);
         match Http::start(url, address, self.user_agent, headers, redirects, registry, token) {
             Ok(next) => {
                 *self = next;
-                Outcome::Pending { again: false }
+                ExchangeOutcome::Pending { again: false }
             }
-            Err(why) => Outcome::Failed(why),
+            Err(why) => ExchangeOutcome::Failed(why),
         }
     }
 }

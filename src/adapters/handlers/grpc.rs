@@ -1,7 +1,7 @@
 //! The health check of a gRPC server. The texts are those of a kubelet.
 
-use super::exchange::{Outcome, words};
-use crate::net::grpc::once::{Failure, Once, Progress};
+use super::exchange::{ExchangeOutcome, words};
+use crate::net::grpc::once::{CallFailure, CallProgress, Once};
 use crate::net::grpc::{Call, CallError, health};
 use bytes::Bytes;
 use mio::net::TcpStream;
@@ -40,15 +40,15 @@ impl HealthCheck {
         Ok(HealthCheck { address, once: Once::new(stream, call) })
     }
 
-    pub(super) fn advance(&mut self, registry: &Registry, token: Token) -> Outcome {
+    pub(super) fn advance(&mut self, registry: &Registry, token: Token) -> ExchangeOutcome {
         match self.once.advance(registry, token) {
-            Progress::Pending { again } => Outcome::Pending { again },
-            Progress::Done(Ok(answer)) => judge(&answer),
-            Progress::Done(Err(Failure::Connect(e))) => Outcome::Failed(not_connected(
+            CallProgress::Pending { again } => ExchangeOutcome::Pending { again },
+            CallProgress::Done(Ok(answer)) => judge(&answer),
+            CallProgress::Done(Err(CallFailure::Connect(e))) => ExchangeOutcome::Failed(not_connected(
                 self.address,
                 &format!("dial tcp {}: connect: {}", self.address, words(&e)),
             )),
-            Progress::Done(Err(Failure::Call(e))) => Outcome::Failed(failed(&e)),
+            CallProgress::Done(Err(CallFailure::Call(e))) => ExchangeOutcome::Failed(failed(&e)),
         }
     }
 
@@ -75,13 +75,13 @@ fn not_connected(address: SocketAddr, why: &str) -> String {
     format!("error: failed to connect service at \"{address}\": {why}")
 }
 
-fn judge(answer: &Bytes) -> Outcome {
+fn judge(answer: &Bytes) -> ExchangeOutcome {
     match health::serves(answer) {
-        Ok(()) => Outcome::Connected,
-        Err(Some(status)) => Outcome::Failed(format!("service unhealthy (responded with \"{status}\")")),
-        Err(None) => {
-            Outcome::Failed("error: health rpc probe failed: the answer is not a HealthCheckResponse".to_owned())
-        }
+        Ok(()) => ExchangeOutcome::Connected,
+        Err(Some(status)) => ExchangeOutcome::Failed(format!("service unhealthy (responded with \"{status}\")")),
+        Err(None) => ExchangeOutcome::Failed(
+            "error: health rpc probe failed: the answer is not a HealthCheckResponse".to_owned(),
+        ),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::api::time::Boot;
 use crate::engine::effect::Target;
 use crate::engine::event::{Answer, ProbeResult};
 use crate::engine::op::{Code, OpError, OpId};
-use exchange::{Exchange, Outcome};
+use exchange::{Exchange, ExchangeOutcome};
 pub use lookup::look_up;
 use mio::{Registry, Token};
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,10 +39,10 @@ pub struct Handlers {
 struct Flight {
     deadline: Boot,
     timeout: Duration,
-    work: Work,
+    work: HandlerWork,
 }
 
-enum Work {
+enum HandlerWork {
     Probe {
         token: Token,
         exchange: Exchange,
@@ -83,7 +83,7 @@ impl Handlers {
             Err(why) => return self.done.push((op, Err(failed(why)))),
         };
         match work {
-            Ok(exchange) => self.insert(op, now, timeout, Work::Probe { token, exchange }),
+            Ok(exchange) => self.insert(op, now, timeout, HandlerWork::Probe { token, exchange }),
             Err(ended) => self.done.push((op, Ok(Answer::Probe(probe_result(ended))))),
         }
     }
@@ -100,19 +100,19 @@ impl Handlers {
     ) {
         match target {
             Err(why) => self.done.push((op, Err(failed(why)))),
-            Ok(Target::Sleep(time)) if time <= timeout => self.insert(op, now, time, Work::Sleep),
-            Ok(Target::Sleep(_)) => self.insert(op, now, timeout, Work::SleepTooLong),
+            Ok(Target::Sleep(time)) if time <= timeout => self.insert(op, now, time, HandlerWork::Sleep),
+            Ok(Target::Sleep(_)) => self.insert(op, now, timeout, HandlerWork::SleepTooLong),
             Ok(target) => match Exchange::start(target, HOOK_AGENT, registry, token) {
-                Ok(exchange) => self.insert(op, now, timeout, Work::Hook { token, exchange, fallback: None }),
-                Err(Outcome::Failed(why)) => self.done.push((op, Err(failed(why)))),
+                Ok(exchange) => self.insert(op, now, timeout, HandlerWork::Hook { token, exchange, fallback: None }),
+                Err(ExchangeOutcome::Failed(why)) => self.done.push((op, Err(failed(why)))),
                 Err(_) => self.done.push((op, Ok(Answer::Ok))),
             },
         }
     }
 
-    fn insert(&mut self, op: OpId, now: Boot, timeout: Duration, work: Work) {
+    fn insert(&mut self, op: OpId, now: Boot, timeout: Duration, work: HandlerWork) {
         let deadline = now + timeout;
-        if let Work::Probe { token, .. } | Work::Hook { token, .. } = &work {
+        if let HandlerWork::Probe { token, .. } | HandlerWork::Hook { token, .. } = &work {
             self.tokens.insert(*token, op);
         }
         self.deadlines.insert((deadline, op));
@@ -129,38 +129,39 @@ impl Handlers {
         let Some(op) = self.tokens.get(&token).copied() else { return false };
         let Some(flight) = self.flights.get_mut(&op) else { return false };
         let result = match &mut flight.work {
-            Work::Probe { exchange, .. } => match exchange.advance(registry, token) {
-                Outcome::Pending { again } => return again,
+            HandlerWork::Probe { exchange, .. } => match exchange.advance(registry, token) {
+                ExchangeOutcome::Pending { again } => return again,
                 outcome => Ok(Answer::Probe(probe_result(outcome))),
             },
-            Work::Hook { exchange, fallback, .. } => {
+            HandlerWork::Hook { exchange, fallback, .. } => {
                 let outcome = exchange.advance(registry, token);
                 // The head of a response is enough.
-                let answered = exchange.has_response() || matches!(outcome, Outcome::Connected | Outcome::Response(_));
+                let answered = exchange.has_response()
+                    || matches!(outcome, ExchangeOutcome::Connected | ExchangeOutcome::Response(_));
                 match (outcome, fallback.take()) {
                     (_, None) if answered => Ok(Answer::Ok),
                     (_, Some(first)) if answered => Ok(Answer::WithoutTls(first.server)),
-                    (Outcome::NotTls(why), None) => match exchange.again_without_tls(registry, token) {
+                    (ExchangeOutcome::NotTls(why), None) => match exchange.again_without_tls(registry, token) {
                         Ok(server) => {
                             *fallback = Some(Fallback { server, why });
                             return false;
                         }
                         Err(_) => Err(failed(why)),
                     },
-                    (Outcome::Failed(why), None) => Err(failed(why)),
-                    (Outcome::Failed(_) | Outcome::NotTls(_), Some(first)) => Err(failed(first.why)),
-                    (Outcome::Pending { again }, first) => {
+                    (ExchangeOutcome::Failed(why), None) => Err(failed(why)),
+                    (ExchangeOutcome::Failed(_) | ExchangeOutcome::NotTls(_), Some(first)) => Err(failed(first.why)),
+                    (ExchangeOutcome::Pending { again }, first) => {
                         *fallback = first;
                         return again;
                     }
                     // These are answers, which were handled above.
-                    (Outcome::Connected | Outcome::Response(_), first) => {
+                    (ExchangeOutcome::Connected | ExchangeOutcome::Response(_), first) => {
                         *fallback = first;
                         return false;
                     }
                 }
             }
-            Work::Sleep | Work::SleepTooLong => return false,
+            HandlerWork::Sleep | HandlerWork::SleepTooLong => return false,
         };
         self.end(op, result);
         false
@@ -179,13 +180,13 @@ impl Handlers {
                 continue;
             };
             let result = match &flight.work {
-                Work::Probe { exchange, .. } => {
+                HandlerWork::Probe { exchange, .. } => {
                     Ok(Answer::Probe(ProbeResult::Failed(exchange.timed_out(flight.timeout))))
                 }
-                Work::Hook { fallback: Some(first), .. } => Err(failed(first.why.clone())),
-                Work::Hook { exchange, .. } => Err(failed(exchange.timed_out(flight.timeout))),
-                Work::Sleep => Ok(Answer::Ok),
-                Work::SleepTooLong => Err(OpError::Unknown("context deadline exceeded".to_owned())),
+                HandlerWork::Hook { fallback: Some(first), .. } => Err(failed(first.why.clone())),
+                HandlerWork::Hook { exchange, .. } => Err(failed(exchange.timed_out(flight.timeout))),
+                HandlerWork::Sleep => Ok(Answer::Ok),
+                HandlerWork::SleepTooLong => Err(OpError::Unknown("context deadline exceeded".to_owned())),
             };
             self.end(op, result);
         }
@@ -204,7 +205,7 @@ impl Handlers {
     fn end(&mut self, op: OpId, result: Result<Answer, OpError>) {
         if let Some(flight) = self.flights.remove(&op) {
             self.deadlines.remove(&(flight.deadline, op));
-            if let Work::Probe { token, .. } | Work::Hook { token, .. } = flight.work {
+            if let HandlerWork::Probe { token, .. } | HandlerWork::Hook { token, .. } = flight.work {
                 self.tokens.remove(&token);
             }
         }
@@ -222,10 +223,10 @@ fn failed(message: String) -> OpError {
 }
 
 /// A status from 200 to 399 is a success. A redirect to another host is not followed, and is a warning.
-fn probe_result(outcome: Outcome) -> ProbeResult {
+fn probe_result(outcome: ExchangeOutcome) -> ProbeResult {
     match outcome {
-        Outcome::Connected => ProbeResult::Passed,
-        Outcome::Response(response) => {
+        ExchangeOutcome::Connected => ProbeResult::Passed,
+        ExchangeOutcome::Response(response) => {
             let text = || String::from_utf8_lossy(&response.body).into_owned();
             match response.status {
                 200..300 => ProbeResult::Passed,
@@ -233,7 +234,7 @@ fn probe_result(outcome: Outcome) -> ProbeResult {
                 status => ProbeResult::Failed(format!("HTTP probe failed with statuscode: {status}")),
             }
         }
-        Outcome::Failed(why) | Outcome::NotTls(why) => ProbeResult::Failed(why),
-        Outcome::Pending { .. } => ProbeResult::Failed("no result".to_owned()),
+        ExchangeOutcome::Failed(why) | ExchangeOutcome::NotTls(why) => ProbeResult::Failed(why),
+        ExchangeOutcome::Pending { .. } => ProbeResult::Failed("no result".to_owned()),
     }
 }

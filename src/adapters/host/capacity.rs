@@ -2,7 +2,7 @@
 //! system.
 
 use crate::adapters::host::machine;
-use crate::api::node_facts::Machine;
+use crate::api::node_facts::MachineFacts;
 use crate::api::ordered::OrderSlice;
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ const UNKNOWN_MEMORY: u64 = 1 << 30;
 /// Reads the current capacity. The file system of `root` (or of its nearest existing parent) gives the storage size,
 /// and blocks if it hangs; therefore only a start and a reload call this. A value that cannot be read gets a default
 /// and a log line.
-pub fn read(root: &Path) -> Machine {
+pub fn read(root: &Path) -> MachineFacts {
     let cpus = fs::read_to_string(ONLINE)
         .map_err(|e| format!("read {ONLINE}: {e}"))
         .and_then(|list| cpus(&list).ok_or_else(|| format!("parse {ONLINE}: {:?} is not a list of cpus", list.trim())));
@@ -27,7 +27,7 @@ pub fn read(root: &Path) -> Machine {
         })
     };
     let usable = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
-    Machine {
+    MachineFacts {
         cpus: known("cpu", cpus, usable),
         memory: known("memory", machine::memory_capacity(), UNKNOWN_MEMORY),
         storage: known("ephemeral-storage", storage(root), 0),

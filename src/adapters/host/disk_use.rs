@@ -32,17 +32,17 @@ impl Directories {
 
 /// By the name of the volume or container. A directory that does not exist is missing.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct PodDiskUse {
     pub volumes: BTreeMap<String, DiskUse>,
     pub logs: BTreeMap<String, DiskUse>,
 }
 
 /// Measures the directories of a pod. Takes as long as the file system needs: only for a helper.
-pub fn measure(pod: &Directories) -> Found {
+pub fn measure(pod: &Directories) -> PodDiskUse {
     let volume = |(name, path): &(String, String)| Some((name.clone(), tree(Path::new(path)).ok()?));
     let containers = std::fs::read_dir(&pod.logs).into_iter().flatten().flatten();
     let log = |entry: std::fs::DirEntry| Some((entry.file_name().into_string().ok()?, tree(&entry.path()).ok()?));
-    Found {
+    PodDiskUse {
         volumes: pod.volumes.iter().filter_map(volume).collect_map(),
         logs: containers.filter_map(log).collect_map(),
     }

@@ -23,7 +23,7 @@ pub fn is_managed(kubeconfig: &Path, root: &Path) -> bool {
 
 /// The directory of the identity below a root directory.
 #[derive(Clone, Debug)]
-pub struct Directory {
+pub struct IdentityDirectory {
     path: PathBuf,
 }
 
@@ -33,10 +33,10 @@ pub struct Lock {
     _file: File,
 }
 
-impl Directory {
+impl IdentityDirectory {
     /// The directory may be missing.
-    pub fn new(root: &Path) -> Directory {
-        Directory { path: super::directory(root) }
+    pub fn new(root: &Path) -> IdentityDirectory {
+        IdentityDirectory { path: super::directory(root) }
     }
 
     /// Creates the directory and locks it.

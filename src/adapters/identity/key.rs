@@ -1,22 +1,22 @@
 //! The key of the next certificate, and the request for it.
 
-use super::directory::Directory;
+use super::directory::IdentityDirectory;
 use super::{certificate_file, next_key_file, store};
 use crate::api::cluster::bootstrap::sha256;
-use crate::api::cluster::certificate::{ORGANIZATION, Purpose, Request, common_name, request_name};
+use crate::api::cluster::certificate::{ORGANIZATION, Purpose, SigningRequest, common_name, request_name};
 use crate::api::cluster::requests::Signer;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PublicKeyData as _, SanType};
 
-impl Directory {
+impl IdentityDirectory {
     /// The request for a certificate of the node with the next key. The key is made if there is none, and is on the
     /// disk when the function returns.
     ///
     /// # Errors
     /// The file system reports an error, there are no random numbers, or a name cannot be in a certificate. The error
     /// contains nothing of the key.
-    pub fn request(&self, node: &str, purpose: &Purpose) -> Result<Request, String> {
+    pub fn request(&self, node: &str, purpose: &Purpose) -> Result<SigningRequest, String> {
         self.create()?;
         let signer = purpose.signer();
         // After a kill between the last two steps of `store`, the key belongs to the certificate in use.
@@ -53,7 +53,7 @@ impl Directory {
         }
         let request = params.serialize_request(&key).and_then(|request| request.pem());
         let request = request.map_err(|e| format!("failed to make a certificate request: {e}"))?;
-        Ok(Request { name: request_name(&sha256(&of)), request: STANDARD.encode(request) })
+        Ok(SigningRequest { name: request_name(&sha256(&of)), request: STANDARD.encode(request) })
     }
 
     /// The next key is not used any more: its request was refused. The next request has another key.

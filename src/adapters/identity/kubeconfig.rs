@@ -1,6 +1,6 @@
 //! The kubeconfig of the node.
 
-use super::directory::Directory;
+use super::directory::IdentityDirectory;
 use super::{CERTIFICATE, KUBECONFIG};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -21,7 +21,7 @@ impl NodeKubeconfig<'_> {
     ///
     /// # Errors
     /// The file system reports an error.
-    pub fn write(&self, directory: &Directory) -> Result<(), String> {
+    pub fn write(&self, directory: &IdentityDirectory) -> Result<(), String> {
         let file = directory.path(CERTIFICATE).to_string_lossy().into_owned();
         let user = json!({ "client-certificate": file, "client-key": file });
         let text = format!("# Written by wherry join.\n{}\n", self.text(&user));

@@ -23,9 +23,9 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub use directory::{Directory, is_managed};
+pub use directory::{IdentityDirectory, is_managed};
 pub use kubeconfig::NodeKubeconfig;
-pub use serving::{Found, Serving, serving, serving_in_use};
+pub use serving::{FoundServing, Serving, serving, serving_in_use};
 pub use store::{import, store, validity};
 
 use crate::api::cluster::requests::Signer;

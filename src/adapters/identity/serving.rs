@@ -1,6 +1,6 @@
 //! The stored certificate of the node's server.
 
-use super::directory::Directory;
+use super::directory::IdentityDirectory;
 use super::{SERVING_CERTIFICATE, store};
 use crate::api::cluster::certificate::{InUse, ServingNames};
 use crate::api::ordered::CollectOrdered;
@@ -16,7 +16,7 @@ pub struct Serving {
 }
 
 /// The result of a read.
-pub enum Found {
+pub enum FoundServing {
     /// The certificate may have expired.
     Certificate(Box<Serving>),
     /// There is no certificate of this node, for this reason.
@@ -36,18 +36,18 @@ pub fn serving_in_use(certificate: x509::Certificate) -> InUse {
 ///
 /// # Errors
 /// The file system reports an error. (A file that is missing or damaged, or is of another node, is `Nothing`.)
-pub fn serving(directory: &Directory, node: &str) -> Result<Found, String> {
+pub fn serving(directory: &IdentityDirectory, node: &str) -> Result<FoundServing, String> {
     let path = directory.path(SERVING_CERTIFICATE);
     let Some(pem) = directory.read(SERVING_CERTIFICATE)? else {
-        return Ok(Found::Nothing(format!("{} does not exist", path.display())));
+        return Ok(FoundServing::Nothing(format!("{} does not exist", path.display())));
     };
     let chain: Result<Vec<CertificateDer<'static>>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     // (The error of the key is not shown: it could contain a part of the key.)
     Ok(match (store::check(node, &pem, &pem), chain, PrivateKeyDer::from_pem_slice(&pem)) {
         (Ok(certificate), Ok(chain), Ok(key)) => {
-            Found::Certificate(Box::new(Serving { chain, key, in_use: serving_in_use(certificate) }))
+            FoundServing::Certificate(Box::new(Serving { chain, key, in_use: serving_in_use(certificate) }))
         }
-        (Err(why), _, _) => Found::Nothing(format!("{}: {why}", path.display())),
-        _ => Found::Nothing(format!("{}: the file is damaged", path.display())),
+        (Err(why), _, _) => FoundServing::Nothing(format!("{}: {why}", path.display())),
+        _ => FoundServing::Nothing(format!("{}: the file is damaged", path.display())),
     })
 }

@@ -1,6 +1,6 @@
 //! Stores a certificate after a check that it is the one that was requested.
 
-use super::directory::Directory;
+use super::directory::IdentityDirectory;
 use super::{certificate_file, next_key_file};
 use crate::api::cluster::certificate::{ORGANIZATION, Validity, common_name};
 use crate::api::cluster::requests::Signer;
@@ -23,7 +23,12 @@ pub fn validity(certificate: &x509::Certificate) -> Validity {
 /// # Errors
 /// It is not a certificate of this node for that key, or the file system reports an error. The certificate in use
 /// stays.
-pub fn store(directory: &Directory, node: &str, signer: Signer, chain: &str) -> Result<x509::Certificate, String> {
+pub fn store(
+    directory: &IdentityDirectory,
+    node: &str,
+    signer: Signer,
+    chain: &str,
+) -> Result<x509::Certificate, String> {
     let key = directory.read(next_key_file(signer))?.ok_or("the key of the certificate does not exist any more")?;
     let stored = put(directory, node, signer, chain.as_bytes(), &key)?;
     directory.remove(next_key_file(signer))?;
@@ -34,12 +39,17 @@ pub fn store(directory: &Directory, node: &str, signer: Signer, chain: &str) -> 
 ///
 /// # Errors
 /// As `store`.
-pub fn import(directory: &Directory, node: &str, chain: &[u8], key: &[u8]) -> Result<x509::Certificate, String> {
+pub fn import(
+    directory: &IdentityDirectory,
+    node: &str,
+    chain: &[u8],
+    key: &[u8],
+) -> Result<x509::Certificate, String> {
     put(directory, node, Signer::Client, chain, key)
 }
 
 fn put(
-    directory: &Directory,
+    directory: &IdentityDirectory,
     node: &str,
     signer: Signer,
     chain: &[u8],

@@ -10,9 +10,9 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-fn setup() -> (tempfile::TempDir, Directory) {
+fn setup() -> (tempfile::TempDir, IdentityDirectory) {
     let root = tempfile::tempdir().unwrap();
-    let directory = Directory::new(root.path());
+    let directory = IdentityDirectory::new(root.path());
     drop(directory.lock().unwrap());
     (root, directory)
 }
@@ -74,10 +74,10 @@ fn names(addresses: &[&str]) -> ServingNames {
 fn a_serving_certificate_has_files_of_its_own_and_the_names_of_its_request() {
     let root = tempfile::tempdir().unwrap();
     // No join has created the directory.
-    let directory = Directory::new(root.path());
+    let directory = IdentityDirectory::new(root.path());
     let nothing = |why: &str| match serving(&directory, "n1").unwrap() {
-        Found::Nothing(text) => assert!(text.contains(why), "{text}"),
-        Found::Certificate(_) => panic!("a certificate"),
+        FoundServing::Nothing(text) => assert!(text.contains(why), "{text}"),
+        FoundServing::Certificate(_) => panic!("a certificate"),
     };
     nothing("serving.pem does not exist");
     let wanted = Purpose::Serving(names(&["10.0.0.7", "fd00::7"]));
@@ -102,10 +102,10 @@ fn a_serving_certificate_has_files_of_its_own_and_the_names_of_its_request() {
     let stored = serving_in_use(store(&directory, "n1", Signer::Serving, &issued).unwrap());
     assert!(stored.covers(&wanted) && !path(SERVING_NEXT_KEY).exists() && path(NEXT_KEY).exists());
     assert_eq!(mode(&path(SERVING_CERTIFICATE)), 0o600);
-    let Found::Certificate(found) = serving(&directory, "n1").unwrap() else { panic!("no certificate") };
+    let FoundServing::Certificate(found) = serving(&directory, "n1").unwrap() else { panic!("no certificate") };
     assert!(found.in_use == stored && found.chain.len() == 1);
     let other = serving(&directory, "n2").unwrap();
-    assert!(matches!(other, Found::Nothing(text) if text.contains("not for \"system:node:n2\"")));
+    assert!(matches!(other, FoundServing::Nothing(text) if text.contains("not for \"system:node:n2\"")));
     // After a kill between the last two steps of `store`, the next request has another key.
     fs::write(path(SERVING_NEXT_KEY), &key).unwrap();
     assert_ne!(directory.request("n1", &wanted).unwrap().name, request.name);

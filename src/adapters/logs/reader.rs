@@ -13,15 +13,15 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 /// An open log file. It stays readable when it is renamed or removed.
-struct Part {
+struct LogFile {
     path: PathBuf,
     identity: Identity,
-    content: Content,
+    content: LogContent,
     /// The number of lines to skip first, for a compressed file, which cannot seek.
     skip: u64,
 }
 
-enum Content {
+enum LogContent {
     /// `left`: the number of bytes that are still to be printed, of those that the file had when it was opened.
     /// `u64::MAX` if the file is followed.
     Plain {
@@ -31,11 +31,11 @@ enum Content {
     Compressed(Box<BufReader<MultiGzDecoder<BufReader<File>>>>),
 }
 
-pub struct Reader {
+pub struct LogReader {
     directory: PathBuf,
     instance: u32,
     /// The files that are still to be read, the oldest first. The last one may grow.
-    parts: VecDeque<Part>,
+    parts: VecDeque<LogFile>,
     /// The line of the first part that is still without a newline.
     pending: Vec<u8>,
     joiner: Joiner,
@@ -50,18 +50,18 @@ enum Budget {
     Bytes(usize, usize),
 }
 
-/// The result of `Reader::follow` and `Reader::print`.
+/// The result of `LogReader::follow` and `LogReader::print`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum ReadProgress {
     /// The end of the log, for now.
     End,
-    /// The budget of a call is used up (`Reader::limit`).
+    /// The budget of a call is used up (`LogReader::limit`).
     Paused,
     /// The log directory is gone, and all open files have been read.
     Gone,
 }
 
-impl Reader {
+impl LogReader {
     /// Opens the log of an instance: all of it, or the last `lines` lines, without files last written before `since`.
     ///
     /// # Errors
@@ -71,7 +71,7 @@ impl Reader {
         instance: u32,
         lines: Option<u64>,
         since: Option<Timestamp>,
-    ) -> Result<Reader, String> {
+    ) -> Result<LogReader, String> {
         let mut parts = VecDeque::new();
         let mut wanted = lines;
         let all = files::of_instance(directory, instance);
@@ -85,7 +85,7 @@ impl Reader {
                 break;
             }
             let wrong = |e: io::Error| format!("{}: {e}", path.display());
-            let (mut part, changed) = match Part::open(&path) {
+            let (mut part, changed) = match LogFile::open(&path) {
                 // The file was rotated or removed a moment ago.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 other => other.map_err(wrong)?,
@@ -100,7 +100,7 @@ impl Reader {
             parts.push_front(part);
         }
         let (pending, joiner) = (Vec::new(), Joiner::default());
-        Ok(Reader { directory: directory.to_owned(), instance, parts, pending, joiner, budget: Budget::Unlimited })
+        Ok(LogReader { directory: directory.to_owned(), instance, parts, pending, joiner, budget: Budget::Unlimited })
     }
 
     /// Lets each further call read about this number of bytes, for a caller that must not be occupied for long.
@@ -130,44 +130,44 @@ impl Reader {
     ///
     /// # Errors
     /// `Stop`, also when the requested number of bytes has been printed.
-    pub fn print(&mut self, printer: &mut Printer<'_>) -> Result<Progress, Stop> {
+    pub fn print(&mut self, printer: &mut Printer<'_>) -> Result<ReadProgress, Stop> {
         self.begin_call();
         while !self.parts.is_empty() {
-            if self.print_first(printer)? == Progress::Paused {
-                return Ok(Progress::Paused);
+            if self.print_first(printer)? == ReadProgress::Paused {
+                return Ok(ReadProgress::Paused);
             }
             self.leave_first(printer)?;
         }
         self.joiner.flush(printer)?;
-        Ok(Progress::End)
+        Ok(ReadProgress::End)
     }
 
     /// Prints the lines written since the last call, and continues in the next file when there is one.
     ///
     /// # Errors
     /// `Stop`, also when the requested number of bytes has been printed.
-    pub fn follow(&mut self, printer: &mut Printer<'_>) -> Result<Progress, Stop> {
+    pub fn follow(&mut self, printer: &mut Printer<'_>) -> Result<ReadProgress, Stop> {
         self.begin_call();
         loop {
-            self.parts.iter_mut().for_each(Part::follow);
-            if self.print_first(printer)? == Progress::Paused {
-                return Ok(Progress::Paused);
+            self.parts.iter_mut().for_each(LogFile::follow);
+            if self.print_first(printer)? == ReadProgress::Paused {
+                return Ok(ReadProgress::Paused);
             }
             if self.parts.len() > 1 {
                 self.leave_first(printer)?;
                 continue;
             }
             let Some((next, instance)) = self.successor() else {
-                return Ok(if self.directory.is_dir() { Progress::End } else { Progress::Gone });
+                return Ok(if self.directory.is_dir() { ReadProgress::End } else { ReadProgress::Gone });
             };
             // The runtime wrote these lines to the old file before it opened the new one.
-            if self.print_first(printer)? == Progress::Paused {
-                return Ok(Progress::Paused);
+            if self.print_first(printer)? == ReadProgress::Paused {
+                return Ok(ReadProgress::Paused);
             }
-            let part = match Part::open(&next) {
+            let part = match LogFile::open(&next) {
                 Ok((part, _)) => part,
                 // The new file is gone again. A later file causes another change.
-                Err(_) => return Ok(Progress::End),
+                Err(_) => return Ok(ReadProgress::End),
             };
             self.leave_first(printer)?;
             if instance != self.instance {
@@ -182,36 +182,36 @@ impl Reader {
     ///
     /// # Errors
     /// `Stop`, also when the requested number of bytes has been printed.
-    pub fn finish(&mut self, printer: &mut Printer<'_>) -> Result<Progress, Stop> {
+    pub fn finish(&mut self, printer: &mut Printer<'_>) -> Result<ReadProgress, Stop> {
         match self.follow(printer)? {
-            Progress::Paused => Ok(Progress::Paused),
-            Progress::End | Progress::Gone => self.print(printer),
+            ReadProgress::Paused => Ok(ReadProgress::Paused),
+            ReadProgress::End | ReadProgress::Gone => self.print(printer),
         }
     }
 
     /// Prints the lines of the first part, to its end or until the budget is used up.
-    fn print_first(&mut self, printer: &mut Printer<'_>) -> Result<Progress, Stop> {
+    fn print_first(&mut self, printer: &mut Printer<'_>) -> Result<ReadProgress, Stop> {
         loop {
             if self.is_used_up(0) {
-                return Ok(Progress::Paused);
+                return Ok(ReadProgress::Paused);
             }
-            let Some(part) = self.parts.front_mut() else { return Ok(Progress::End) };
+            let Some(part) = self.parts.front_mut() else { return Ok(ReadProgress::End) };
             let wrong = |e: io::Error| Stop::Log(format!("{}: {e}", part.path.display()));
             let before = self.pending.len();
             let more = match &mut part.content {
-                Content::Plain { file, left } => {
+                LogContent::Plain { file, left } => {
                     let more = tail::read_line(&mut file.take(*left), &mut self.pending);
                     *left = left.saturating_sub((self.pending.len() - before) as u64);
                     more
                 }
-                Content::Compressed(r) => tail::read_line(r, &mut self.pending),
+                LogContent::Compressed(r) => tail::read_line(r, &mut self.pending),
             };
             if !more.map_err(wrong)? {
-                return Ok(Progress::End);
+                return Ok(ReadProgress::End);
             }
             let read = self.pending.len() - before;
             self.is_used_up(read);
-            let Some(part) = self.parts.front_mut() else { return Ok(Progress::End) };
+            let Some(part) = self.parts.front_mut() else { return Ok(ReadProgress::End) };
             let whole = self.pending.last() == Some(&b'\n');
             // A line that is longer than any runtime writes is printed in pieces.
             if !whole && self.pending.len() < 1 << 20 {
@@ -257,9 +257,9 @@ impl Reader {
     }
 }
 
-impl Part {
+impl LogFile {
     /// Opens a log file. Also returns the time of its last change.
-    fn open(path: &Path) -> io::Result<(Part, Timestamp)> {
+    fn open(path: &Path) -> io::Result<(LogFile, Timestamp)> {
         // L6: a runtime's log is a regular file. A FIFO in its place would block the reader, and a link could show any
         // file of the host to a user who may read logs.
         let file = foreign::open(path, Links::Refuse).map_err(|e| match e {
@@ -270,12 +270,12 @@ impl Part {
         let changed = Timestamp::try_from(metadata.modified()?).unwrap_or(Timestamp::MAX);
         let identity = Identity::of(&metadata);
         let content = content(path, file, metadata.len());
-        Ok((Part { path: path.to_owned(), identity, content, skip: 0 }, changed))
+        Ok((LogFile { path: path.to_owned(), identity, content, skip: 0 }, changed))
     }
 
     /// The file may grow from now on, and the new lines are printed too.
     fn follow(&mut self) {
-        if let Content::Plain { left, .. } = &mut self.content {
+        if let LogContent::Plain { left, .. } = &mut self.content {
             *left = u64::MAX;
         }
     }
@@ -283,14 +283,14 @@ impl Part {
     /// Skips all but the last `lines` lines. Returns the number of lines kept.
     fn keep_last(&mut self, lines: u64) -> io::Result<u64> {
         match &mut self.content {
-            Content::Plain { file, left: length } => {
+            LogContent::Plain { file, left: length } => {
                 let (start, found) = tail::start_of_last(file.get_mut(), *length, lines)?;
                 file.seek(SeekFrom::Start(start))?;
                 *length -= start;
                 Ok(found)
             }
             // A compressed file can only be read forwards: once to count the lines, once to print them.
-            Content::Compressed(reader) => {
+            LogContent::Compressed(reader) => {
                 let all = tail::count(reader)?;
                 let found = all.min(lines);
                 let mut file = reader.get_ref().get_ref().get_ref().try_clone()?;
@@ -304,12 +304,12 @@ impl Part {
 }
 
 /// `length`: the size of a file that is not compressed, in bytes.
-fn content(path: &Path, file: File, length: u64) -> Content {
+fn content(path: &Path, file: File, length: u64) -> LogContent {
     let reader = BufReader::new(file);
     if files::is_compressed(path) {
-        Content::Compressed(Box::new(BufReader::new(MultiGzDecoder::new(reader))))
+        LogContent::Compressed(Box::new(BufReader::new(MultiGzDecoder::new(reader))))
     } else {
-        Content::Plain { file: reader, left: length }
+        LogContent::Plain { file: reader, left: length }
     }
 }
 
@@ -356,7 +356,7 @@ mod tests {
             let since = since.map(|s| s.parse().unwrap());
             let mut out = Vec::new();
             let mut printer = Printer { out: &mut out, since, timestamps: false, left: None };
-            Reader::open(self.dir.path(), instance, tail, since).unwrap().print(&mut printer).unwrap();
+            LogReader::open(self.dir.path(), instance, tail, since).unwrap().print(&mut printer).unwrap();
             numbers(&out)
         }
     }
@@ -392,7 +392,7 @@ mod tests {
         for (tail, expected) in [(Some(3), 297..300), (None, 0..300)] {
             let mut out = Vec::new();
             let mut printer = Printer { out: &mut out, since: None, timestamps: false, left: None };
-            let mut reader = Reader::open(log.dir.path(), 1, tail, None).unwrap();
+            let mut reader = LogReader::open(log.dir.path(), 1, tail, None).unwrap();
             let before = std::fs::read(log.path("1.log")).unwrap();
             log.append("1.log", &lines(300, 302));
             reader.print(&mut printer).unwrap();
@@ -401,9 +401,9 @@ mod tests {
         }
         let mut out = Vec::new();
         let mut printer = Printer { out: &mut out, since: None, timestamps: false, left: None };
-        let mut reader = Reader::open(log.dir.path(), 1, Some(3), None).unwrap();
+        let mut reader = LogReader::open(log.dir.path(), 1, Some(3), None).unwrap();
         log.append("1.log", &lines(300, 302));
-        assert_eq!(reader.follow(&mut printer).unwrap(), Progress::End);
+        assert_eq!(reader.follow(&mut printer).unwrap(), ReadProgress::End);
         assert_eq!(numbers(&out), (297..302).collect::<Vec<_>>());
     }
 
@@ -419,17 +419,17 @@ mod tests {
     #[test]
     fn a_missing_log_is_reported() {
         let log = Log::new();
-        let Err(e) = Reader::open(log.dir.path(), 3, None, None) else { panic!("opened") };
+        let Err(e) = LogReader::open(log.dir.path(), 3, None, None) else { panic!("opened") };
         assert!(e.ends_with("3.log: there is no log"), "{e}");
     }
 
     /// Follows a log and returns the numbers of the new lines.
     struct Following {
-        reader: Reader,
+        reader: LogReader,
     }
 
     impl Following {
-        fn read_on(&mut self) -> (Vec<u32>, Progress) {
+        fn read_on(&mut self) -> (Vec<u32>, ReadProgress) {
             let mut out = Vec::new();
             let mut printer = Printer { out: &mut out, since: None, timestamps: false, left: None };
             let progress = self.reader.follow(&mut printer).unwrap();
@@ -442,7 +442,7 @@ mod tests {
     }
 
     fn follow(log: &Log, instance: u32, tail: u64) -> Following {
-        Following { reader: Reader::open(log.dir.path(), instance, Some(tail), None).unwrap() }
+        Following { reader: LogReader::open(log.dir.path(), instance, Some(tail), None).unwrap() }
     }
 
     #[test]
@@ -450,7 +450,7 @@ mod tests {
         let log = Log::new();
         log.append("0.log", &lines(0, 5));
         let mut following = follow(&log, 0, 2);
-        assert_eq!(following.read_on(), (vec![3, 4], Progress::End));
+        assert_eq!(following.read_on(), (vec![3, 4], ReadProgress::End));
         assert!(following.lines().is_empty());
         let line = lines(5, 6);
         log.append("0.log", &line[..20]);
@@ -510,7 +510,7 @@ mod tests {
         assert_eq!(following.lines(), [2, 3, 4]);
         log.append("0.log", &lines(5, 6));
         std::fs::remove_dir_all(log.dir.path()).unwrap();
-        assert_eq!(following.read_on(), (vec![5], Progress::Gone));
+        assert_eq!(following.read_on(), (vec![5], ReadProgress::Gone));
     }
 
     #[test]
@@ -539,19 +539,19 @@ mod tests {
         for make in make {
             let log = Log::new();
             make(&log.path("0.log"));
-            let Err(why) = Reader::open(log.dir.path(), 0, None, None) else { panic!("it is opened") };
+            let Err(why) = LogReader::open(log.dir.path(), 0, None, None) else { panic!("it is opened") };
             assert!(why.contains("0.log: ") && why.ends_with(", not a regular file"), "{why}");
             // While it is followed.
             let log = Log::new();
             log.append("0.log", &lines(0, 1));
-            let mut reader = Reader::open(log.dir.path(), 0, None, None).unwrap();
+            let mut reader = LogReader::open(log.dir.path(), 0, None, None).unwrap();
             let mut out = Vec::new();
             let mut printer = Printer { out: &mut out, since: None, timestamps: false, left: None };
-            assert_eq!(reader.follow(&mut printer).unwrap(), Progress::End);
+            assert_eq!(reader.follow(&mut printer).unwrap(), ReadProgress::End);
             std::fs::remove_file(log.path("0.log")).unwrap();
             make(&log.path("0.log"));
             make(&log.path("1.log"));
-            assert_eq!(reader.follow(&mut printer).unwrap(), Progress::End);
+            assert_eq!(reader.follow(&mut printer).unwrap(), ReadProgress::End);
             assert_eq!(String::from_utf8(out).unwrap(), "line 0\n");
         }
     }

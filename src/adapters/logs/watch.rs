@@ -15,11 +15,11 @@ use std::path::Path;
 /// The period of the timer.
 const PERIOD: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-pub struct Watch {
-    source: Source,
+pub struct LogWatch {
+    source: WatchSource,
 }
 
-enum Source {
+enum WatchSource {
     Inotify(Inotify),
     /// Fires in each period.
     Timer {
@@ -28,19 +28,19 @@ enum Source {
     },
 }
 
-impl Watch {
+impl LogWatch {
     /// # Errors
     /// There is neither an inotify instance (128 for each user by default) nor a timer.
-    pub fn new() -> io::Result<Watch> {
-        Watch::or_timer(Inotify::init())
+    pub fn new() -> io::Result<LogWatch> {
+        LogWatch::or_timer(Inotify::init())
     }
 
-    fn or_timer(inotify: io::Result<Inotify>) -> io::Result<Watch> {
+    fn or_timer(inotify: io::Result<Inotify>) -> io::Result<LogWatch> {
         let source = match inotify {
-            Ok(inotify) => Source::Inotify(inotify),
+            Ok(inotify) => WatchSource::Inotify(inotify),
             Err(e) => timer(&e)?,
         };
-        Ok(Watch { source })
+        Ok(LogWatch { source })
     }
 
     /// Watches a directory.
@@ -48,7 +48,7 @@ impl Watch {
     /// # Errors
     /// The directory does not exist.
     pub fn add(&mut self, directory: &Path) -> io::Result<()> {
-        let Source::Inotify(inotify) = &self.source else { return directory.metadata().map(drop) };
+        let WatchSource::Inotify(inotify) = &self.source else { return directory.metadata().map(drop) };
         let mask = WatchMask::CREATE
             | WatchMask::MODIFY
             | WatchMask::MOVE
@@ -69,8 +69,8 @@ impl Watch {
     /// Why a timer takes the place of inotify, with the remedy; None if it does not.
     pub fn without_inotify(&self) -> Option<&str> {
         match &self.source {
-            Source::Inotify(_) => None,
-            Source::Timer { why, .. } => Some(why),
+            WatchSource::Inotify(_) => None,
+            WatchSource::Timer { why, .. } => Some(why),
         }
     }
 
@@ -105,8 +105,8 @@ impl Watch {
     pub fn drain(&mut self) -> io::Result<()> {
         let mut buffer = [0; 4096];
         let inotify = match &mut self.source {
-            Source::Inotify(inotify) => inotify,
-            Source::Timer { timer, .. } => {
+            WatchSource::Inotify(inotify) => inotify,
+            WatchSource::Timer { timer, .. } => {
                 return match rustix::io::read(timer, &mut buffer[..8]) {
                     Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(()),
                     Err(e) => Err(e.into()),
@@ -129,7 +129,7 @@ impl Watch {
 }
 
 /// A timer in place of inotify, which failed for this reason.
-fn timer(reason: &io::Error) -> io::Result<Source> {
+fn timer(reason: &io::Error) -> io::Result<WatchSource> {
     let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
     let times = Itimerspec { it_interval: PERIOD, it_value: PERIOD };
     timerfd_settime(&timer, TimerfdTimerFlags::empty(), &times)?;
@@ -137,14 +137,14 @@ fn timer(reason: &io::Error) -> io::Result<Source> {
         "no inotify ({reason}), so the log is read again each second; raise fs.inotify.max_user_instances or \
          max_user_watches"
     );
-    Ok(Source::Timer { timer, why })
+    Ok(WatchSource::Timer { timer, why })
 }
 
-impl AsFd for Watch {
+impl AsFd for LogWatch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.source {
-            Source::Inotify(inotify) => inotify.as_fd(),
-            Source::Timer { timer, .. } => timer.as_fd(),
+            WatchSource::Inotify(inotify) => inotify.as_fd(),
+            WatchSource::Timer { timer, .. } => timer.as_fd(),
         }
     }
 }
@@ -159,7 +159,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (out, reader) = UnixStream::pair().unwrap();
         let (other, far) = UnixStream::pair().unwrap();
-        let mut watch = Watch::new().unwrap();
+        let mut watch = LogWatch::new().unwrap();
         watch.add(dir.path()).unwrap();
         std::fs::write(dir.path().join("0.log"), "x").unwrap();
         assert!(!watch.wait(&[other.as_fd()], out.as_fd()).unwrap());
@@ -179,7 +179,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (out, reader) = UnixStream::pair().unwrap();
         let full = || Err(io::Error::from_raw_os_error(Errno::MFILE.raw_os_error()));
-        let mut watch = Watch::or_timer(full()).unwrap();
+        let mut watch = LogWatch::or_timer(full()).unwrap();
         watch.add(dir.path()).unwrap();
         assert!(watch.add(Path::new("/nowhere")).is_err());
         let why = watch.without_inotify().unwrap();
@@ -190,6 +190,6 @@ mod tests {
         }
         drop(reader);
         assert!(watch.wait(&[], out.as_fd()).unwrap());
-        assert!(Watch::new().unwrap().without_inotify().is_none());
+        assert!(LogWatch::new().unwrap().without_inotify().is_none());
     }
 }

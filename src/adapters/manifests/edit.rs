@@ -2,7 +2,7 @@
 //! `api/kube/edit`. Runs on a helper, one change at a time.
 
 use crate::adapters::durable;
-use crate::api::kube::edit::{FileFound, ManifestEdit, Outcome, PlannedEdit};
+use crate::api::kube::edit::{EditOutcome, FileFound, ManifestEdit, PlannedEdit};
 use crate::api::kube::status::Failure;
 use serde_json::Value;
 use std::fs;
@@ -40,7 +40,7 @@ impl Abandoned {
 /// A change that is carried out, or with `dry_run` only checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Edited {
-    pub outcome: Outcome,
+    pub outcome: EditOutcome,
     pub file: PathBuf,
     /// The digest of the new content (D3).
     pub digest: String,
@@ -81,7 +81,7 @@ impl Edit {
     fn carry_out(&self, file: &Path, planned: &PlannedEdit, exists: bool) -> Result<(), Failure> {
         match &planned.text {
             Some(text) => put(&self.directory, file, text, self.manifest.mode()),
-            None if planned.outcome == Outcome::Removed && exists => {
+            None if planned.outcome == EditOutcome::Removed && exists => {
                 fs::remove_file(file).map_err(|e| failed("remove", file, &e))?;
                 durable::sync(&self.directory).map_err(|e| failed("sync", &self.directory, &e))
             }
@@ -145,11 +145,11 @@ fn failed(what: &str, path: &Path, e: &std::io::Error) -> Failure {
 mod tests {
     use super::*;
     use crate::api::kube::path::{Target, parse};
-    use crate::api::kube::write::Change;
+    use crate::api::kube::write::ObjectChange;
     use serde_json::json;
     use std::os::unix::fs::PermissionsExt;
 
-    fn edit(directory: &Path, path: &str, change: Option<Change>) -> Edit {
+    fn edit(directory: &Path, path: &str, change: Option<ObjectChange>) -> Edit {
         let Ok(Target::Object(object)) = parse(path) else { panic!("{path}") };
         let (node_name, seen) = ("node".to_owned(), "2026-11-20T15:00:00Z".to_owned());
         let manifest = ManifestEdit { object, document: None, change, node_name, seen };
@@ -157,7 +157,7 @@ mod tests {
     }
 
     /// A change of the object that this document of the file defines.
-    fn edit_of(file: &Path, document: u32, path: &str, change: Option<Change>) -> Edit {
+    fn edit_of(file: &Path, document: u32, path: &str, change: Option<ObjectChange>) -> Edit {
         let Edit { directory, manifest, .. } = edit(file.parent().unwrap(), path, change);
         let manifest = ManifestEdit { document: Some(document), ..manifest };
         Edit { directory, file: Some(file.to_owned()), manifest, dry_run: false }
@@ -179,27 +179,27 @@ mod tests {
     #[test]
     fn an_object_of_kubectl_is_a_file_of_its_own() {
         let dir = tempfile::tempdir().unwrap();
-        let created = edit(dir.path(), WEB, Some(Change::Create(pod("a:1")))).run(&Abandoned::default()).unwrap();
-        assert_eq!((created.outcome, created.before), (Outcome::Created, None));
+        let created = edit(dir.path(), WEB, Some(ObjectChange::Create(pod("a:1")))).run(&Abandoned::default()).unwrap();
+        assert_eq!((created.outcome, created.before), (EditOutcome::Created, None));
         assert_eq!(files(dir.path()), ["kubectl_shop_pod_web.yaml"]);
         assert_eq!(created.object["spec"]["restartPolicy"], "Always", "with defaults");
         let text = fs::read_to_string(&created.file).unwrap();
         assert!(text.contains("image: a:1") && !text.contains("restartPolicy"), "without them: {text}");
 
-        let change = |patch: Value| edit_of(&created.file, 1, WEB, Some(Change::Merge(patch)));
+        let change = |patch: Value| edit_of(&created.file, 1, WEB, Some(ObjectChange::Merge(patch)));
         let remove = || edit_of(&created.file, 1, WEB, None);
         let label = json!({ "metadata": { "labels": { "a": "yes", "b": "0644", "c": "1e3" } } });
         let dry = Edit { dry_run: true, ..change(label.clone()) }.run(&Abandoned::default()).unwrap();
-        assert_eq!((dry.outcome, fs::read_to_string(&created.file).unwrap()), (Outcome::Changed, text));
+        assert_eq!((dry.outcome, fs::read_to_string(&created.file).unwrap()), (EditOutcome::Changed, text));
         let changed = change(label.clone()).run(&Abandoned::default()).unwrap();
-        assert_eq!((changed.outcome, &changed.digest), (Outcome::Changed, &dry.digest));
+        assert_eq!((changed.outcome, &changed.digest), (EditOutcome::Changed, &dry.digest));
         assert_eq!(changed.object["metadata"]["labels"], label["metadata"]["labels"]);
-        assert_eq!(change(label).run(&Abandoned::default()).unwrap().outcome, Outcome::Unchanged);
+        assert_eq!(change(label).run(&Abandoned::default()).unwrap().outcome, EditOutcome::Unchanged);
 
         let removed = remove().run(&Abandoned::default()).unwrap();
-        assert_eq!((removed.outcome, files(dir.path())), (Outcome::Removed, Vec::new()));
+        assert_eq!((removed.outcome, files(dir.path())), (EditOutcome::Removed, Vec::new()));
         let again = remove().run(&Abandoned::default()).unwrap();
-        assert_eq!((again.outcome, again.before), (Outcome::Removed, None), "another client was faster");
+        assert_eq!((again.outcome, again.before), (EditOutcome::Removed, None), "another client was faster");
         assert_eq!(change(Value::Null).run(&Abandoned::default()).unwrap_err().code, 500, "there is nothing to change");
         take_back(dir.path(), &removed).unwrap();
         assert_eq!(files(dir.path()).len(), 1);
@@ -211,7 +211,7 @@ mod tests {
     fn a_change_that_is_abandoned_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let abandoned = Abandoned::default();
-        let create = || edit(dir.path(), WEB, Some(Change::Create(pod("a:1"))));
+        let create = || edit(dir.path(), WEB, Some(ObjectChange::Create(pod("a:1"))));
         abandoned.abandon();
         assert_eq!(create().run(&abandoned).unwrap_err().message, "the client has disconnected");
         assert!(files(dir.path()).is_empty());
@@ -228,17 +228,17 @@ mod tests {
         let of = |name: &str| {
             let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
             let object = json!({ "metadata": { "name": name }, "data": { "a": "b" } });
-            edit(dir.path(), &path, Some(Change::Create(object))).run(&Abandoned::default())
+            edit(dir.path(), &path, Some(ObjectChange::Create(object))).run(&Abandoned::default())
         };
         // They differ only at the end.
         let (one, two) = ("m".repeat(252) + "1", "m".repeat(252) + "2");
         for name in [&one, &two] {
             let created = of(name).unwrap();
             assert!(created.file.file_name().unwrap().len() < 250, "{created:?}");
-            let patch = Change::Merge(json!({ "data": { "a": "c" } }));
+            let patch = ObjectChange::Merge(json!({ "data": { "a": "c" } }));
             let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
             let change = edit_of(&created.file, 1, &path, Some(patch));
-            assert_eq!(change.run(&Abandoned::default()).unwrap().outcome, Outcome::Changed);
+            assert_eq!(change.run(&Abandoned::default()).unwrap().outcome, EditOutcome::Changed);
         }
         assert_eq!(files(dir.path()).len(), 2);
         assert_eq!(of(&"m".repeat(254)).unwrap_err().code, 422);
@@ -252,7 +252,8 @@ mod tests {
         fs::write(&target, text).unwrap();
         std::os::unix::fs::symlink(&target, &link).unwrap();
         let of = |change| edit_of(&link, 1, "/api/v1/namespaces/default/configmaps/a", change);
-        let failure = of(Some(Change::Merge(json!({ "data": { "x": "y" } })))).run(&Abandoned::default()).unwrap_err();
+        let failure =
+            of(Some(ObjectChange::Merge(json!({ "data": { "x": "y" } })))).run(&Abandoned::default()).unwrap_err();
         assert_eq!(failure.code, 409);
         let why = format!("is a symbolic link to {}; change that file", target.display());
         assert!(failure.message.contains(&why), "{}", failure.message);
@@ -271,7 +272,7 @@ mod tests {
         let both = format!("# first\n{}---\n{}", one("a"), one("b"));
         fs::write(&file, &both).unwrap();
         let of_b = |change| edit_of(&file, 2, "/api/v1/namespaces/default/configmaps/b", change);
-        for change in [None, Some(Change::Merge(json!({ "data": { "x": "y" } })))] {
+        for change in [None, Some(ObjectChange::Merge(json!({ "data": { "x": "y" } })))] {
             let failure = of_b(change).run(&Abandoned::default()).unwrap_err();
             assert_eq!(failure.code, 409);
             assert!(failure.message.contains("all.yaml, line 6, defines this object"), "{}", failure.message);
@@ -279,12 +280,13 @@ mod tests {
         assert_eq!(fs::read_to_string(&file).unwrap(), both);
         // Alone it can be changed.
         fs::write(&file, format!("# mine\n{}", one("b"))).unwrap();
-        let changed = of_b(Some(Change::Merge(json!({ "data": { "x": "y" } })))).run(&Abandoned::default()).unwrap();
+        let changed =
+            of_b(Some(ObjectChange::Merge(json!({ "data": { "x": "y" } })))).run(&Abandoned::default()).unwrap();
         assert_eq!(
             (changed.outcome, changed.warnings.len(), files(dir.path())),
-            (Outcome::Changed, 1, vec!["all.yaml".to_owned()])
+            (EditOutcome::Changed, 1, vec!["all.yaml".to_owned()])
         );
-        assert_eq!(of_b(None).run(&Abandoned::default()).unwrap().outcome, Outcome::Removed);
+        assert_eq!(of_b(None).run(&Abandoned::default()).unwrap().outcome, EditOutcome::Removed);
     }
 
     #[test]
@@ -299,7 +301,8 @@ mod tests {
             ("/api/v1/namespaces/..%2F..%2Fetc/pods/x", json!({}), 400),
             ("/api/v1/namespaces/shop/configmaps/a_b", json!({}), 422),
         ] {
-            let failure = edit(dir.path(), path, Some(Change::Apply(object))).run(&Abandoned::default()).unwrap_err();
+            let failure =
+                edit(dir.path(), path, Some(ObjectChange::Apply(object))).run(&Abandoned::default()).unwrap_err();
             assert_eq!(failure.code, code, "{path}: {}", failure.message);
             assert!(!failure.message.contains(&dir.path().display().to_string()), "{}", failure.message);
         }
@@ -307,7 +310,7 @@ mod tests {
         // A file of this name that defines something else is not replaced.
         fs::write(dir.path().join("kubectl_shop_pod_web.yaml"), "x").unwrap();
         assert_eq!(
-            edit(dir.path(), WEB, Some(Change::Create(pod("a")))).run(&Abandoned::default()).unwrap_err().code,
+            edit(dir.path(), WEB, Some(ObjectChange::Create(pod("a")))).run(&Abandoned::default()).unwrap_err().code,
             409
         );
     }
@@ -317,11 +320,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let secret = json!({ "stringData": { "password": "hunter2" } });
         let path = "/api/v1/namespaces/default/secrets/key";
-        let created = edit(dir.path(), path, Some(Change::Create(secret))).run(&Abandoned::default()).unwrap();
+        let created = edit(dir.path(), path, Some(ObjectChange::Create(secret))).run(&Abandoned::default()).unwrap();
         assert_eq!(fs::metadata(&created.file).unwrap().permissions().mode() & 0o777, 0o600);
         let invalid = json!({ "data": { "password": "not base64: hunter2" } });
         let path = "/api/v1/namespaces/default/secrets/other";
-        let failure = edit(dir.path(), path, Some(Change::Create(invalid))).run(&Abandoned::default()).unwrap_err();
+        let failure =
+            edit(dir.path(), path, Some(ObjectChange::Create(invalid))).run(&Abandoned::default()).unwrap_err();
         assert!(!failure.message.contains("hunter2"), "{}", failure.message);
     }
 }

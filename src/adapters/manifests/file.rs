@@ -49,7 +49,7 @@ impl Stamp {
 
 /// What exists at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Found {
+pub(super) enum FoundPath {
     Nothing,
     /// A directory entry. The stamp is that of the target of a link; None if the target does not exist.
     Entry {

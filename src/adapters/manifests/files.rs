@@ -1,7 +1,7 @@
 //! Evaluates the inspection of one file: whether its content is complete and has changed. Then the content is reported.
 
-use super::file::{Found, Stamp, Unread};
-use super::inspection::{FileSeen, Reading};
+use super::file::{FoundPath, Stamp, Unread};
+use super::inspection::{FileReading, FileSeen};
 use super::inspections::Why;
 use super::watch::Touch;
 use super::{GONE, Manifests, SETTLE, Wait};
@@ -15,7 +15,7 @@ use std::ffi::OsStr;
 
 /// The result of reading a file.
 struct Read {
-    reading: Reading,
+    reading: FileReading,
     text: Vec<u8>,
     link: bool,
     stamp: Option<Stamp>,
@@ -27,24 +27,24 @@ impl Manifests {
     /// Evaluates the inspection of a file.
     pub(super) fn file_seen(&mut self, name: &OsStr, why: Why, seen: FileSeen, text: Vec<u8>, now: Now) {
         let FileSeen { found, reading, directory, steps, watched, foreign } = seen;
-        let link = matches!(found, Found::Entry { link: true, .. });
+        let link = matches!(found, FoundPath::Entry { link: true, .. });
         let was_link = self.sources.get(name).is_some_and(|source| source.link);
         if link || was_link {
             let moved = self.watcher.assign(Some(name), watched.roles);
             self.moved(&moved, now);
         }
-        let stamp = if let Found::Entry { stamp, .. } = found { stamp } else { None };
+        let stamp = if let FoundPath::Entry { stamp, .. } = found { stamp } else { None };
         let read = Read { reading, text, link, stamp, settled: true };
         match (why, found) {
             (Why::Touched(touch), found) => self.touched(name, touch, found, read, now),
-            (Why::Listed, Found::Nothing) => {}
-            (Why::Listed, Found::Entry { .. }) => self.listed(name, read, now),
-            (Why::Gone, Found::Nothing) if self.is_the_directory(directory) => self.remove(name),
-            (Why::Gone, Found::Nothing) => self.start_scan(now),
-            (Why::Settling(_), Found::Nothing) => self.wait(name, GONE, Wait::Gone, now),
-            (Why::Settling(before), Found::Entry { stamp, .. }) if stamp == before => self.take(name, read, now),
-            (Why::Gone, Found::Entry { link: true, .. }) => self.take(name, read, now),
-            (_, Found::Entry { stamp, .. }) => self.wait(name, SETTLE, Wait::Settle(stamp), now),
+            (Why::Listed, FoundPath::Nothing) => {}
+            (Why::Listed, FoundPath::Entry { .. }) => self.listed(name, read, now),
+            (Why::Gone, FoundPath::Nothing) if self.is_the_directory(directory) => self.remove(name),
+            (Why::Gone, FoundPath::Nothing) => self.start_scan(now),
+            (Why::Settling(_), FoundPath::Nothing) => self.wait(name, GONE, Wait::Gone, now),
+            (Why::Settling(before), FoundPath::Entry { stamp, .. }) if stamp == before => self.take(name, read, now),
+            (Why::Gone, FoundPath::Entry { link: true, .. }) => self.take(name, read, now),
+            (_, FoundPath::Entry { stamp, .. }) => self.wait(name, SETTLE, Wait::Settle(stamp), now),
         }
         if let Some(source) = self.sources.get_mut(name) {
             source.link = link;
@@ -57,9 +57,9 @@ impl Manifests {
     }
 
     /// Handles a file after an event. The file may have changed again since.
-    fn touched(&mut self, name: &OsStr, touch: Touch, found: Found, read: Read, now: Now) {
+    fn touched(&mut self, name: &OsStr, touch: Touch, found: FoundPath, read: Read, now: Now) {
         let known = self.sources.get(name);
-        let Found::Entry { link, hard_links, stamp } = found else {
+        let FoundPath::Entry { link, hard_links, stamp } = found else {
             if known.is_some() || self.waits.contains_key(name) {
                 self.wait(name, GONE, Wait::Gone, now);
             }
@@ -115,11 +115,11 @@ impl Manifests {
         let shown = self.shown(name);
         self.waits.remove(name);
         let (stamp, open) = match read.reading {
-            Reading::Text { stamp, open } => (stamp, open),
-            Reading::Same => return,
-            Reading::Not(Unread::Gone) => return self.wait(name, GONE, Wait::Gone, now),
-            Reading::Not(Unread::Changing) => return self.settle_later(name, read.stamp, now),
-            Reading::Not(Unread::Broken { why, passing }) => {
+            FileReading::Text { stamp, open } => (stamp, open),
+            FileReading::Same => return,
+            FileReading::Not(Unread::Gone) => return self.wait(name, GONE, Wait::Gone, now),
+            FileReading::Not(Unread::Changing) => return self.settle_later(name, read.stamp, now),
+            FileReading::Not(Unread::Broken { why, passing }) => {
                 self.cannot_read(name, &why);
                 if let Some(source) = self.sources.get_mut(name) {
                     source.link = read.link;
@@ -131,7 +131,7 @@ impl Manifests {
             }
         };
         let digest = uid::digest_of_bytes(&read.text);
-        let unchanged = |source: &&mut super::Source| {
+        let unchanged = |source: &&mut super::ReportedFile| {
             source.unreadable.is_none() && source.open == open && source.text.as_ref().is_some_and(|old| *old == digest)
         };
         if let Some(source) = self.sources.get_mut(name).filter(unchanged) {

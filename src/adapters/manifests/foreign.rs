@@ -8,7 +8,7 @@
 //!
 //! The output is a line `at ID` before each access to another mount, then one line of JSON, then the text of the file.
 
-use super::inspection::{self, Answer, Outcome, Question};
+use super::inspection::{self, InspectionAnswer, InspectionOutcome, Question};
 use super::mount::{self, Mount, Table};
 use super::walk::{Avoid, Walk};
 use crate::event_loop::clock;
@@ -68,14 +68,19 @@ fn leads_to_foreign(table: &Table, path: &Path) -> bool {
 
 #[derive(Serialize, Deserialize)]
 enum Line {
-    Seen(Box<Answer>),
+    Seen(Box<InspectionAnswer>),
     Refused(Mount),
     Failed(String),
 }
 
 /// Runs `reader` to answer the question.
-pub(super) fn run(reader: &Path, question: &Question, inotify: Option<BorrowedFd<'_>>, limit: Duration) -> Outcome {
-    let failed = |doing: &str, why: String| Outcome::Failed(format!("failed to {doing}: {why}"));
+pub(super) fn run(
+    reader: &Path,
+    question: &Question,
+    inotify: Option<BorrowedFd<'_>>,
+    limit: Duration,
+) -> InspectionOutcome {
+    let failed = |doing: &str, why: String| InspectionOutcome::Failed(format!("failed to {doing}: {why}"));
     let text = match serde_json::to_string(question) {
         Ok(text) => text,
         Err(e) => return failed("write the question", e.to_string()),
@@ -98,22 +103,22 @@ pub(super) fn run(reader: &Path, question: &Question, inotify: Option<BorrowedFd
     let (at, rest) = progress(&output);
     if !whole {
         let table = Table::read(Path::new(&question.mountinfo));
-        return Outcome::Hung(at.and_then(|id| table.by_id(id).cloned()), unfinished);
+        return InspectionOutcome::Hung(at.and_then(|id| table.by_id(id).cloned()), unfinished);
     }
     outcome(rest)
 }
 
 /// Parses a complete output without its progress lines.
-fn outcome(output: &[u8]) -> Outcome {
+fn outcome(output: &[u8]) -> InspectionOutcome {
     let (line, text) = match output.iter().position(|byte| *byte == b'\n') {
         Some(at) => (&output[..at], &output[at + 1..]),
         None => (output, &[][..]),
     };
     match serde_json::from_slice(line) {
-        Ok(Line::Seen(answer)) => Outcome::Seen(answer, text.to_vec()),
-        Ok(Line::Refused(mount)) => Outcome::Refused(mount),
-        Ok(Line::Failed(why)) => Outcome::Failed(why),
-        Err(e) => Outcome::Failed(format!("the helper process returned no valid answer: {e}")),
+        Ok(Line::Seen(answer)) => InspectionOutcome::Seen(answer, text.to_vec()),
+        Ok(Line::Refused(mount)) => InspectionOutcome::Refused(mount),
+        Ok(Line::Failed(why)) => InspectionOutcome::Failed(why),
+        Err(e) => InspectionOutcome::Failed(format!("the helper process returned no valid answer: {e}")),
     }
 }
 
@@ -182,10 +187,10 @@ pub fn answer(question: &str, out: &mut dyn Write) -> std::io::Result<()> {
     };
     let (line, text) = match serde_json::from_str::<Question>(question) {
         Ok(question) => match inspection::run(&question, Some(stdin.as_fd()), &at) {
-            Outcome::Seen(answer, text) => (Line::Seen(answer), text),
-            Outcome::Refused(mount) => (Line::Refused(mount), Vec::new()),
-            Outcome::Failed(why) => (Line::Failed(why), Vec::new()),
-            Outcome::Hung(..) => (Line::Failed("the inspection timed out".to_owned()), Vec::new()),
+            InspectionOutcome::Seen(answer, text) => (Line::Seen(answer), text),
+            InspectionOutcome::Refused(mount) => (Line::Refused(mount), Vec::new()),
+            InspectionOutcome::Failed(why) => (Line::Failed(why), Vec::new()),
+            InspectionOutcome::Hung(..) => (Line::Failed("the inspection timed out".to_owned()), Vec::new()),
         },
         Err(e) => (Line::Failed(format!("failed to read the question: {e}")), Vec::new()),
     };
@@ -198,7 +203,7 @@ pub fn answer(question: &str, out: &mut dyn Write) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::inspection::{FileSeen, Reading, Subject};
+    use super::super::inspection::{FileReading, FileSeen, InspectionSubject};
     use super::*;
     use std::ffi::{OsStr, OsString};
     use std::os::unix::ffi::OsStrExt;
@@ -218,16 +223,23 @@ mod tests {
             answer(&serde_json::to_string(&question).unwrap(), &mut output).unwrap();
             let (at, rest) = progress(&output);
             assert!(at.is_some());
-            let Outcome::Seen(answer, text) = outcome(rest) else { panic!("{}", String::from_utf8_lossy(&output)) };
+            let InspectionOutcome::Seen(answer, text) = outcome(rest) else {
+                panic!("{}", String::from_utf8_lossy(&output))
+            };
             (*answer, text)
         };
-        let (Answer::Directory(seen), _) = ask(Subject::Directory { stamps: true }) else { panic!("the directory") };
+        let (InspectionAnswer::Directory(seen), _) = ask(InspectionSubject::Directory { stamps: true }) else {
+            panic!("the directory")
+        };
         assert_eq!(seen.names, Ok([name.clone(), "link".into()].into()));
         assert_eq!(seen.stamps.len(), 1, "a link has no stamp");
         for name in [name, "link".into()] {
             let base = directory.clone().into_os_string();
-            let (answer, text) = ask(Subject::File { base, name, known: None, watch: false });
-            assert!(matches!(answer, Answer::File(FileSeen { reading: Reading::Text { .. }, .. })), "{answer:?}");
+            let (answer, text) = ask(InspectionSubject::File { base, name, known: None, watch: false });
+            assert!(
+                matches!(answer, InspectionAnswer::File(FileSeen { reading: FileReading::Text { .. }, .. })),
+                "{answer:?}"
+            );
             assert_eq!(text, b"one\ntwo\n\xff");
         }
     }
@@ -260,17 +272,17 @@ mod tests {
         };
         let mountinfo = root.path().join("mountinfo");
         std::fs::write(&mountinfo, "1 0 8:1 / / rw - ext4 d rw\n7 1 0:9 / /far rw - nfs4 s:/x rw\n").unwrap();
-        let subject = Subject::Directory { stamps: false };
+        let subject = InspectionSubject::Directory { stamps: false };
         let mountinfo = mountinfo.into_os_string();
         let question = Question { directory: "/far".into(), subject, mountinfo, avoid: Avoid::default() };
         script("echo at 1; echo at 7; exec sleep 1000");
         match run(&reader, &question, None, Duration::from_millis(500)) {
-            Outcome::Hung(Some(mount), _) => assert_eq!((mount.id, mount.point.as_str()), (7, "/far")),
+            InspectionOutcome::Hung(Some(mount), _) => assert_eq!((mount.id, mount.point.as_str()), (7, "/far")),
             other => panic!("{other:?}"),
         }
         script("exit 1");
-        assert!(matches!(run(&reader, &question, None, Duration::from_secs(60)), Outcome::Failed(_)));
+        assert!(matches!(run(&reader, &question, None, Duration::from_secs(60)), InspectionOutcome::Failed(_)));
         std::fs::remove_file(&reader).unwrap();
-        assert!(matches!(run(&reader, &question, None, Duration::from_secs(60)), Outcome::Failed(_)));
+        assert!(matches!(run(&reader, &question, None, Duration::from_secs(60)), InspectionOutcome::Failed(_)));
     }
 }

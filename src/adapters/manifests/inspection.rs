@@ -6,10 +6,10 @@
 //! file system itself: it starts a helper process with a time limit (`foreign`). A local disk can hang too; the
 //! deadline of the helper thread covers that.
 
-use super::file::{self, Found, Stamp, Unread};
+use super::file::{self, FoundPath, Stamp, Unread};
 use super::foreign::{self, Unfinished};
 use super::mount::{Mount, Table};
-use super::walk::{Avoid, End, Refused, Step, Walk, Way};
+use super::walk::{Avoid, End, PathStep, RefusedMount, Walk, Way};
 use super::watch::{Role, Watched};
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -30,13 +30,13 @@ const TRIES: usize = 3;
 pub(super) struct Question {
     /// The manifest directory as configured.
     pub(super) directory: OsString,
-    pub(super) subject: Subject,
+    pub(super) subject: InspectionSubject,
     pub(super) mountinfo: OsString,
     pub(super) avoid: Avoid,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Subject {
+pub(super) enum InspectionSubject {
     Directory {
         /// Include the stamps of the files.
         stamps: bool,
@@ -54,7 +54,7 @@ pub(super) enum Subject {
 
 /// The result of an inspection, without the text of the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Answer {
+pub(super) enum InspectionAnswer {
     Directory(DirectorySeen),
     File(FileSeen),
 }
@@ -68,25 +68,25 @@ pub(super) struct DirectorySeen {
     /// The path of the directory without links, and its stamp.
     pub(super) real: Option<(OsString, Stamp)>,
     pub(super) mount: Option<Mount>,
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<PathStep>,
     pub(super) watched: Watched,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct FileSeen {
-    pub(super) found: Found,
-    pub(super) reading: Reading,
+    pub(super) found: FoundPath,
+    pub(super) reading: FileReading,
     /// The stamp of the configured directory, if the file was not found.
     pub(super) directory: Option<Stamp>,
     /// The steps of a link; empty for any other file.
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<PathStep>,
     pub(super) watched: Watched,
     /// inotify does not report every change, because the file or the target of its link is on a foreign file system.
     pub(super) foreign: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Reading {
+pub(super) enum FileReading {
     /// Not read, because the stamp is unchanged.
     Same,
     Text {
@@ -99,8 +99,8 @@ pub(super) enum Reading {
 
 /// How an inspection ended.
 #[derive(Debug)]
-pub(super) enum Outcome {
-    Seen(Box<Answer>, Vec<u8>),
+pub(super) enum InspectionOutcome {
+    Seen(Box<InspectionAnswer>, Vec<u8>),
     /// The path leads to a mount to avoid, which was not accessed.
     Refused(Mount),
     /// The file system of the mount did not answer in time.
@@ -124,7 +124,7 @@ pub struct Inspection {
 }
 
 /// The result of an inspection, for `Manifests::inspected`.
-pub struct Seen(pub(super) Outcome);
+pub struct Inspected(pub(super) InspectionOutcome);
 
 impl Inspection {
     /// Identifies the inspection for `Manifests::inspected`.
@@ -133,14 +133,14 @@ impl Inspection {
     }
 
     /// Runs the inspection. Blocks for as long as the file system does.
-    pub fn run(self) -> Seen {
+    pub fn run(self) -> Inspected {
         let inotify = self.inotify.as_ref().map(AsFd::as_fd);
         let at = |mount| self.at.store(mount, Ordering::Relaxed);
-        let Some(reader) = &self.reader else { return Seen(run(&self.question, inotify, &at)) };
+        let Some(reader) = &self.reader else { return Inspected(run(&self.question, inotify, &at)) };
         let mut local = self.question.clone();
         local.avoid.foreign = true;
-        Seen(match run(&local, inotify, &at) {
-            Outcome::Refused(mount) if !self.question.refuses(&mount) => {
+        Inspected(match run(&local, inotify, &at) {
+            InspectionOutcome::Refused(mount) if !self.question.refuses(&mount) => {
                 foreign::run(reader, &self.question, inotify, self.limit)
             }
             outcome => outcome,
@@ -155,22 +155,22 @@ impl Question {
 }
 
 /// Answers the question on the current thread. Calls `at` with the id of each mount before it is accessed.
-pub(super) fn run(question: &Question, inotify: Option<BorrowedFd<'_>>, at: &dyn Fn(u64)) -> Outcome {
+pub(super) fn run(question: &Question, inotify: Option<BorrowedFd<'_>>, at: &dyn Fn(u64)) -> InspectionOutcome {
     let table = Table::read(Path::new(&question.mountinfo));
     let walk = Walk { table: &table, avoid: &question.avoid, at };
     let answer = match &question.subject {
-        Subject::Directory { stamps } => directory(&walk, Path::new(&question.directory), *stamps, inotify)
-            .map(|seen| (Answer::Directory(seen), Vec::new())),
-        Subject::File { base, name, known, watch } => {
+        InspectionSubject::Directory { stamps } => directory(&walk, Path::new(&question.directory), *stamps, inotify)
+            .map(|seen| (InspectionAnswer::Directory(seen), Vec::new())),
+        InspectionSubject::File { base, name, known, watch } => {
             let inotify = inotify.filter(|_| *watch);
             let question =
                 FileQuestion { directory: Path::new(&question.directory), base: Path::new(base), name, known: *known };
-            question.inspect(&walk, inotify).map(|(seen, text)| (Answer::File(seen), text))
+            question.inspect(&walk, inotify).map(|(seen, text)| (InspectionAnswer::File(seen), text))
         }
     };
     match answer {
-        Ok((answer, text)) => Outcome::Seen(Box::new(answer), text),
-        Err(Refused(mount)) => Outcome::Refused(mount),
+        Ok((answer, text)) => InspectionOutcome::Seen(Box::new(answer), text),
+        Err(RefusedMount(mount)) => InspectionOutcome::Refused(mount),
     }
 }
 
@@ -179,7 +179,7 @@ fn directory(
     path: &Path,
     with_stamps: bool,
     inotify: Option<BorrowedFd<'_>>,
-) -> Result<DirectorySeen, Refused> {
+) -> Result<DirectorySeen, RefusedMount> {
     // Watch first, then read, so that no change in between is missed.
     let (way, watched) = watched_way(walk, Path::new("/"), path, inotify, &Role::Way, &Role::Directory)?;
     let (names, real) = match way.end {
@@ -209,9 +209,9 @@ struct FileQuestion<'a> {
 }
 
 impl FileQuestion<'_> {
-    fn inspect(&self, walk: &Walk<'_>, inotify: Option<BorrowedFd<'_>>) -> Result<(FileSeen, Vec<u8>), Refused> {
+    fn inspect(&self, walk: &Walk<'_>, inotify: Option<BorrowedFd<'_>>) -> Result<(FileSeen, Vec<u8>), RefusedMount> {
         let foreign =
-            |steps: &[Step]| steps.iter().any(|step| walk.table.of(&step.path()).is_some_and(Mount::is_foreign));
+            |steps: &[PathStep]| steps.iter().any(|step| walk.table.of(&step.path()).is_some_and(Mount::is_foreign));
         let seen = |found, reading, directory| FileSeen {
             found,
             reading,
@@ -227,17 +227,17 @@ impl FileQuestion<'_> {
             let (mut seen, text) = match way.end {
                 End::Failed(Errno::NOENT | Errno::NOTDIR) => {
                     let directory = walk.follow(Path::new("/"), self.directory)?;
-                    (seen(Found::Nothing, Reading::Not(Unread::Gone), stamp(&directory)), Vec::new())
+                    (seen(FoundPath::Nothing, FileReading::Not(Unread::Gone), stamp(&directory)), Vec::new())
                 }
                 End::Failed(errno) => {
-                    let found = Found::Entry { link: false, hard_links: false, stamp: None };
-                    (seen(found, Reading::Not(file::unreadable(errno)), None), Vec::new())
+                    let found = FoundPath::Entry { link: false, hard_links: false, stamp: None };
+                    (seen(found, FileReading::Not(file::unreadable(errno)), None), Vec::new())
                 }
                 End::Found(path, stat) => {
                     let stamp = Stamp::of(&stat);
                     let (reading, text) = self.read(&path, &stat);
                     let hard_links = stat.st_nlink > 1;
-                    (seen(Found::Entry { link: false, hard_links, stamp: Some(stamp) }, reading, None), text)
+                    (seen(FoundPath::Entry { link: false, hard_links, stamp: Some(stamp) }, reading, None), text)
                 }
             };
             seen.foreign = foreign;
@@ -246,14 +246,14 @@ impl FileQuestion<'_> {
         let step = |step| Role::Step { file: self.name.to_owned(), step };
         let target = Role::Target(self.name.to_owned());
         let (way, watched) = watched_way(walk, self.base, Path::new(self.name), inotify, &step, &target)?;
-        let entry = |stamp| Found::Entry { link: true, hard_links: false, stamp };
+        let entry = |stamp| FoundPath::Entry { link: true, hard_links: false, stamp };
         let (mut seen, text) = match &way.end {
-            End::Failed(errno) => (seen(entry(None), Reading::Not(file::unreadable(*errno)), None), Vec::new()),
+            End::Failed(errno) => (seen(entry(None), FileReading::Not(file::unreadable(*errno)), None), Vec::new()),
             End::Found(path, stat) => {
                 let (reading, text) = self.read(path, stat);
                 let reading = match reading {
                     // The target was removed after the link was followed.
-                    Reading::Not(Unread::Gone) => Reading::Not(Unread::Changing),
+                    FileReading::Not(Unread::Gone) => FileReading::Not(Unread::Changing),
                     other => other,
                 };
                 (seen(entry(Some(Stamp::of(stat))), reading, None), text)
@@ -265,13 +265,13 @@ impl FileQuestion<'_> {
         Ok((seen, text))
     }
 
-    fn read(&self, path: &Path, stat: &rustix::fs::Stat) -> (Reading, Vec<u8>) {
+    fn read(&self, path: &Path, stat: &rustix::fs::Stat) -> (FileReading, Vec<u8>) {
         if self.known == Some(Stamp::of(stat)) {
-            return (Reading::Same, Vec::new());
+            return (FileReading::Same, Vec::new());
         }
         match file::read_regular(path) {
-            Ok((text, stamp)) => (Reading::Text { stamp, open: file::is_open(path) }, text),
-            Err(why) => (Reading::Not(why), Vec::new()),
+            Ok((text, stamp)) => (FileReading::Text { stamp, open: file::is_open(path) }, text),
+            Err(why) => (FileReading::Not(why), Vec::new()),
         }
     }
 }
@@ -284,7 +284,7 @@ fn watched_way(
     inotify: Option<BorrowedFd<'_>>,
     step: &dyn Fn(OsString) -> Role,
     end: &Role,
-) -> Result<(Way, Watched), Refused> {
+) -> Result<(Way, Watched), RefusedMount> {
     let mut way = walk.follow(base, rest)?;
     let mut watched = Watched::default();
     for _ in 0..TRIES {

@@ -35,7 +35,7 @@ const TOGETHER: Duration = Duration::from_millis(200);
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// The name of a file, or None for the directory.
-pub(super) type Key = Option<OsString>;
+pub(super) type FileKey = Option<OsString>;
 
 /// Why a file is inspected. Not used for the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,8 +62,8 @@ impl Why {
 }
 
 #[derive(Debug)]
-struct Running {
-    key: Key,
+struct RunningInspection {
+    key: FileKey,
     why: Why,
     since: Boot,
     /// The directory without links, as passed to the inspection.
@@ -76,8 +76,8 @@ struct Running {
 
 /// An inspection that ended.
 #[derive(Debug)]
-pub(super) struct Ended {
-    pub(super) key: Key,
+pub(super) struct EndedInspection {
+    pub(super) key: FileKey,
     pub(super) why: Why,
     pub(super) base: Option<PathBuf>,
     pub(super) stamps: bool,
@@ -98,16 +98,16 @@ struct Hung {
 #[derive(Debug)]
 struct Left {
     /// The subject; None if there were several.
-    key: Option<Key>,
+    key: Option<FileKey>,
     mount: Option<u64>,
     unfinished: Unfinished,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Inspections {
-    wanted: BTreeMap<Key, (Boot, Why)>,
-    running: BTreeMap<u64, Running>,
-    hung: BTreeMap<Key, Hung>,
+    wanted: BTreeMap<FileKey, (Boot, Why)>,
+    running: BTreeMap<u64, RunningInspection>,
+    hung: BTreeMap<FileKey, Hung>,
     left: Vec<Left>,
     next_ticket: u64,
 }
@@ -119,13 +119,13 @@ pub(super) struct Means {
 }
 
 impl Inspections {
-    pub(super) fn want(&mut self, key: Key, why: Why, now: Boot) {
+    pub(super) fn want(&mut self, key: FileKey, why: Why, now: Boot) {
         let (since, wanted) = self.wanted.get(&key).copied().unwrap_or((now, why));
         self.wanted.insert(key, (since, wanted.and(why)));
     }
 
     /// Cancels a wanted inspection.
-    pub(super) fn forget(&mut self, key: &Key) {
+    pub(super) fn forget(&mut self, key: &FileKey) {
         self.wanted.remove(key);
     }
 
@@ -135,7 +135,7 @@ impl Inspections {
         self.hung.retain(|key, _| key.is_none());
     }
 
-    pub(super) fn is_running(&self, key: &Key) -> bool {
+    pub(super) fn is_running(&self, key: &FileKey) -> bool {
         self.running.values().any(|running| running.key == *key)
     }
 
@@ -144,11 +144,11 @@ impl Inspections {
         self.running.values().filter_map(|running| running.key.clone()).collect()
     }
 
-    pub(super) fn is_wanted(&self, key: &Key) -> bool {
+    pub(super) fn is_wanted(&self, key: &FileKey) -> bool {
         self.wanted.contains_key(key)
     }
 
-    pub(super) fn is_hung(&self, key: &Key) -> bool {
+    pub(super) fn is_hung(&self, key: &FileKey) -> bool {
         self.hung.contains_key(key)
     }
 
@@ -169,7 +169,7 @@ impl Inspections {
     }
 
     /// Returns the next subject to inspect, if an inspection may start.
-    pub(super) fn next(&self) -> Option<(Key, Why)> {
+    pub(super) fn next(&self) -> Option<(FileKey, Why)> {
         if self.running.len() >= RUNNING {
             return None;
         }
@@ -181,7 +181,7 @@ impl Inspections {
     /// Starts the inspection of the subject that `next` returned.
     pub(super) fn begin(
         &mut self,
-        key: Key,
+        key: FileKey,
         mut question: Question,
         base: Option<PathBuf>,
         stamps: bool,
@@ -192,31 +192,31 @@ impl Inspections {
         question.avoid = self.avoid(&key);
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        let running = Running { key, why, since, base, stamps, at: Arc::default(), alive: Arc::default() };
+        let running = RunningInspection { key, why, since, base, stamps, at: Arc::default(), alive: Arc::default() };
         let (at, alive) = (running.at.clone(), running.alive.clone());
         self.running.insert(ticket, running);
         Inspection { ticket, question, inotify: means.inotify, at, _alive: alive, reader: means.reader, limit: LIMIT }
     }
 
     /// Removes an inspection that ended or was abandoned.
-    pub(super) fn end(&mut self, ticket: u64) -> Option<Ended> {
-        let Running { key, why, base, stamps, at, alive, .. } = self.running.remove(&ticket)?;
-        Some(Ended { key, why, base, stamps, at: at.load(Ordering::Relaxed), alive })
+    pub(super) fn end(&mut self, ticket: u64) -> Option<EndedInspection> {
+        let RunningInspection { key, why, base, stamps, at, alive, .. } = self.running.remove(&ticket)?;
+        Some(EndedInspection { key, why, base, stamps, at: at.load(Ordering::Relaxed), alive })
     }
 
     /// Ends the back-off of a subject, because its file system answers.
-    pub(super) fn answered(&mut self, key: &Key) {
+    pub(super) fn answered(&mut self, key: &FileKey) {
         self.hung.remove(key);
     }
 
     /// Schedules a retry, because the file system does not answer or was not accessed for that reason.
-    pub(super) fn hangs(&mut self, key: Key, mount: Option<u64>, now: Boot) {
+    pub(super) fn hangs(&mut self, key: FileKey, mount: Option<u64>, now: Boot) {
         let delay = self.hung.get(&key).map_or(FIRST_RETRY, |hung| (hung.delay * 2).min(LAST_RETRY));
         self.hung.insert(key, Hung { mount, retry_at: now + delay, delay });
     }
 
     /// Notes a thread or process that an inspection left behind. `key`: None for several subjects.
-    pub(super) fn leave(&mut self, key: Option<Key>, mount: Option<u64>, unfinished: Unfinished) {
+    pub(super) fn leave(&mut self, key: Option<FileKey>, mount: Option<u64>, unfinished: Unfinished) {
         // The exit of a killed process does not show that its file system answers again.
         if matches!(unfinished, Unfinished::Over) {
             return;
@@ -239,7 +239,8 @@ impl Inspections {
         if self.left.len() < left {
             self.hung.values_mut().for_each(|hung| hung.retry_at = now);
         }
-        let due: Vec<Key> = self.hung.iter().filter(|(_, h)| h.retry_at <= now).map(|(key, _)| key.clone()).collect();
+        let due: Vec<FileKey> =
+            self.hung.iter().filter(|(_, h)| h.retry_at <= now).map(|(key, _)| key.clone()).collect();
         for key in due {
             if let Some(hung) = self.hung.get_mut(&key) {
                 hung.retry_at = now + LAST_RETRY;
@@ -259,7 +260,7 @@ impl Inspections {
 
     /// The mounts that an inspection must not access: those where an earlier inspection of the same subject hangs, and
     /// those where many hang.
-    fn avoid(&self, key: &Key) -> Avoid {
+    fn avoid(&self, key: &FileKey) -> Avoid {
         let many = self.left.len() >= ALL_MOUNTS;
         let on = |mount| self.left.iter().filter(|left| left.mount == Some(mount)).count();
         let hung = |left: &Left| {
@@ -273,7 +274,7 @@ impl Inspections {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adapters::manifests::inspection::Subject;
+    use crate::adapters::manifests::inspection::InspectionSubject;
 
     const NOW: Boot = Boot(1_000_000_000);
 
@@ -281,14 +282,14 @@ mod tests {
         let (key, _) = inspections.next().unwrap();
         let question = Question {
             directory: "/m".into(),
-            subject: Subject::Directory { stamps: false },
+            subject: InspectionSubject::Directory { stamps: false },
             mountinfo: "/none".into(),
             avoid: Avoid::default(),
         };
         inspections.begin(key, question, None, false, Means { inotify: None, reader: None }, NOW)
     }
 
-    fn key(name: &str) -> Key {
+    fn key(name: &str) -> FileKey {
         Some(name.into())
     }
 
@@ -375,7 +376,7 @@ mod tests {
         // All three are due, and come after the file that has waited longer.
         inspections.retry(NOW + FIRST_RETRY);
         inspections.want(None, Why::Listed, NOW + FIRST_RETRY + second);
-        let order: Vec<Key> = (0..5)
+        let order: Vec<FileKey> = (0..5)
             .map(|_| {
                 let inspection = begin(&mut inspections);
                 inspections.end(inspection.ticket).unwrap().key

@@ -35,7 +35,7 @@ use crate::api::ordered::CollectOrdered;
 pub use check::{check_text, files_in};
 pub use file::is_open;
 pub use foreign::{COMMAND as INSPECT_COMMAND, answer as answer_inspection, may_hang};
-pub use inspection::{Inspection, Seen};
+pub use inspection::{Inspected, Inspection};
 pub use service_credentials::ServiceCredentials;
 pub use store::Write;
 
@@ -43,13 +43,13 @@ use crate::api::manifest_report::{DirectoryState, FileReport, ManifestReport};
 use crate::api::time::{Boot, Now};
 use file::Stamp;
 use inspections::{Inspections, Why};
-use scan::{Directory, Scan};
+use scan::{Scan, ScannedDirectory};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use store::{Place, Store};
-use walk::Step;
+use store::{MountPlace, Store};
+use walk::PathStep;
 use watch::Watcher;
 
 /// A file that changed without a completion event is read after this time without a further change (D2).
@@ -65,7 +65,7 @@ const NET: Duration = Duration::from_secs(600);
 
 /// The directory to watch, and how.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ManifestSettings {
     /// Absolute path; part of the pods' identity (D3).
     pub directory: PathBuf,
     /// `manifests` in the root directory. The engine's records are elsewhere because their format differs.
@@ -80,9 +80,9 @@ pub struct Settings {
     pub credentials: ServiceCredentials,
 }
 
-impl Settings {
-    pub fn new(directory: &Path, root: &Path, check_frequency: Duration) -> Settings {
-        Settings {
+impl ManifestSettings {
+    pub fn new(directory: &Path, root: &Path, check_frequency: Duration) -> ManifestSettings {
+        ManifestSettings {
             directory: directory.to_owned(),
             records: root.join("manifests"),
             check_frequency,
@@ -104,13 +104,13 @@ pub enum NotSeen {
 
 /// A file that was reported.
 #[derive(Debug, Default)]
-struct Source {
+struct ReportedFile {
     /// Digest of the text that was read last. If it is equal, the text is not reported again.
     text: Option<String>,
     stamp: Option<Stamp>,
     link: bool,
     /// The steps of its symbolic links.
-    steps: Vec<Step>,
+    steps: Vec<PathStep>,
     /// inotify does not report all changes of the file.
     unwatched: bool,
     /// Why the last attempt to read the file failed, if it did.
@@ -133,7 +133,7 @@ enum Wait {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum ScanStage {
     /// No scan has started.
     New,
     /// The first scan is running.
@@ -143,17 +143,17 @@ enum Stage {
 }
 
 pub struct Manifests {
-    settings: Settings,
+    settings: ManifestSettings,
     watcher: Watcher,
     store: Store,
     inspections: Inspections,
-    sources: BTreeMap<OsString, Source>,
+    sources: BTreeMap<OsString, ReportedFile>,
     waits: BTreeMap<OsString, (Boot, Wait)>,
-    stage: Stage,
+    stage: ScanStage,
     /// None before the first scan, and while the directory is missing.
-    directory: Option<Directory>,
+    directory: Option<ScannedDirectory>,
     /// The steps of the path of the directory.
-    steps: Vec<Step>,
+    steps: Vec<PathStep>,
     scan: Option<Scan>,
     /// The scan that includes the stamps of the files hung. The next one reads the names only.
     one_by_one: bool,
@@ -174,9 +174,9 @@ pub struct Manifests {
     /// It has changed since, and is read at this time.
     mounts_due: Option<Boot>,
     /// The recorded mount of the directory. The outer None: the record has not been read yet.
-    recorded: Option<Option<Place>>,
+    recorded: Option<Option<MountPlace>>,
     /// A mount of the directory that is not recorded yet.
-    new_place: Option<Place>,
+    new_place: Option<MountPlace>,
     /// The record of the mount is being written.
     writing: bool,
 }
@@ -184,7 +184,12 @@ pub struct Manifests {
 impl Manifests {
     /// Reads nothing yet. `next_deadline` is immediate, and the inspections that `due` requests give the first desired
     /// pods (D1). The caller calls `ready` when its poll returns `token`, and `mounted` for `mounts`.
-    pub fn open(settings: Settings, registry: &mio::Registry, token: mio::Token, mounts: mio::Token) -> Manifests {
+    pub fn open(
+        settings: ManifestSettings,
+        registry: &mio::Registry,
+        token: mio::Token,
+        mounts: mio::Token,
+    ) -> Manifests {
         Manifests {
             watcher: Watcher::new(registry, token, mounts),
             store: Store::open(settings.records.clone()),
@@ -192,7 +197,7 @@ impl Manifests {
             settings,
             sources: BTreeMap::new(),
             waits: BTreeMap::new(),
-            stage: Stage::New,
+            stage: ScanStage::New,
             directory: None,
             steps: Vec::new(),
             scan: None,
@@ -280,7 +285,7 @@ impl Manifests {
     }
 
     fn is_first(&self) -> bool {
-        self.stage != Stage::Read
+        self.stage != ScanStage::Read
     }
 
     fn is_the_directory(&self, there: Option<Stamp>) -> bool {
@@ -290,8 +295,8 @@ impl Manifests {
 
     /// Starts a scan.
     fn start_scan(&mut self, now: Now) {
-        if self.stage == Stage::New {
-            self.stage = Stage::First;
+        if self.stage == ScanStage::New {
+            self.stage = ScanStage::First;
         }
         self.unwatched = false;
         if let Err(why) = self.watcher.open(&self.settings.mountinfo) {

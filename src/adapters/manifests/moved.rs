@@ -2,10 +2,10 @@
 
 use super::inspections::Why;
 use super::mount::Table;
-use super::scan::Directory;
-use super::walk::Step;
+use super::scan::ScannedDirectory;
+use super::walk::PathStep;
 use super::watch::{Moved, Touch};
-use super::{GONE, MOUNTS, Manifests, SETTLE, Stage, Wait, file};
+use super::{GONE, MOUNTS, Manifests, SETTLE, ScanStage, Wait, file};
 use crate::api::time::Now;
 use std::ffi::OsStr;
 use std::path::Path;
@@ -26,8 +26,9 @@ impl Manifests {
         (self.mounts_read, self.mounts_due) = (Some(now.boot), None);
         let table = Table::read(&self.settings.mountinfo);
         let id = |path: &Path| table.of(path).map_or(0, |mount| mount.id);
-        let moved = |steps: &[Step]| steps.iter().any(|step| id(&step.path()) != step.mount);
-        let other = |directory: &Directory| id(&directory.real) != directory.mount.as_ref().map_or(0, |mount| mount.id);
+        let moved = |steps: &[PathStep]| steps.iter().any(|step| id(&step.path()) != step.mount);
+        let other =
+            |directory: &ScannedDirectory| id(&directory.real) != directory.mount.as_ref().map_or(0, |mount| mount.id);
         if self.inspections.is_running(&None) || moved(&self.steps) || self.directory.as_ref().is_some_and(other) {
             self.start_scan(now);
         }
@@ -63,7 +64,7 @@ impl Manifests {
                 self.happened(name, *touch, now);
             }
         }
-        if (moved.directory || moved.overflow) && self.stage != Stage::New {
+        if (moved.directory || moved.overflow) && self.stage != ScanStage::New {
             self.start_scan(now);
         }
         if moved.overflow {

@@ -1,7 +1,7 @@
 //! The reports of changes in files, with their records, and the writes of records.
 
-use super::store::{Place, Write};
-use super::{Manifests, Source};
+use super::store::{MountPlace, Write};
+use super::{Manifests, ReportedFile};
 use crate::api::manifest_report::{FileContent, FileReport, NamedCredentials, RecordUpdate, RecordedDocument};
 use crate::api::ordered::CollectOrdered;
 use crate::api::time::Now;
@@ -52,7 +52,7 @@ impl Manifests {
         }
         if let Some(recorded) = self.store.load(&self.path(name)) {
             self.report_with(name, Some(recorded), FileContent::NotRead);
-            self.sources.insert(name.to_owned(), Source::default());
+            self.sources.insert(name.to_owned(), ReportedFile::default());
         }
     }
 
@@ -61,7 +61,7 @@ impl Manifests {
         for (path, recorded) in self.store.load_all(|_| true) {
             if let Some(name) = self.name_of(&path).filter(|name| !self.sources.contains_key(name)) {
                 self.report_with(&name, Some(recorded), FileContent::NotRead);
-                self.sources.insert(name, Source::default());
+                self.sources.insert(name, ReportedFile::default());
             }
         }
     }
@@ -94,7 +94,7 @@ impl Manifests {
     }
 
     /// The recorded mount of the directory.
-    pub(super) fn recorded(&mut self) -> Option<Place> {
+    pub(super) fn recorded(&mut self) -> Option<MountPlace> {
         let (store, directory) = (&self.store, &self.settings.directory);
         self.recorded.get_or_insert_with(|| store.place(directory)).clone()
     }

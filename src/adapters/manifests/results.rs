@@ -1,8 +1,8 @@
 //! The event loop's side of an inspection: builds the question and handles the result.
 
 use super::foreign::Unfinished;
-use super::inspection::{Answer, Inspection, Outcome, Question, Seen, Subject};
-use super::inspections::{self, Key, Means, Why};
+use super::inspection::{Inspected, Inspection, InspectionAnswer, InspectionOutcome, InspectionSubject, Question};
+use super::inspections::{self, FileKey, Means, Why};
 use super::mount::{Mount, Table};
 use super::walk::Avoid;
 use super::{Manifests, NotSeen};
@@ -18,7 +18,9 @@ impl Manifests {
         let (base, subject) = match &key {
             None => (
                 None,
-                Subject::Directory { stamps: self.inspections.none_hung() && !self.one_by_one && !self.is_first() },
+                InspectionSubject::Directory {
+                    stamps: self.inspections.none_hung() && !self.one_by_one && !self.is_first(),
+                },
             ),
             Some(name) => {
                 let Some(directory) = &self.directory else {
@@ -30,37 +32,39 @@ impl Manifests {
                 let known = source.filter(|_| !complete).and_then(|source| source.stamp);
                 let base = directory.real.clone().into_os_string();
                 let watch = self.watcher.has_room() || self.sources.get(name).is_some_and(|source| source.link);
-                (Some(directory.real.clone()), Subject::File { base, name: name.clone(), known, watch })
+                (Some(directory.real.clone()), InspectionSubject::File { base, name: name.clone(), known, watch })
             }
         };
-        let stamps = matches!(subject, Subject::Directory { stamps: true });
+        let stamps = matches!(subject, InspectionSubject::Directory { stamps: true });
         let question = Question { directory, subject, mountinfo, avoid: Avoid::default() };
         let means = Means { inotify: self.watcher.inotify(), reader: self.settings.reader.clone() };
         Some(self.inspections.begin(key, question, base, stamps, means, now.boot))
     }
 
     /// Handles the result of an inspection. Returns a report if something changed, and after the first scan.
-    pub fn inspected(&mut self, ticket: u64, seen: Result<Seen, NotSeen>, now: Now) -> Option<ManifestReport> {
-        let inspections::Ended { key, why, base, stamps, at, alive } = self.inspections.end(ticket)?;
+    pub fn inspected(&mut self, ticket: u64, seen: Result<Inspected, NotSeen>, now: Now) -> Option<ManifestReport> {
+        let inspections::EndedInspection { key, why, base, stamps, at, alive } = self.inspections.end(ticket)?;
         let subject = (!stamps).then(|| key.clone());
         match seen {
-            Ok(Seen(Outcome::Seen(answer, text))) => {
+            Ok(Inspected(InspectionOutcome::Seen(answer, text))) => {
                 self.inspections.answered(&key);
                 match (*answer, &key) {
-                    (Answer::Directory(seen), _) => self.directory_seen(seen, now),
+                    (InspectionAnswer::Directory(seen), _) => self.directory_seen(seen, now),
                     // The directory was replaced meanwhile; repeat the inspection.
-                    (Answer::File(_), Some(_)) if base.as_ref() != self.directory.as_ref().map(|d| &d.real) => {
+                    (InspectionAnswer::File(_), Some(_))
+                        if base.as_ref() != self.directory.as_ref().map(|d| &d.real) =>
+                    {
                         self.inspections.want(key.clone(), why, now.boot);
                     }
-                    (Answer::File(seen), Some(name)) => {
+                    (InspectionAnswer::File(seen), Some(name)) => {
                         self.file_seen(name, why, seen, text, now);
                         self.scanned(name, now);
                     }
-                    (Answer::File(_), None) => {}
+                    (InspectionAnswer::File(_), None) => {}
                 }
             }
-            Ok(Seen(Outcome::Refused(mount))) => self.hangs(key, Some(&mount), stamps, now),
-            Ok(Seen(Outcome::Hung(mount, unfinished))) => {
+            Ok(Inspected(InspectionOutcome::Refused(mount))) => self.hangs(key, Some(&mount), stamps, now),
+            Ok(Inspected(InspectionOutcome::Hung(mount, unfinished))) => {
                 self.inspections.leave(subject, mount.as_ref().map(|mount| mount.id), unfinished);
                 self.hangs(key, mount.as_ref(), stamps, now);
             }
@@ -69,7 +73,9 @@ impl Manifests {
                 self.inspections.leave(subject, Some(at).filter(|at| *at > 0), Unfinished::Thread(alive));
                 self.hangs(key, mount.as_ref(), stamps, now);
             }
-            Ok(Seen(Outcome::Failed(why))) | Err(NotSeen::NotBegun(why)) => self.not_inspected(key, &why, now),
+            Ok(Inspected(InspectionOutcome::Failed(why))) | Err(NotSeen::NotBegun(why)) => {
+                self.not_inspected(key, &why, now)
+            }
         }
         if !self.inspections.any_running() {
             self.watcher.rest();
@@ -78,7 +84,7 @@ impl Manifests {
     }
 
     /// Handles a file system that does not answer.
-    fn hangs(&mut self, key: Key, mount: Option<&Mount>, stamps: bool, now: Now) {
+    fn hangs(&mut self, key: FileKey, mount: Option<&Mount>, stamps: bool, now: Now) {
         if stamps {
             // Perhaps only one of the files hangs: repeat the scan without stamps.
             self.one_by_one = true;
@@ -99,7 +105,7 @@ impl Manifests {
     }
 
     /// Handles an inspection that failed. The last good version stays in force (D2).
-    fn not_inspected(&mut self, key: Key, why: &str, now: Now) {
+    fn not_inspected(&mut self, key: FileKey, why: &str, now: Now) {
         match key {
             None => self.missing(why, now),
             Some(name) => {

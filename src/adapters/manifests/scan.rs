@@ -8,8 +8,8 @@ use super::file::Stamp;
 use super::inspection::DirectorySeen;
 use super::inspections::Why;
 use super::mount::Mount;
-use super::store::Place;
-use super::{GONE, Manifests, NET, SETTLE, Stage, Wait};
+use super::store::MountPlace;
+use super::{GONE, Manifests, NET, SETTLE, ScanStage, Wait};
 use crate::api::manifest_report::DirectoryState;
 use crate::api::ordered::CollectOrdered;
 use crate::api::time::Now;
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 /// The directory at the last scan.
 #[derive(Debug)]
-pub(super) struct Directory {
+pub(super) struct ScannedDirectory {
     /// The path without links.
     pub(super) real: PathBuf,
     pub(super) identity: Stamp,
@@ -36,7 +36,7 @@ pub(super) struct Scan {
     /// Time after which a file that is not in `names` counts as removed.
     gone: Duration,
     /// The recorded mount, if the current one differs or is unknown.
-    doubt: Option<Place>,
+    doubt: Option<MountPlace>,
 }
 
 impl Manifests {
@@ -57,9 +57,9 @@ impl Manifests {
         };
         let same = self.directory.as_ref().is_some_and(|old| old.identity.same_inode(&identity));
         // Without a mount table, this may be any file system.
-        let is_other = |recorded: &Place| mount.as_ref().is_none_or(|mount| !recorded.is(mount));
+        let is_other = |recorded: &MountPlace| mount.as_ref().is_none_or(|mount| !recorded.is(mount));
         let doubt = self.recorded().filter(is_other);
-        self.directory = Some(Directory { real: real.into(), identity, mount });
+        self.directory = Some(ScannedDirectory { real: real.into(), identity, mount });
         // A new directory may still be filled.
         let gone = if same || self.is_first() { GONE } else { SETTLE };
         let known = |name: &OsString| {
@@ -143,7 +143,7 @@ impl Manifests {
 
     /// From now on the desired pods are known (D1).
     fn now_read(&mut self) {
-        self.stage = Stage::Read;
+        self.stage = ScanStage::Read;
     }
 
     /// The period of the full scan while no event arrives.
@@ -159,7 +159,7 @@ impl Manifests {
         if in_doubt || !self.sources.values().any(|source| source.has_documents) {
             return;
         }
-        let place = self.directory.as_ref().and_then(|directory| directory.mount.as_ref()).map(Place::of);
+        let place = self.directory.as_ref().and_then(|directory| directory.mount.as_ref()).map(MountPlace::of);
         if place.is_some() && self.recorded() != place {
             self.recorded = Some(place.clone());
             self.new_place = place;

@@ -28,7 +28,7 @@ const DIRECTORY: &str = "directory.json";
 const ASIDE: &str = ".new";
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Record {
+struct ManifestRecord {
     version: u32,
     /// The path of the manifest. Bytes that are not UTF-8 are replaced.
     path: String,
@@ -51,7 +51,7 @@ struct StoredDocument {
     runtime_class: Option<runtime_class::Given>,
 }
 
-impl Record {
+impl ManifestRecord {
     /// Returns the path of the manifest.
     fn manifest(&self) -> PathBuf {
         let bytes = self.path_bytes.as_deref().and_then(from_hex);
@@ -64,12 +64,12 @@ struct DirectoryRecord {
     version: u32,
     directory: String,
     #[serde(flatten)]
-    place: Place,
+    place: MountPlace,
 }
 
 /// The mount of the directory when it last contained manifests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Place {
+pub(super) struct MountPlace {
     pub(super) mount_point: String,
     /// The type of the file system.
     pub(super) kind: String,
@@ -77,17 +77,17 @@ pub(super) struct Place {
     pub(super) source: String,
 }
 
-impl Place {
-    pub(super) fn of(mount: &Mount) -> Place {
-        Place { mount_point: mount.point.clone(), kind: mount.kind.clone(), source: mount.source.clone() }
+impl MountPlace {
+    pub(super) fn of(mount: &Mount) -> MountPlace {
+        MountPlace { mount_point: mount.point.clone(), kind: mount.kind.clone(), source: mount.source.clone() }
     }
 
     pub(super) fn is(&self, mount: &Mount) -> bool {
-        *self == Place::of(mount)
+        *self == MountPlace::of(mount)
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for MountPlace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} on {}, {}", self.source, self.mount_point, self.kind)
     }
@@ -119,7 +119,7 @@ pub struct Write {
     pub(super) directory: PathBuf,
     pub(super) updates: Vec<RecordUpdate>,
     /// The mount of the directory.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<MountPlace>,
 }
 
 impl Write {
@@ -204,7 +204,7 @@ impl Store {
         }
         let path_bytes = manifest.to_str().is_none().then(|| uid::hex(manifest.as_os_str().as_bytes()));
         let path = manifest.to_string_lossy().into_owned();
-        self.put(&file, &Record { version: VERSION, path, path_bytes, documents })
+        self.put(&file, &ManifestRecord { version: VERSION, path, path_bytes, documents })
     }
 
     fn put(&self, file: &Path, record: &impl Serialize) -> Result<(), String> {
@@ -214,13 +214,13 @@ impl Store {
     }
 
     /// Returns the recorded mount of the directory.
-    pub(super) fn place(&self, directory: &Path) -> Option<Place> {
+    pub(super) fn place(&self, directory: &Path) -> Option<MountPlace> {
         let text = fs::read(self.root.join(DIRECTORY)).ok()?;
         let record: DirectoryRecord = serde_json::from_slice(&text).ok()?;
         (record.directory == directory.to_string_lossy() && record.version == VERSION).then_some(record.place)
     }
 
-    fn put_place(&self, directory: &Path, place: &Place) -> Result<(), String> {
+    fn put_place(&self, directory: &Path, place: &MountPlace) -> Result<(), String> {
         let directory = directory.to_string_lossy().into_owned();
         let record = DirectoryRecord { version: VERSION, directory, place: place.clone() };
         self.put(&self.root.join(DIRECTORY), &record)
@@ -237,7 +237,7 @@ fn json(record: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(record).unwrap_or_default()
 }
 
-fn load(file: &Path) -> Option<Record> {
+fn load(file: &Path) -> Option<ManifestRecord> {
     let text = match fs::read(file) {
         Ok(text) => text,
         Err(e) => {
@@ -247,7 +247,7 @@ fn load(file: &Path) -> Option<Record> {
             return None;
         }
     };
-    let why = match serde_json::from_slice::<Record>(&text) {
+    let why = match serde_json::from_slice::<ManifestRecord>(&text) {
         Ok(record) if record.version > VERSION => format!("version {} is newer than this program", record.version),
         Ok(record) if record.documents.iter().any(|d| uid::digest(&d.content) != d.digest) => {
             "the digest of a document does not match".to_owned()

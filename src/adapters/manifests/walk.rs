@@ -23,11 +23,11 @@ pub(super) struct Avoid {
 
 /// The step was not taken, because this mount must be avoided.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refused(pub(super) Mount);
+pub(super) struct RefusedMount(pub(super) Mount);
 
 /// A name whose change can redirect the path: a symbolic link, the end, or the first name that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(super) struct Step {
+pub(super) struct PathStep {
     /// Absolute path without links.
     pub(super) directory: OsString,
     pub(super) name: OsString,
@@ -35,7 +35,7 @@ pub(super) struct Step {
     pub(super) mount: u64,
 }
 
-impl Step {
+impl PathStep {
     pub(super) fn path(&self) -> PathBuf {
         Path::new(&self.directory).join(&self.name)
     }
@@ -48,7 +48,7 @@ pub(super) enum End {
 }
 
 pub(super) struct Way {
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<PathStep>,
     pub(super) end: End,
 }
 
@@ -64,7 +64,7 @@ impl Walk<'_> {
     ///
     /// # Errors
     /// The path leads to this mount, which must be avoided.
-    pub(super) fn follow(&self, base: &Path, rest: &Path) -> Result<Way, Refused> {
+    pub(super) fn follow(&self, base: &Path, rest: &Path) -> Result<Way, RefusedMount> {
         let mut here = base.to_owned();
         let mut todo = VecDeque::new();
         prepend(&mut todo, &mut here, rest);
@@ -77,8 +77,8 @@ impl Walk<'_> {
             }
             let path = here.join(&name);
             let mount = self.touch(&path)?;
-            let step = |here: &Path| Step { directory: here.into(), name: name.clone(), mount };
-            let failed = |mut steps: Vec<Step>, errno| {
+            let step = |here: &Path| PathStep { directory: here.into(), name: name.clone(), mount };
+            let failed = |mut steps: Vec<PathStep>, errno| {
                 steps.push(step(&here));
                 Ok(Way { steps, end: End::Failed(errno) })
             };
@@ -123,10 +123,10 @@ impl Walk<'_> {
     }
 
     /// Checks the mount of a path before it is accessed; returns the mount's id.
-    fn touch(&self, path: &Path) -> Result<u64, Refused> {
+    fn touch(&self, path: &Path) -> Result<u64, RefusedMount> {
         let Some(mount) = self.table.of(path) else { return Ok(0) };
         if self.avoid.mounts.contains(&mount.id) || (self.avoid.foreign && mount.is_foreign()) {
-            return Err(Refused(mount.clone()));
+            return Err(RefusedMount(mount.clone()));
         }
         (self.at)(mount.id);
         Ok(mount.id)
@@ -153,7 +153,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    fn follow(table: &Table, avoid: &Avoid, path: &Path) -> Result<Way, Refused> {
+    fn follow(table: &Table, avoid: &Avoid, path: &Path) -> Result<Way, RefusedMount> {
         Walk { table, avoid, at: &|_| {} }.follow(Path::new("/"), path)
     }
 
@@ -168,7 +168,7 @@ mod tests {
         fs::create_dir(root.join("x")).unwrap();
         let steps = |name: &str| {
             let way = follow(&Table::default(), &Avoid::default(), &root.join(name)).unwrap();
-            let shown = |s: &Step| s.path().strip_prefix(&root).unwrap().display().to_string();
+            let shown = |s: &PathStep| s.path().strip_prefix(&root).unwrap().display().to_string();
             let end = match way.end {
                 End::Found(path, _) => Ok(path.strip_prefix(&root).unwrap().display().to_string()),
                 End::Failed(errno) => Err(errno),
@@ -191,7 +191,7 @@ mod tests {
         symlink(root.join("hung/a"), root.join("a")).unwrap();
         let text = format!("1 0 8:1 / / rw - ext4 d rw\n7 1 0:9 / {}/hung rw - fuse.x s rw\n", root.display());
         let table = Table::parse(text.as_bytes());
-        let refused = |avoid: Avoid| follow(&table, &avoid, &root.join("a")).err().map(|Refused(m)| m.id);
+        let refused = |avoid: Avoid| follow(&table, &avoid, &root.join("a")).err().map(|RefusedMount(m)| m.id);
         assert_eq!(refused(Avoid { mounts: [7].into(), foreign: false }), Some(7));
         assert_eq!(refused(Avoid { mounts: [9].into(), foreign: true }), Some(7));
         assert_eq!(refused(Avoid { mounts: [9].into(), foreign: false }), None, "only missing, not refused");

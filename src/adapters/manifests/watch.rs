@@ -7,7 +7,7 @@
 //! events are kept while inspections run, and a new watch gets its kept events. An unneeded watch is removed only while
 //! no inspection runs, because an inspection may have added it again.
 
-use super::walk::Step;
+use super::walk::PathStep;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
@@ -116,7 +116,7 @@ pub(super) struct Watched {
 
 impl Watched {
     /// Watches the directory of each step.
-    pub(super) fn steps(&mut self, inotify: Option<impl AsFd>, steps: &[Step], role: impl Fn(OsString) -> Role) {
+    pub(super) fn steps(&mut self, inotify: Option<impl AsFd>, steps: &[PathStep], role: impl Fn(OsString) -> Role) {
         for step in steps {
             self.add(inotify.as_ref(), Path::new(&step.directory), role(step.name.clone()));
         }
@@ -139,7 +139,7 @@ impl Watched {
     }
 }
 
-struct Event {
+struct InotifyEvent {
     id: i32,
     mask: ReadFlags,
     name: Option<OsString>,
@@ -152,7 +152,7 @@ pub(super) struct Watcher {
     inotify: Option<Arc<OwnedFd>>,
     roles: BTreeMap<i32, BTreeSet<Role>>,
     /// Events of watches that are unknown as yet or may get another role.
-    kept: Vec<Event>,
+    kept: Vec<InotifyEvent>,
     mounts: Option<File>,
 }
 
@@ -260,7 +260,7 @@ impl Watcher {
                     let (id, mask) = (event.wd(), event.events());
                     note(&mut moved, mask, name, self.roles.get(&id).into_iter().flatten());
                     if keep && self.kept.len() <= KEPT {
-                        self.kept.push(Event { id, mask, name: name.map(OsStr::to_owned) });
+                        self.kept.push(InotifyEvent { id, mask, name: name.map(OsStr::to_owned) });
                     } else if !keep && id > 0 && !self.roles.contains_key(&id) && !mask.contains(ReadFlags::IGNORED) {
                         // A watch of an abandoned inspection.
                         let _ = inotify::remove_watch(&inotify, id);

@@ -1,6 +1,6 @@
 //! The CA.
 
-use super::directory::Directory;
+use super::directory::LockedDirectory;
 use super::issue;
 use super::validity::{self, Validity, check_clock, wrong_clock};
 use crate::net::x509;
@@ -15,7 +15,7 @@ const CERTIFICATE: &str = "ca.crt";
 /// The CA, and the lock on its directory until the value is dropped. Drop it as soon as the work is done: commands wait
 /// for it.
 pub struct Authority {
-    pub(super) directory: Directory,
+    pub(super) directory: LockedDirectory,
     /// The certificate in DER.
     pub(super) der: CertificateDer<'static>,
     pub(super) parts: x509::Certificate,
@@ -32,7 +32,7 @@ impl Authority {
     /// The clock is wrong, the files cannot be read or written, a file is damaged or missing, or the CA has expired.
     pub fn open_or_create(directory: &Path, node: &str, now: Timestamp) -> Result<Authority, String> {
         check_clock(now)?;
-        let directory = Directory::open(directory)?;
+        let directory = LockedDirectory::open(directory)?;
         let (key_path, path) = (directory.path(KEY), directory.path(CERTIFICATE));
         let (key, certificate) = (directory.read(KEY)?, directory.read(CERTIFICATE)?);
         let reset = reset(&directory);
@@ -127,7 +127,7 @@ fn certify(key: &KeyPair, node: &str, now: Timestamp) -> Result<String, String> 
 }
 
 /// The remedy for a CA that is of no use any more.
-fn reset(directory: &Directory) -> String {
+fn reset(directory: &LockedDirectory) -> String {
     format!(
         "restore the file from a backup, or remove the directory {}, restart wherry and issue new kubeconfigs (the old \
          ones become invalid)",

@@ -63,7 +63,7 @@ impl Role {
 
 /// The record of an issued client certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Client {
+pub struct IssuedClient {
     /// The common name (CN).
     pub name: String,
     pub role: Role,
@@ -78,7 +78,7 @@ pub struct Client {
 
 /// A client certificate and its key, which is stored nowhere else.
 pub struct Issued {
-    pub client: Client,
+    pub client: IssuedClient,
     pub certificate_pem: String,
     pub key_pem: String,
 }
@@ -119,7 +119,8 @@ impl Authority {
         let certificate = self.sign(&params, &key)?;
         let serial = x509::read(certificate.der()).map_err(|e| e.to_string())?.serial;
         let issued = Timestamp::from_second(now.as_second()).unwrap_or(now);
-        let client = Client { name: name.to_owned(), role, serial: uid::hex(&serial), issued, expires: validity.to };
+        let client =
+            IssuedClient { name: name.to_owned(), role, serial: uid::hex(&serial), issued, expires: validity.to };
         let record = serde_json::to_vec(&client).map_err(|e| format!("failed to record the certificate: {e}"))?;
         self.directory.write(&file(&client.serial), &record)?;
         self.prune(now)?;
@@ -131,11 +132,11 @@ impl Authority {
     ///
     /// # Errors
     /// There is no such certificate, all of them are revoked already, or a file cannot be read or written.
-    pub fn revoke(&self, name_or_serial: &str, now: Timestamp) -> Result<Vec<Client>, String> {
+    pub fn revoke(&self, name_or_serial: &str, now: Timestamp) -> Result<Vec<IssuedClient>, String> {
         let root = self.directory.root();
         let serial = name_or_serial.replace(':', "").to_lowercase();
         let (clients, damaged) = clients(root)?;
-        let found: Vec<Client> = clients
+        let found: Vec<IssuedClient> = clients
             .into_iter()
             .filter(|c| now <= c.expires && (c.name == name_or_serial || c.serial == serial))
             .collect();
@@ -148,7 +149,8 @@ impl Authority {
             ));
         }
         let mut revoked = revoked::revocations(root)?;
-        let new: Vec<Client> = found.into_iter().filter(|c| revoked.iter().all(|r| r.serial != c.serial)).collect();
+        let new: Vec<IssuedClient> =
+            found.into_iter().filter(|c| revoked.iter().all(|r| r.serial != c.serial)).collect();
         if new.is_empty() {
             return Err(format!("\"{}\" is revoked already", printable::line(name_or_serial)));
         }
@@ -182,7 +184,7 @@ fn file(serial: &str) -> String {
 ///
 /// # Errors
 /// The directory cannot be read.
-pub fn clients(directory: &Path) -> Result<(Vec<Client>, Vec<String>), String> {
+pub fn clients(directory: &Path) -> Result<(Vec<IssuedClient>, Vec<String>), String> {
     let path = directory.join(DIRECTORY);
     let entries = match fs::read_dir(&path) {
         Ok(entries) => entries,
@@ -197,7 +199,7 @@ pub fn clients(directory: &Path) -> Result<(Vec<Client>, Vec<String>), String> {
             continue;
         };
         let Some(content) = directory::read(&path)? else { continue };
-        match serde_json::from_slice::<Client>(&content) {
+        match serde_json::from_slice::<IssuedClient>(&content) {
             Ok(client) if client.serial == serial => clients.push(client),
             Ok(_) => damaged.push(format!("{}: contains another serial number", path.display())),
             Err(e) => damaged.push(format!("{}: is damaged: {e}", path.display())),

@@ -23,24 +23,24 @@ const RETRY: Duration = Duration::from_millis(20);
 
 /// The directory, locked until the value is dropped. The kernel releases the lock when the process ends.
 #[derive(Debug)]
-pub(super) struct Directory {
+pub(super) struct LockedDirectory {
     path: PathBuf,
     _lock: File,
 }
 
-impl Directory {
+impl LockedDirectory {
     /// Creates the directory if it is missing, and locks it. Waits up to 10 s for the lock.
     ///
     /// # Errors
     /// Another process holds the lock for longer, or the file system reports an error.
-    pub(super) fn open(path: &Path) -> Result<Directory, String> {
+    pub(super) fn open(path: &Path) -> Result<LockedDirectory, String> {
         let failure = |e| failed("create directory", path, &e);
         if let Some(root) = path.parent() {
             durable::make_directory(root, ROOT_MODE).map_err(failure)?;
         }
         make_private(path)?;
         let lock = lock(&path.join("lock"), PATIENCE)?;
-        let directory = Directory { path: path.to_owned(), _lock: lock };
+        let directory = LockedDirectory { path: path.to_owned(), _lock: lock };
         make_private(&directory.path("clients"))?;
         Ok(directory)
     }
@@ -176,7 +176,7 @@ mod tests {
     fn a_file_that_is_too_large_or_in_the_way_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("kubectl");
-        let directory = Directory::open(&path).unwrap();
+        let directory = LockedDirectory::open(&path).unwrap();
         assert_eq!(directory.read("x"), Ok(None));
         File::create(path.join("x")).unwrap().set_len(MAX_BYTES + 1).unwrap();
         assert!(directory.read("x").unwrap_err().contains("is larger than"));
@@ -186,7 +186,7 @@ mod tests {
         drop(directory);
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
-        let error = Directory::open(&file).map(|_| ()).unwrap_err();
+        let error = LockedDirectory::open(&file).map(|_| ()).unwrap_err();
         assert!(error.contains("is not a directory; remove it"), "{error}");
     }
 }

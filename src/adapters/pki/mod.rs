@@ -29,7 +29,7 @@ mod tests;
 mod validity;
 
 pub use authority::Authority;
-pub use clients::{Client, Issued, Role, check_name, clients};
+pub use clients::{Issued, IssuedClient, Role, check_name, clients};
 pub use revoked::{Revocation, Revoked, revocations};
 pub use serving::{Names, Serving};
 

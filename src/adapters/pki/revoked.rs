@@ -28,7 +28,7 @@ pub struct Revocation {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Content {
+struct RevocationsRecord {
     version: u32,
     revoked: Vec<Revocation>,
 }
@@ -109,7 +109,7 @@ fn read(path: &Path) -> Result<(Option<Stamp>, Vec<Revocation>), String> {
              new kubeconfigs"
         )
     };
-    let content: Content =
+    let content: RevocationsRecord =
         serde_json::from_slice(&directory::content(file, path)?).map_err(|e| damaged(e.to_string()))?;
     if content.version != VERSION {
         return Err(damaged(format!("version {}, expected {VERSION}", content.version)));
@@ -119,5 +119,6 @@ fn read(path: &Path) -> Result<(Option<Stamp>, Vec<Revocation>), String> {
 
 /// The content of the file for these certificates.
 pub(super) fn text(revoked: Vec<Revocation>) -> Result<Vec<u8>, String> {
-    serde_json::to_vec(&Content { version: VERSION, revoked }).map_err(|e| format!("failed to write {FILE}: {e}"))
+    serde_json::to_vec(&RevocationsRecord { version: VERSION, revoked })
+        .map_err(|e| format!("failed to write {FILE}: {e}"))
 }

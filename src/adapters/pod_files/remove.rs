@@ -19,7 +19,7 @@ const MAX_STALLS: usize = 3;
 /// The number of names to try for a directory that is moved up.
 const MAX_NAMES: usize = 16;
 
-struct Level {
+struct OpenDirectory {
     dir: Dir,
     fd: OwnedFd,
     name: CString,
@@ -72,7 +72,7 @@ pub fn remove_below(directory: &str) -> Result<()> {
 struct Tree<'a> {
     top: OwnedFd,
     parent: &'a str,
-    levels: Vec<Level>,
+    levels: Vec<OpenDirectory>,
     /// The number of names used so far for directories that were moved up.
     moved: u64,
     /// The number of entries removed or moved so far.
@@ -100,7 +100,7 @@ impl Tree<'_> {
     fn enter(&mut self, name: CString) -> std::result::Result<(), Errno> {
         let fd = open_below(self.here(), &name)?;
         let dir = Dir::read_from(&fd)?;
-        self.levels.push(Level { dir, fd, name, done_before: self.done, stalls: 0 });
+        self.levels.push(OpenDirectory { dir, fd, name, done_before: self.done, stalls: 0 });
         Ok(())
     }
 

@@ -23,7 +23,7 @@ use crate::adapters::durable::{self, appended};
 use crate::api::sealing::{Content, StoredRecord};
 use crate::api::uid;
 use crate::engine::effect::RecordChange;
-use seal::{Key, OpenError};
+use seal::{OpenError, SealKey};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -52,7 +52,7 @@ const MAX_FILE_NAME: usize = 255;
 #[derive(Clone, Debug)]
 pub struct Records {
     directory: PathBuf,
-    key: Option<Arc<Key>>,
+    key: Option<Arc<SealKey>>,
     batch: u64,
     order: Arc<Order>,
 }
@@ -77,7 +77,7 @@ impl Records {
     ///
     /// # Errors
     /// The directory cannot be created.
-    pub fn open(root: &Path, key: Option<Arc<Key>>) -> Result<Records, String> {
+    pub fn open(root: &Path, key: Option<Arc<SealKey>>) -> Result<Records, String> {
         let directory = root.join("records");
         make_directory(&directory)?;
         Ok(Records { directory, key, batch: 0, order: Arc::default() })
@@ -116,7 +116,7 @@ impl Records {
     ///
     /// # Errors
     /// This user may not read the records.
-    pub fn look(root: &Path, kinds: &[&str], key: Option<&Key>) -> Result<Vec<StoredRecord>, String> {
+    pub fn look(root: &Path, kinds: &[&str], key: Option<&SealKey>) -> Result<Vec<StoredRecord>, String> {
         let mut records = Vec::new();
         for kind in kinds {
             let directory = root.join("records").join(kind);
@@ -259,7 +259,7 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
 }
 
 /// Reads a record. The error is the reason why it is invalid.
-fn stored(kind: &str, name: &str, path: &Path, key: Option<&Key>) -> Result<StoredRecord, String> {
+fn stored(kind: &str, name: &str, path: &Path, key: Option<&SealKey>) -> Result<StoredRecord, String> {
     let content = read(path)?;
     let name = format!("{kind}/{}", decode(name)?);
     let content = if seal::is_sealed(&content) {

@@ -7,12 +7,12 @@ use std::collections::VecDeque;
 
 #[derive(Debug, Default)]
 pub struct Queue {
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<QueuedChange>,
 }
 
 /// A change, and the operations that end with it: its own and those of the changes that it replaces.
 #[derive(Debug)]
-struct Waiting {
+struct QueuedChange {
     ops: Vec<OpId>,
     change: RecordChange,
 }
@@ -31,7 +31,7 @@ impl Queue {
             ops = before.ops;
         }
         ops.push(op);
-        self.waiting.push_back(Waiting { ops, change });
+        self.waiting.push_back(QueuedChange { ops, change });
     }
 
     pub fn is_empty(&self) -> bool {

@@ -26,7 +26,7 @@ const SALT: &[u8] = b"wherry records";
 const ID_BYTES: usize = 8;
 
 /// The key of the service.
-pub struct Key {
+pub struct SealKey {
     /// In hexadecimal digits.
     id: String,
     aead: LessSafeKey,
@@ -34,7 +34,7 @@ pub struct Key {
 }
 
 /// Without the key itself.
-impl fmt::Debug for Key {
+impl fmt::Debug for SealKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Key({})", self.id)
     }
@@ -70,10 +70,10 @@ impl KeyType for Length {
     }
 }
 
-impl Key {
+impl SealKey {
     /// # Errors
     /// The credential is too short or too long for a key. The text does not show it.
-    pub fn of_credential(credential: &[u8]) -> Result<Key, String> {
+    pub fn of_credential(credential: &[u8]) -> Result<SealKey, String> {
         let length = credential.len();
         if !(MIN_CREDENTIAL..=MAX_CREDENTIAL).contains(&length) {
             return Err(format!(
@@ -89,7 +89,7 @@ impl Key {
         let failed = |_| "the key cannot be derived".to_owned();
         derive(b"key", &mut key).and_then(|()| derive(b"id", &mut id)).map_err(failed)?;
         let aead = UnboundKey::new(&CHACHA20_POLY1305, &key).map_err(failed)?;
-        Ok(Key { id: uid::hex(&id), aead: LessSafeKey::new(aead), random: SystemRandom::new() })
+        Ok(SealKey { id: uid::hex(&id), aead: LessSafeKey::new(aead), random: SystemRandom::new() })
     }
 
     /// The content of a sealed file. `name` is `kind/name`.
@@ -177,8 +177,8 @@ mod tests {
 
     const NAME: &str = "objects/secret.shop.keys";
 
-    fn key(byte: u8) -> Key {
-        Key::of_credential(&[byte; 32]).unwrap()
+    fn key(byte: u8) -> SealKey {
+        SealKey::of_credential(&[byte; 32]).unwrap()
     }
 
     #[test]
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn a_credential_that_is_no_key_is_refused_and_never_shown() {
         for length in [0, 31, 4097] {
-            let error = Key::of_credential(&vec![b'h'; length]).unwrap_err();
+            let error = SealKey::of_credential(&vec![b'h'; length]).unwrap_err();
             assert_eq!(error, format!("it has {length} bytes; it must have 32 to 4096 random ones"));
         }
         assert_eq!(key(1).id, key(1).id);

@@ -219,8 +219,8 @@ fn unusable_records_are_set_aside_and_only_the_newest_are_kept() {
     assert_eq!(files.last().unwrap(), &format!("u{:02}.json.corrupt", MAX_CORRUPT + 4));
 }
 
-fn key(byte: u8) -> Option<Arc<Key>> {
-    Some(Arc::new(Key::of_credential(&[byte; 32]).unwrap()))
+fn key(byte: u8) -> Option<Arc<SealKey>> {
+    Some(Arc::new(SealKey::of_credential(&[byte; 32]).unwrap()))
 }
 
 fn seal(records: &Records, key: &str, value: &str) -> Result<(), String> {

@@ -12,7 +12,7 @@ pub const MAX_BODY: usize = 3 * 1024 * 1024;
 
 /// A client, from the certificate of its connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Client {
+pub struct VerifiedClient {
     /// The common name (CN).
     pub name: String,
     pub role: Role,
@@ -25,7 +25,7 @@ pub struct Client {
 pub struct ApiRequest<'a> {
     pub head: &'a Head,
     /// The client, if its certificate is valid and one of the clients'; otherwise the failure for it.
-    pub client: Result<Rc<Client>, Failure>,
+    pub client: Result<Rc<VerifiedClient>, Failure>,
 }
 
 /// The response for a failure.

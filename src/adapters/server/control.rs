@@ -5,7 +5,7 @@ use crate::api::control::{
     DrainRequest, EphemeralNames, EphemeralRequest, ExecHead, ExecRequest, OutputEnd, StreamChannels, StreamKind,
     StreamRequest, StreamUrl,
 };
-use crate::api::ephemeral::Wanted;
+use crate::api::ephemeral::RequestedContainers;
 use crate::api::facts::ExecOutput;
 use crate::api::names::Uid;
 use crate::engine::event::control::ephemeral::Origin;
@@ -52,7 +52,7 @@ fn ephemeral(body: &[u8]) -> Result<control::EphemeralRequest, RequestError> {
     Ok(control::EphemeralRequest {
         uid: Uid::from(uid),
         origin: Origin::ControlSocket,
-        wanted: Wanted::More(containers),
+        wanted: RequestedContainers::More(containers),
         dry_run: false,
     })
 }
@@ -134,7 +134,7 @@ mod tests {
         let timeout = Duration::from_secs(5);
         let expected = control::ExecRequest { uid: "u".into(), container: None, command, timeout };
         assert_eq!(exec, control::Request::Exec(expected));
-        let wanted = Wanted::More(vec![serde_json::json!({ "name": "d", "image": "b" })]);
+        let wanted = RequestedContainers::More(vec![serde_json::json!({ "name": "d", "image": "b" })]);
         let expected =
             control::EphemeralRequest { uid: "u".into(), origin: Origin::ControlSocket, wanted, dry_run: false };
         let body = r#"{"uid": "u", "containers": [{"name": "d", "image": "b"}], "later": 1}"#;

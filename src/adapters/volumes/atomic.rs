@@ -14,9 +14,9 @@
 //! removes it.
 
 use super::beneath;
-use super::error::{Cause, Failure};
+use super::error::{Cause, SystemCallFailure};
 use super::mounts;
-use super::ownership::{self, Access};
+use super::ownership::{self, GroupAccess};
 use crate::adapters::pod_files::remove_tree;
 use crate::api::ordered::{CollectOrdered, OrderSlice};
 use crate::api::volume::VolumeFile;
@@ -39,7 +39,7 @@ const MAX_PATH: usize = 4096;
 const MAX_NAME: usize = 255;
 
 /// The files by path. The last one of several with the same path wins.
-type Wanted<'f> = BTreeMap<String, &'f VolumeFile>;
+type WantedFiles<'f> = BTreeMap<String, &'f VolumeFile>;
 
 /// Makes the files of the volume exactly `files`. Returns whether anything changed; files that are equal are not
 /// written.
@@ -48,11 +48,11 @@ type Wanted<'f> = BTreeMap<String, &'f VolumeFile>;
 /// A path is not valid, or a file cannot be written. The volume keeps its old files.
 pub(super) fn write(directory: &str, files: &[VolumeFile], gid: Option<u32>) -> Result<bool, Cause> {
     let wanted = wanted(files)?;
-    let failed = Failure::of("write files to", directory);
+    let failed = SystemCallFailure::of("write files to", directory);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let volume = Volume {
         path: directory,
-        fd: rustix::fs::open(directory, flags, Mode::empty()).map_err(Failure::of("open", directory))?,
+        fd: rustix::fs::open(directory, flags, Mode::empty()).map_err(SystemCallFailure::of("open", directory))?,
         gid,
     };
     let old = volume.version();
@@ -77,8 +77,8 @@ pub(super) fn write(directory: &str, files: &[VolumeFile], gid: Option<u32>) -> 
 }
 
 /// Checks the paths, and removes empty parts and `.` from them, as a kubelet does.
-fn wanted(files: &[VolumeFile]) -> Result<Wanted<'_>, Cause> {
-    let mut wanted = Wanted::new();
+fn wanted(files: &[VolumeFile]) -> Result<WantedFiles<'_>, Cause> {
+    let mut wanted = WantedFiles::new();
     for file in files {
         let parts: Vec<&str> = file.path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
         let path = parts.join("/");
@@ -121,7 +121,7 @@ impl Volume<'_> {
         Some((name, fd))
     }
 
-    fn is_same(&self, version: &OwnedFd, wanted: &Wanted<'_>) -> Result<bool, Errno> {
+    fn is_same(&self, version: &OwnedFd, wanted: &WantedFiles<'_>) -> Result<bool, Errno> {
         let mut found = BTreeSet::new();
         list(version.as_fd(), "", MAX_DEPTH, &mut found)?;
         if !found.iter().eq(wanted.keys()) {
@@ -156,11 +156,11 @@ impl Volume<'_> {
     }
 
     fn file_mode(&self, file: &VolumeFile) -> u32 {
-        if self.gid.is_some() { ownership::file_mode(file.mode, Access::Read) } else { file.mode }
+        if self.gid.is_some() { ownership::file_mode(file.mode, GroupAccess::Read) } else { file.mode }
     }
 
     fn directory_mode(&self) -> Mode {
-        let mode = if self.gid.is_some() { ownership::directory_mode(DIRECTORY, Access::Read) } else { DIRECTORY };
+        let mode = if self.gid.is_some() { ownership::directory_mode(DIRECTORY, GroupAccess::Read) } else { DIRECTORY };
         Mode::from_raw_mode(mode)
     }
 
@@ -189,7 +189,7 @@ impl Volume<'_> {
         self.gid.map_or(Ok(()), |gid| beneath::change_group(fd, gid))
     }
 
-    fn fill(&self, version: &str, wanted: &Wanted<'_>) -> Result<(), Errno> {
+    fn fill(&self, version: &str, wanted: &WantedFiles<'_>) -> Result<(), Errno> {
         let version = beneath::open_plain(self.fd.as_fd(), version.as_bytes())?;
         for (path, file) in wanted {
             let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
@@ -236,8 +236,8 @@ impl Volume<'_> {
 
     /// Creates the missing links of the current version, and removes links to missing files and all other versions that
     /// no mount shows.
-    fn tidy(&self, version: &str, wanted: &Wanted<'_>) -> Result<(), Cause> {
-        let failed = Failure::of("write links to", self.path);
+    fn tidy(&self, version: &str, wanted: &WantedFiles<'_>) -> Result<(), Cause> {
+        let failed = SystemCallFailure::of("write links to", self.path);
         let mut sub_paths = SubPaths::default();
         let mut missing: BTreeSet<&str> =
             wanted.keys().map(|path| path.split('/').next().unwrap_or(path)).collect_set();

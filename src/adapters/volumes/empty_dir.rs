@@ -1,9 +1,9 @@
 //! Sets up an emptyDir. The file `ready`, in a directory that the containers cannot reach, marks a volume that is set
 //! up: its files then belong to the containers, and a restarted Wherry does not change their owners again.
 
-use super::error::{Cause, Failure};
+use super::error::{Cause, SystemCallFailure};
 use super::mounts::{self, FileSystem};
-use super::ownership::{self, Access};
+use super::ownership::{self, GroupAccess};
 use super::paths::PodPaths;
 use crate::api::volume::{FsGroup, Medium};
 use rustix::fs::{Mode, OFlags};
@@ -36,10 +36,10 @@ pub(super) fn set_up(
         mounts::mount(directory, fs)?;
     }
     if let Some(group) = fs_group {
-        ownership::give_all(directory, group, Access::Write)?;
+        ownership::give_all(directory, group, GroupAccess::Write)?;
     }
     paths.create(marker, 0o750)?;
     let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::open(&file, flags, Mode::from_raw_mode(0o640)).map_err(Failure::of("create file", &file))?;
+    rustix::fs::open(&file, flags, Mode::from_raw_mode(0o640)).map_err(SystemCallFailure::of("create file", &file))?;
     Ok(())
 }

@@ -7,20 +7,20 @@ use std::fmt;
 
 /// A system call that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct SystemCallFailure {
     /// The attempted action, such as `create directory`.
     pub doing: &'static str,
     pub path: String,
     pub errno: Errno,
 }
 
-impl Failure {
-    pub(super) fn of<'a>(doing: &'static str, path: &'a str) -> impl Fn(Errno) -> Failure + 'a {
-        move |errno| Failure { doing, path: path.to_owned(), errno }
+impl SystemCallFailure {
+    pub(super) fn of<'a>(doing: &'static str, path: &'a str) -> impl Fn(Errno) -> SystemCallFailure + 'a {
+        move |errno| SystemCallFailure { doing, path: path.to_owned(), errno }
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for SystemCallFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "failed to {} {}: {}", self.doing, self.path, std::io::Error::from(self.errno))
     }
@@ -29,7 +29,7 @@ impl fmt::Display for Failure {
 /// Why one volume or one mount is not usable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
-    Failed(Failure),
+    Failed(SystemCallFailure),
     /// `hostPath.type` demands another type of file.
     HostPathType {
         path: String,
@@ -60,8 +60,8 @@ pub enum Cause {
     NoVolume,
 }
 
-impl From<Failure> for Cause {
-    fn from(failure: Failure) -> Cause {
+impl From<SystemCallFailure> for Cause {
+    fn from(failure: SystemCallFailure) -> Cause {
         Cause::Failed(failure)
     }
 }

@@ -1,6 +1,6 @@
 //! The checks of a hostPath's type, in the order of a kubelet.
 
-use super::error::{Cause, Failure};
+use super::error::{Cause, SystemCallFailure};
 use super::paths::make;
 use crate::api::volume::HostPathType;
 use rustix::fs::{FileType, Mode, OFlags};
@@ -14,7 +14,7 @@ pub(super) fn check(path: &str, demanded: HostPathType) -> Result<(), Cause> {
     let found = match rustix::fs::stat(path) {
         Ok(stat) => Some(FileType::from_raw_mode(stat.st_mode)),
         Err(Errno::NOENT | Errno::NOTDIR) => None,
-        Err(errno) => return Err(Failure::of("examine", path)(errno).into()),
+        Err(errno) => return Err(SystemCallFailure::of("examine", path)(errno).into()),
     };
     let fits = match (demanded, found) {
         (HostPathType::DirectoryOrCreate, None) => return make_directory(path),
@@ -32,7 +32,7 @@ pub(super) fn check(path: &str, demanded: HostPathType) -> Result<(), Cause> {
 /// With its missing parents, mode 0755 whatever the umask, as a kubelet without one.
 fn make_directory(path: &str) -> Result<(), Cause> {
     match (make(path, 0o755), path.rsplit_once('/')) {
-        (Err(Failure { errno: Errno::NOENT, .. }), Some((parent, _))) if !parent.is_empty() => {
+        (Err(SystemCallFailure { errno: Errno::NOENT, .. }), Some((parent, _))) if !parent.is_empty() => {
             make_directory(parent)?;
             make(path, 0o755)?;
         }
@@ -48,9 +48,9 @@ fn make_file(path: &str) -> Result<(), Cause> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(0o644);
     match rustix::fs::open(path, flags, mode) {
-        Ok(file) => Ok(rustix::fs::fchmod(file, mode).map_err(Failure::of("set the mode of", path))?),
+        Ok(file) => Ok(rustix::fs::fchmod(file, mode).map_err(SystemCallFailure::of("set the mode of", path))?),
         // Somebody else created it meanwhile.
         Err(Errno::EXIST) => Ok(()),
-        Err(errno) => Err(Failure::of("create file", path)(errno).into()),
+        Err(errno) => Err(SystemCallFailure::of("create file", path)(errno).into()),
     }
 }

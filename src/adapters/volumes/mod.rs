@@ -17,14 +17,14 @@ mod sub_path;
 #[cfg(test)]
 mod tests;
 
-pub use error::{Cause, Failure, VolumeError};
+pub use error::{Cause, SystemCallFailure, VolumeError};
 pub use sub_path::{ForContainer, container_mounts};
 
 use crate::adapters::pod_files::remove_tree;
 use crate::api::layout::Layout;
 use crate::api::volume::{FilesPlugin, Volume, VolumeFile, VolumeKind};
 use mounts::{FileSystem, Where};
-use ownership::Access;
+use ownership::GroupAccess;
 use paths::{PodPaths, one_part};
 
 /// Sets up all volumes of a pod. Volumes that are set up already stay; the files of ConfigMaps and Secrets are brought
@@ -138,7 +138,8 @@ fn write_files(directory: &str, files: &[VolumeFile], volume: &Volume) -> Result
     let gid = volume.fs_group.map(|group| group.gid);
     if let Some(gid) = gid {
         let root = mounts::open_path(directory)?;
-        ownership::give(&root, gid, Access::Read).map_err(Failure::of("change the group of", directory))?;
+        ownership::give(&root, gid, GroupAccess::Read)
+            .map_err(SystemCallFailure::of("change the group of", directory))?;
     }
     atomic::write(directory, files, gid)
 }

@@ -5,7 +5,7 @@
 //! path is followed through a symbolic link.
 
 use super::beneath;
-use super::error::{Cause, Failure};
+use super::error::{Cause, SystemCallFailure};
 use crate::adapters::pod_files::mount_id;
 use crate::api::ordered::OrderSlice;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -79,7 +79,7 @@ pub(super) fn is_mounted(directory: &str, fs: &FileSystem) -> Result<bool, Cause
     if !is_mount_point(&fd, directory)? {
         return Ok(false);
     }
-    let found = rustix::fs::fstatfs(&fd).map_err(Failure::of("examine", directory))?.f_type;
+    let found = rustix::fs::fstatfs(&fd).map_err(SystemCallFailure::of("examine", directory))?.f_type;
     // The width and the sign of the field depend on the architecture.
     #[allow(clippy::cast_sign_loss, clippy::unnecessary_cast)]
     let found = found as u64 & 0xffff_ffff;
@@ -99,21 +99,21 @@ pub(super) fn mount(directory: &str, fs: &FileSystem) -> Result<(), Cause> {
             break;
         }
     }
-    Ok(result.map_err(Failure::of("mount a file system on", directory))?)
+    Ok(result.map_err(SystemCallFailure::of("mount a file system on", directory))?)
 }
 
 /// Whether `path`, open as `fd`, is the root of a mount.
-pub(super) fn is_mount_point(fd: &OwnedFd, path: &str) -> Result<bool, Failure> {
+pub(super) fn is_mount_point(fd: &OwnedFd, path: &str) -> Result<bool, SystemCallFailure> {
     let parent = path.rsplit_once('/').map_or(".", |(parent, _)| if parent.is_empty() { "/" } else { parent });
     let parent = open_path(parent)?;
-    let id = |fd: &OwnedFd| mount_id(fd).map_err(Failure::of("examine the mount of", path));
+    let id = |fd: &OwnedFd| mount_id(fd).map_err(SystemCallFailure::of("examine the mount of", path));
     Ok(id(fd)? != id(&parent)?)
 }
 
 /// Opens a path without following a link at its end and without access to the file itself.
-pub(super) fn open_path(path: &str) -> Result<OwnedFd, Failure> {
+pub(super) fn open_path(path: &str) -> Result<OwnedFd, SystemCallFailure> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::open(path, flags, Mode::empty()).map_err(Failure::of("open", path))
+    rustix::fs::open(path, flags, Mode::empty()).map_err(SystemCallFailure::of("open", path))
 }
 
 /// The path of an open file, for system calls that need one.
@@ -133,11 +133,12 @@ pub(super) enum Where {
 ///
 /// # Errors
 /// A mount is in use. The others are unmounted all the same.
-pub(super) fn unmount(directory: &str, place: Where) -> Result<(), Failure> {
-    let wrong =
-        |doing| move |e: std::io::Error| Failure::of(doing, directory)(Errno::from_io_error(&e).unwrap_or(Errno::IO));
+pub(super) fn unmount(directory: &str, place: Where) -> Result<(), SystemCallFailure> {
+    let wrong = |doing| {
+        move |e: std::io::Error| SystemCallFailure::of(doing, directory)(Errno::from_io_error(&e).unwrap_or(Errno::IO))
+    };
     let (Some(above), Some(name)) = (Path::new(directory).parent(), Path::new(directory).file_name()) else {
-        return Err(Failure::of("unmount below", directory)(Errno::INVAL));
+        return Err(SystemCallFailure::of("unmount below", directory)(Errno::INVAL));
     };
     // The mount table contains paths without symbolic links.
     let above = match above.canonicalize() {
@@ -163,7 +164,7 @@ pub(super) fn unmount(directory: &str, place: Where) -> Result<(), Failure> {
             match unmount_one(root.as_fd(), point.strip_prefix(&above).unwrap_or(point)) {
                 Ok(()) => removed += 1,
                 Err(errno) => {
-                    failed.get_or_insert(Failure::of("unmount", &point.to_string_lossy())(errno));
+                    failed.get_or_insert(SystemCallFailure::of("unmount", &point.to_string_lossy())(errno));
                 }
             }
         }
@@ -171,7 +172,7 @@ pub(super) fn unmount(directory: &str, place: Where) -> Result<(), Failure> {
             return Err(failure);
         }
     }
-    Err(Failure::of("unmount everything below", directory)(Errno::BUSY))
+    Err(SystemCallFailure::of("unmount everything below", directory)(Errno::BUSY))
 }
 
 /// The paths in a column of the mount table.

@@ -1,7 +1,7 @@
 //! `fsGroup`: gives a volume's files to a group, with the permissions that a kubelet adds.
 
 use super::beneath::change_group;
-use super::error::Failure;
+use super::error::SystemCallFailure;
 use super::mounts::path_of;
 use crate::adapters::pod_files::mount_id;
 use crate::api::volume::FsGroup;
@@ -15,28 +15,28 @@ const SET_GROUP_ID: u32 = 0o2000;
 
 /// What the group may do.
 #[derive(Clone, Copy)]
-pub(super) enum Access {
+pub(super) enum GroupAccess {
     Read,
     Write,
 }
 
 /// The mode of a directory that belongs to the group. New files in it belong to the group too.
-pub(super) fn directory_mode(mode: u32, access: Access) -> u32 {
+pub(super) fn directory_mode(mode: u32, access: GroupAccess) -> u32 {
     file_mode(mode, access) | 0o110 | SET_GROUP_ID
 }
 
 /// The mode of a file that belongs to the group.
-pub(super) fn file_mode(mode: u32, access: Access) -> u32 {
+pub(super) fn file_mode(mode: u32, access: GroupAccess) -> u32 {
     mode | match access {
-        Access::Read => 0o440,
-        Access::Write => 0o660,
+        GroupAccess::Read => 0o440,
+        GroupAccess::Write => 0o660,
     }
 }
 
 /// Gives a directory, and everything in it, to the group. Containers may use it at the same time: no link is followed.
-pub(super) fn give_all(path: &str, group: FsGroup, access: Access) -> Result<(), Failure> {
+pub(super) fn give_all(path: &str, group: FsGroup, access: GroupAccess) -> Result<(), SystemCallFailure> {
     let root = super::mounts::open_path(path)?;
-    let wrong = Failure::of("change the group of", path);
+    let wrong = SystemCallFailure::of("change the group of", path);
     let stat = rustix::fs::fstat(&root).map_err(&wrong)?;
     let demanded = directory_mode(0, access);
     if group.only_on_root_mismatch && stat.st_gid == group.gid && stat.st_mode & demanded == demanded {
@@ -49,7 +49,7 @@ pub(super) fn give_all(path: &str, group: FsGroup, access: Access) -> Result<(),
 }
 
 /// Gives one open file or directory to the group. Returns its type.
-pub(super) fn give(fd: &OwnedFd, gid: u32, access: Access) -> Result<FileType, Errno> {
+pub(super) fn give(fd: &OwnedFd, gid: u32, access: GroupAccess) -> Result<FileType, Errno> {
     let stat = rustix::fs::fstat(fd)?;
     let kind = FileType::from_raw_mode(stat.st_mode);
     if stat.st_gid != gid {
@@ -66,7 +66,7 @@ pub(super) fn give(fd: &OwnedFd, gid: u32, access: Access) -> Result<FileType, E
     Ok(kind)
 }
 
-fn below(directory: &OwnedFd, gid: u32, access: Access, depth: usize) -> Result<(), Errno> {
+fn below(directory: &OwnedFd, gid: u32, access: GroupAccess, depth: usize) -> Result<(), Errno> {
     let depth = depth.checked_sub(1).ok_or(Errno::NAMETOOLONG)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let readable = rustix::fs::openat(directory, ".", flags, Mode::empty())?;

@@ -1,7 +1,7 @@
 //! The directories of one pod's volumes, in a kubelet's layout, and their creation. Containers cannot change these
 //! paths: all directories above a volume belong to root and have mode 0750.
 
-use super::error::{Cause, Failure};
+use super::error::{Cause, SystemCallFailure};
 use crate::api::layout::Layout;
 use crate::api::volume::Volume;
 use rustix::fs::Mode;
@@ -52,9 +52,11 @@ impl PodPaths {
     }
 
     /// Creates a directory below the pod's directory, and its missing parents with mode 0750.
-    pub(super) fn create(&self, path: &str, mode: u32) -> Result<(), Failure> {
+    pub(super) fn create(&self, path: &str, mode: u32) -> Result<(), SystemCallFailure> {
         match (make(path, mode), path.rsplit_once('/')) {
-            (Err(Failure { errno: Errno::NOENT, .. }), Some((parent, _))) if path.len() > self.above.len() => {
+            (Err(SystemCallFailure { errno: Errno::NOENT, .. }), Some((parent, _)))
+                if path.len() > self.above.len() =>
+            {
                 self.create(parent, PRIVATE)?;
                 make(path, mode).map(drop)
             }
@@ -65,15 +67,16 @@ impl PodPaths {
 
 /// Creates one directory with exactly this mode, whatever the umask. Does not change an existing one. Returns whether
 /// it is new.
-pub(super) fn make(path: &str, mode: u32) -> Result<bool, Failure> {
+pub(super) fn make(path: &str, mode: u32) -> Result<bool, SystemCallFailure> {
     match rustix::fs::mkdir(path, Mode::from_raw_mode(mode)) {
         Ok(()) => {
-            rustix::fs::chmod(path, Mode::from_raw_mode(mode)).map_err(Failure::of("set the mode of", path))?;
+            rustix::fs::chmod(path, Mode::from_raw_mode(mode))
+                .map_err(SystemCallFailure::of("set the mode of", path))?;
             Ok(true)
         }
         Err(Errno::EXIST) if std::fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()) => Ok(false),
-        Err(Errno::EXIST) => Err(Failure::of("create directory", path)(Errno::NOTDIR)),
-        Err(errno) => Err(Failure::of("create directory", path)(errno)),
+        Err(Errno::EXIST) => Err(SystemCallFailure::of("create directory", path)(Errno::NOTDIR)),
+        Err(errno) => Err(SystemCallFailure::of("create directory", path)(errno)),
     }
 }
 

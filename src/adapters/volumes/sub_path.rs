@@ -5,7 +5,7 @@
 //! containers cannot reach it. The runtime receives the path of that mount.
 
 use super::beneath;
-use super::error::{Cause, Failure, VolumeError};
+use super::error::{Cause, SystemCallFailure, VolumeError};
 use super::mounts::{self, Where, is_mount_point, open_path, path_of};
 use super::paths::{PodPaths, one_part};
 use crate::api::expand;
@@ -120,18 +120,18 @@ fn sub_path(mount: &VolumeMount, env: &[(String, String)]) -> Result<Option<Stri
 fn open_sub_path(directory: &str, sub_path: &str) -> Result<OwnedFd, Cause> {
     // The path of a hostPath volume may be a link of the host.
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = rustix::fs::open(directory, flags, Mode::empty()).map_err(Failure::of("open", directory))?;
-    let stat = rustix::fs::fstat(&root).map_err(Failure::of("examine", directory))?;
+    let root = rustix::fs::open(directory, flags, Mode::empty()).map_err(SystemCallFailure::of("open", directory))?;
+    let stat = rustix::fs::fstat(&root).map_err(SystemCallFailure::of("examine", directory))?;
     match beneath::open(root.as_fd(), sub_path.as_bytes(), Mode::from_raw_mode(stat.st_mode & 0o7777)) {
         Err(Errno::XDEV) => Err(Cause::Escapes(sub_path.to_owned())),
-        opened => Ok(opened.map_err(Failure::of("open the subPath", sub_path))?),
+        opened => Ok(opened.map_err(SystemCallFailure::of("open the subPath", sub_path))?),
     }
 }
 
 /// Mounts the open file or directory on `target`, unless it is mounted there.
 fn bind(paths: &PodPaths, source: &OwnedFd, target: &str, propagation: Propagation) -> Result<(), Cause> {
     match open_path(target) {
-        Err(Failure { errno: Errno::NOENT, .. }) => {}
+        Err(SystemCallFailure { errno: Errno::NOENT, .. }) => {}
         Err(failure) => return Err(failure.into()),
         Ok(found) if is_bound(source, &found, target)? => return Ok(()),
         // Left by an earlier container, for example before a ConfigMap changed. The descriptor would keep the mount in
@@ -141,9 +141,10 @@ fn bind(paths: &PodPaths, source: &OwnedFd, target: &str, propagation: Propagati
             mounts::unmount(target, Where::AtAndBelow)?;
         }
     }
-    let kind = FileType::from_raw_mode(rustix::fs::fstat(source).map_err(Failure::of("examine", target))?.st_mode);
+    let kind =
+        FileType::from_raw_mode(rustix::fs::fstat(source).map_err(SystemCallFailure::of("examine", target))?.st_mode);
     make_target(paths, target, kind == FileType::Directory)?;
-    rustix::mount::mount_bind(path_of(source), target).map_err(Failure::of("mount a sub-path on", target))?;
+    rustix::mount::mount_bind(path_of(source), target).map_err(SystemCallFailure::of("mount a sub-path on", target))?;
     // Without this, a bind mount of a shared mount stays connected with it: what is unmounted below one disappears from
     // both.
     let change = match propagation {
@@ -152,13 +153,14 @@ fn bind(paths: &PodPaths, source: &OwnedFd, target: &str, propagation: Propagati
         Propagation::Bidirectional => None,
     };
     if let Some(change) = change {
-        rustix::mount::mount_change(target, change).map_err(Failure::of("change the propagation of", target))?;
+        rustix::mount::mount_change(target, change)
+            .map_err(SystemCallFailure::of("change the propagation of", target))?;
     }
     Ok(())
 }
 
-fn is_bound(source: &OwnedFd, found: &OwnedFd, target: &str) -> Result<bool, Failure> {
-    let identity = |fd| beneath::identity(fd).map_err(Failure::of("examine", target));
+fn is_bound(source: &OwnedFd, found: &OwnedFd, target: &str) -> Result<bool, SystemCallFailure> {
+    let identity = |fd| beneath::identity(fd).map_err(SystemCallFailure::of("examine", target));
     Ok(is_mount_point(found, target)? && identity(found)? == identity(source)?)
 }
 
@@ -166,8 +168,8 @@ fn is_bound(source: &OwnedFd, found: &OwnedFd, target: &str) -> Result<bool, Fai
 fn make_target(paths: &PodPaths, target: &str, is_directory: bool) -> Result<(), Cause> {
     match std::fs::symlink_metadata(target) {
         Ok(found) if found.is_dir() == is_directory && !found.is_symlink() => return Ok(()),
-        Ok(found) if found.is_dir() => rustix::fs::rmdir(target).map_err(Failure::of("remove", target))?,
-        Ok(_) => rustix::fs::unlink(target).map_err(Failure::of("remove", target))?,
+        Ok(found) if found.is_dir() => rustix::fs::rmdir(target).map_err(SystemCallFailure::of("remove", target))?,
+        Ok(_) => rustix::fs::unlink(target).map_err(SystemCallFailure::of("remove", target))?,
         Err(_) => {}
     }
     if is_directory {
@@ -176,7 +178,8 @@ fn make_target(paths: &PodPaths, target: &str, is_directory: bool) -> Result<(),
     let above = target.rsplit_once('/').map_or(target, |(above, _)| above);
     paths.create(above, 0o750)?;
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::open(target, flags, Mode::from_raw_mode(0o640)).map_err(Failure::of("create file", target))?;
+    rustix::fs::open(target, flags, Mode::from_raw_mode(0o640))
+        .map_err(SystemCallFailure::of("create file", target))?;
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use super::prepare::Certificate;
 use crate::adapters::pki::Revoked;
-use crate::adapters::server::api::Client;
+use crate::adapters::server::api::VerifiedClient;
 use crate::api::kube::access::Role;
 use crate::api::kube::status::Failure;
 use crate::api::time::{Boot, Now};
@@ -65,7 +65,7 @@ impl Access {
     /// # Errors
     /// It is revoked, has expired since, or has no role. If the list of revoked certificates cannot be read, every
     /// client is refused.
-    pub fn client(&mut self, certificate: &[u8], now: Now) -> Result<Rc<Client>, Failure> {
+    pub fn client(&mut self, certificate: &[u8], now: Now) -> Result<Rc<VerifiedClient>, Failure> {
         let read =
             x509::read(certificate).map_err(|_| Failure::unauthorized("the client certificate cannot be read"))?;
         let Some(revoked) = self.revoked() else {
@@ -86,7 +86,7 @@ impl Access {
         let Some(role) = Role::of(read.organizations.iter().map(String::as_str)) else {
             return Err(Failure::unauthorized(format!("the certificate of {name:?} has no role")));
         };
-        Ok(Rc::new(Client { name, role, expires: now.boot + left }))
+        Ok(Rc::new(VerifiedClient { name, role, expires: now.boot + left }))
     }
 
     /// The revoked certificates, read again if the file has changed. None: it cannot be read.

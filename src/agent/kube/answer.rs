@@ -8,7 +8,7 @@ use super::metrics::{Measurement, Wanted};
 use super::writes::{Change, in_force};
 use super::{kubelet, sessions};
 use crate::adapters::manifests::edit::Edit;
-use crate::adapters::server::api::{self, ApiRequest, Client};
+use crate::adapters::server::api::{self, ApiRequest, VerifiedClient};
 use crate::adapters::server::health;
 use crate::adapters::server::routes::Page;
 use crate::agent::act::{Act, Then};
@@ -263,7 +263,7 @@ fn delete_again(asked: &Asked<'_>, key: Key, live: Value, grace: Option<Duration
 pub(super) struct Asked<'a> {
     pub view: &'a View<'a>,
     pub api: &'a ApiRequest<'a>,
-    pub client: &'a Client,
+    pub client: &'a VerifiedClient,
     pub path: &'a ObjectPath,
     pub query: &'a Query,
     pub accept: &'a str,
@@ -288,7 +288,7 @@ fn requested(
     verb: &str,
     body: &[u8],
     name: &mut Option<String>,
-) -> Result<(Option<write::Change>, Value)> {
+) -> Result<(Option<write::ObjectChange>, Value)> {
     match verb {
         "create" => {
             let mut object = object(body, asked.media_type())?;
@@ -296,7 +296,7 @@ fn requested(
                 crate::api::uid::digest_of_bytes(format!("{}{}", asked.ticket.0, asked.view.now.wall.0).as_bytes());
             let suffix = suffix.get(..5).unwrap_or_default();
             *name = Some(write::new_name(asked.path.resource, &mut object, suffix)?);
-            Ok((Some(write::Change::Create(object)), Value::Null))
+            Ok((Some(write::ObjectChange::Create(object)), Value::Null))
         }
         "update" | "patch" => Ok((Some(change_of(verb, asked.media_type(), body)?), Value::Null)),
         _ if body.is_empty() => Ok((None, Value::Null)),

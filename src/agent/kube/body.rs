@@ -11,7 +11,7 @@ use crate::api::kube::resources::{Kind, Resource};
 use crate::api::kube::selection::Selection;
 use crate::api::kube::status::Failure;
 use crate::api::kube::table::{self, Include};
-use crate::api::kube::versions::{Change, Key, Outdated, Position};
+use crate::api::kube::versions::{Key, Outdated, Position, WatchChange};
 use crate::api::ordered::CollectOrdered;
 use crate::api::time::Boot;
 use crate::net::server::exchange::Part;
@@ -160,11 +160,11 @@ impl Kube {
         }
     }
 
-    fn write_change(&mut self, view: &View<'_>, watch: &mut Watch, change: Change, out: &mut Vec<u8>) {
+    fn write_change(&mut self, view: &View<'_>, watch: &mut Watch, change: WatchChange, out: &mut Vec<u8>) {
         let (is_new, key) = match change {
-            Change::Added(key) => (true, key),
-            Change::Modified(key) => (false, key),
-            Change::Deleted(key, object) => {
+            WatchChange::Added(key) => (true, key),
+            WatchChange::Modified(key) => (false, key),
+            WatchChange::Deleted(key, object) => {
                 let was_selected = match &mut watch.selected {
                     None => watch.selection.contains(&object),
                     Some(selected) => selected.remove(&key),

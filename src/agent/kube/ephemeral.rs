@@ -6,7 +6,7 @@ use super::answer::{Asked, pod_of};
 use super::body::key_of;
 use crate::agent::act::{Act, Then};
 use crate::agent::content::{Response, View, json};
-use crate::api::ephemeral::{Invalid, Wanted};
+use crate::api::ephemeral::{Invalid, RequestedContainers};
 use crate::api::kube::pod_row::text;
 use crate::api::kube::request_body::change_of;
 use crate::api::kube::resources::{Kind, Resource};
@@ -22,7 +22,7 @@ use serde_json::Value;
 #[derive(Debug)]
 pub(in crate::agent) struct Debugging {
     key: Key,
-    wanted: Wanted,
+    wanted: RequestedContainers,
     dry_run: bool,
 }
 
@@ -57,7 +57,7 @@ impl Kube {
         let resource = Resource::of(Kind::Pod);
         answer.map_err(|error| failure(resource, &key.name, error))?;
         let mut object = self.object(view, &key).ok_or_else(|| Failure::not_found(resource, &key.name))?;
-        if let (true, Wanted::All(list)) = (dry_run, wanted) {
+        if let (true, RequestedContainers::All(list)) = (dry_run, wanted) {
             object["spec"]["ephemeralContainers"] = Value::Array(list);
         }
         Ok(json(&object))

@@ -35,7 +35,7 @@ impl Kube {
     }
 
     /// A10: a change of the node.
-    pub(super) fn change_node(&self, asked: &Asked<'_>, change: &write::Change) -> Result<Act, Failure> {
+    pub(super) fn change_node(&self, asked: &Asked<'_>, change: &write::ObjectChange) -> Result<Act, Failure> {
         let name = asked.path.name.as_deref().unwrap_or_default();
         let node = key_of(asked.path).and_then(|key| self.object(asked.view, &key));
         let mut node = node.ok_or_else(|| Failure::not_found(asked.path.resource, name))?;

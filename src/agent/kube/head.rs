@@ -3,7 +3,7 @@
 
 use super::Kube;
 use super::answer::Result;
-use crate::adapters::server::api::{self, ApiRequest, Client};
+use crate::adapters::server::api::{self, ApiRequest, VerifiedClient};
 use crate::agent::content::{Response, View};
 use crate::api::kube::access;
 use crate::api::kube::kubelet::KubeletPath;
@@ -18,7 +18,7 @@ use std::rc::Rc;
 
 /// A request that the client may make.
 pub(super) struct Admitted {
-    pub client: Rc<Client>,
+    pub client: Rc<VerifiedClient>,
     pub target: AdmittedTarget,
     pub query: Query,
 }

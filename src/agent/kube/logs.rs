@@ -3,8 +3,8 @@
 
 use super::body::now;
 use crate::adapters::logs::print::{Printer, Stop};
-use crate::adapters::logs::reader::{Progress, Reader};
-use crate::adapters::logs::watch::Watch;
+use crate::adapters::logs::reader::{LogReader, ReadProgress};
+use crate::adapters::logs::watch::LogWatch;
 use crate::agent::bodies::PieceWriter;
 use crate::agent::content::{Drive, Response, View};
 use crate::api::facts::ContainerState;
@@ -41,8 +41,8 @@ pub(in crate::agent) struct LogRequest {
 /// A log at the begin of the requested part.
 pub(in crate::agent) struct Opened {
     request: LogRequest,
-    reader: Reader,
-    watch: Option<Watch>,
+    reader: LogReader,
+    watch: Option<LogWatch>,
 }
 
 /// # Errors
@@ -50,7 +50,7 @@ pub(in crate::agent) struct Opened {
 pub(in crate::agent) fn open(request: LogRequest) -> Result<Opened, String> {
     // The watch begins before the log is read, so that it misses nothing.
     let mut watch = match request.follow {
-        true => Some(Watch::new().map_err(|e| format!("failed to watch the log: {e}"))?),
+        true => Some(LogWatch::new().map_err(|e| format!("failed to watch the log: {e}"))?),
         false => None,
     };
     if let Some(watch) = &mut watch {
@@ -62,7 +62,7 @@ pub(in crate::agent) fn open(request: LogRequest) -> Result<Opened, String> {
             );
         }
     }
-    let mut reader = Reader::open(&request.directory, request.instance, request.tail, request.since)?;
+    let mut reader = LogReader::open(&request.directory, request.instance, request.tail, request.since)?;
     reader.limit(PIECE);
     Ok(Opened { request, reader, watch })
 }
@@ -145,8 +145,8 @@ pub(super) fn request(view: &View<'_>, pod: &Pod, container: &str, query: &Query
 struct Following {
     uid: Uid,
     request: LogRequest,
-    reader: Reader,
-    watch: Option<Watch>,
+    reader: LogReader,
+    watch: Option<LogWatch>,
     left: Option<u64>,
     /// The container has ended: the rest is read, and nothing follows.
     finishing: bool,
@@ -172,15 +172,15 @@ impl Following {
         };
         self.left = printer.left;
         match progress {
-            Ok(Progress::Paused) => Part::More,
-            Ok(Progress::End) if self.watch.is_none() || self.finishing => Part::End,
-            Ok(Progress::End) if !runs => {
+            Ok(ReadProgress::Paused) => Part::More,
+            Ok(ReadProgress::End) if self.watch.is_none() || self.finishing => Part::End,
+            Ok(ReadProgress::End) if !runs => {
                 // The runtime has written everything before it reports the end.
                 self.finishing = true;
                 Part::More
             }
-            Ok(Progress::End) => Part::Wait,
-            Ok(Progress::Gone) | Err(Stop::Full | Stop::Output(_)) => Part::End,
+            Ok(ReadProgress::End) => Part::Wait,
+            Ok(ReadProgress::Gone) | Err(Stop::Full | Stop::Output(_)) => Part::End,
             Err(Stop::Log(why)) => {
                 log::warn!("failed to read a log for a client error={why:?}");
                 Part::End

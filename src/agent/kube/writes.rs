@@ -9,7 +9,7 @@ use crate::agent::Agent;
 use crate::agent::content::{Response, Served, View, json};
 use crate::agent::jobs::JobSpec;
 use crate::api::data_object::{DataKey, DataKind};
-use crate::api::kube::edit::{EditVerdict, Effected, Outcome};
+use crate::api::kube::edit::{EditOutcome, EditVerdict, Effected};
 use crate::api::kube::resources::{Kind, Resource};
 use crate::api::kube::status::Failure;
 use crate::api::kube::versions::Key;
@@ -133,10 +133,10 @@ impl Agent {
                 log::info!(
                     "kubectl {} {} {}/{} file={:?} dry_run={}",
                     match edited.outcome {
-                        Outcome::Created => "created",
-                        Outcome::Changed => "changed",
-                        Outcome::Unchanged => "did not change",
-                        Outcome::Removed => "removed",
+                        EditOutcome::Created => "created",
+                        EditOutcome::Changed => "changed",
+                        EditOutcome::Unchanged => "did not change",
+                        EditOutcome::Removed => "removed",
                     },
                     Resource::of(change.key.kind).singular,
                     change.key.namespace,
@@ -170,7 +170,7 @@ impl Agent {
                 }
             }
             // W4: it can only shorten the grace period.
-            if let (Outcome::Removed, Some(grace), Kind::Pod, false) =
+            if let (EditOutcome::Removed, Some(grace), Kind::Pod, false) =
                 (written.edited.outcome, written.change.grace, written.change.key.kind, written.change.edit.dry_run)
             {
                 let pod = FullName::new(&written.change.key.namespace, &written.change.key.name);
@@ -213,7 +213,7 @@ impl Kube {
     fn result_of(&self, view: &View<'_>, written: &Written) -> Option<Result<Response, Failure>> {
         let Written { change, edited, until, .. } = written;
         let resource = Resource::of(change.key.kind);
-        if change.edit.dry_run || edited.outcome == Outcome::Unchanged {
+        if change.edit.dry_run || edited.outcome == EditOutcome::Unchanged {
             return Some(Ok(self.changed_response(view, written)));
         }
         let in_force = in_force(view, &change.key);
@@ -243,7 +243,7 @@ impl Kube {
         let key = &change.key;
         let resource = Resource::of(key.kind);
         let live = self.object(view, key);
-        if edited.outcome == Outcome::Removed {
+        if edited.outcome == EditOutcome::Removed {
             let object = match live {
                 // A pod that terminates.
                 Some(object) if key.kind == Kind::Pod => object,
@@ -266,7 +266,7 @@ impl Kube {
         }
         let uid = edited.object.pointer("/metadata/uid").and_then(Value::as_str);
         let is_live = |object: &Value| uid.is_none() || object.pointer("/metadata/uid").and_then(Value::as_str) == uid;
-        let is_in_force = !change.edit.dry_run || edited.outcome == Outcome::Unchanged;
+        let is_in_force = !change.edit.dry_run || edited.outcome == EditOutcome::Unchanged;
         let object = match live {
             Some(object) if is_in_force && is_live(&object) => object,
             live => {
@@ -275,13 +275,13 @@ impl Kube {
             }
         };
         let mut response = json(&object);
-        if edited.outcome == Outcome::Created {
+        if edited.outcome == EditOutcome::Created {
             response.status = 201;
         }
         for warning in &edited.warnings {
             response.headers.push(("Warning", format!("299 - {:?}", printable(warning))));
         }
-        let after = in_force(view, key).filter(|_| key.kind == Kind::Pod && edited.outcome == Outcome::Changed);
+        let after = in_force(view, key).filter(|_| key.kind == Kind::Pod && edited.outcome == EditOutcome::Changed);
         let name = FullName::new(&key.namespace, &key.name);
         let uid = after.and_then(|_| view.engine.manifest_of(&name)).map(|pod| &pod.uid);
         if uid.is_some() && before.as_ref() != uid {

@@ -66,7 +66,7 @@ pub fn request_name(hash: &[u8; 32]) -> String {
 
 /// A key of this node that has no certificate yet, and the request for its certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Request {
+pub struct SigningRequest {
     /// The name of the object (`request_name`).
     pub name: String,
     /// The PKCS #10 request as base64 of its PEM text. It contains the public key only.
@@ -119,7 +119,7 @@ impl InUse {
 
 /// The state of a certificate signing request.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Progress {
+pub enum SigningProgress {
     /// Not approved, or approved and not signed.
     Pending,
     /// The certificate chain in PEM.
@@ -128,12 +128,12 @@ pub enum Progress {
     Refused(String),
 }
 
-impl std::fmt::Debug for Progress {
+impl std::fmt::Debug for SigningProgress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Progress::Pending => f.write_str("Pending"),
-            Progress::Issued(pem) => write!(f, "Issued({} bytes)", pem.len()),
-            Progress::Refused(why) => write!(f, "Refused({why})"),
+            SigningProgress::Pending => f.write_str("Pending"),
+            SigningProgress::Issued(pem) => write!(f, "Issued({} bytes)", pem.len()),
+            SigningProgress::Refused(why) => write!(f, "Refused({why})"),
         }
     }
 }
@@ -142,7 +142,7 @@ impl std::fmt::Debug for Progress {
 ///
 /// # Errors
 /// The answer is something else.
-pub fn progress(response: &ApiResponse) -> Result<Progress, String> {
+pub fn progress(response: &ApiResponse) -> Result<SigningProgress, String> {
     let object: Value = serde_json::from_slice(&response.body).map_err(|e| e.to_string())?;
     if object["kind"] != "CertificateSigningRequest" {
         return Err("it is no CertificateSigningRequest".to_owned());
@@ -154,16 +154,16 @@ pub fn progress(response: &ApiResponse) -> Result<Progress, String> {
             let (reason, message) = (text(&condition["reason"]), text(&condition["message"]));
             let why: Vec<&str> = [reason.as_str(), message.as_str()].into_iter().filter(|t| !t.is_empty()).collect();
             let why = if why.is_empty() { "no reason given".to_owned() } else { why.join(": ") };
-            return Ok(Progress::Refused(format!("{}: {why}", kind.to_lowercase())));
+            return Ok(SigningProgress::Refused(format!("{}: {why}", kind.to_lowercase())));
         }
     }
     match &status["certificate"] {
-        Value::Null => Ok(Progress::Pending),
+        Value::Null => Ok(SigningProgress::Pending),
         certificate => {
             let bytes: ByteString =
                 serde_json::from_value(certificate.clone()).map_err(|_| "status.certificate is not base64")?;
             let pem = String::from_utf8(bytes.0).map_err(|_| "status.certificate is not PEM")?;
-            Ok(if pem.is_empty() { Progress::Pending } else { Progress::Issued(pem) })
+            Ok(if pem.is_empty() { SigningProgress::Pending } else { SigningProgress::Issued(pem) })
         }
     }
 }
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn of(status: &Value) -> Result<Progress, String> {
+    fn of(status: &Value) -> Result<SigningProgress, String> {
         let body = json!({ "kind": "CertificateSigningRequest", "status": status }).to_string().into_bytes();
         progress(&ApiResponse { status: 200, retry_after: None, body })
     }
@@ -182,14 +182,14 @@ mod tests {
     fn a_request_is_pending_issued_or_refused() {
         let approved = json!([{ "type": "Approved", "reason": "AutoApproved" }]);
         for status in [json!({}), json!(null), json!({ "conditions": approved }), json!({ "certificate": "" })] {
-            assert_eq!(of(&status), Ok(Progress::Pending), "{status}");
+            assert_eq!(of(&status), Ok(SigningProgress::Pending), "{status}");
         }
         let issued = json!({ "conditions": approved, "certificate": "LS0tCg==" });
-        assert_eq!(of(&issued), Ok(Progress::Issued("---\n".into())));
+        assert_eq!(of(&issued), Ok(SigningProgress::Issued("---\n".into())));
         let denied = json!({ "conditions": [{ "type": "Denied", "reason": "Mine", "message": "not this one" }] });
-        assert_eq!(of(&denied), Ok(Progress::Refused("denied: Mine: not this one".into())));
+        assert_eq!(of(&denied), Ok(SigningProgress::Refused("denied: Mine: not this one".into())));
         let failed = json!({ "conditions": [approved[0], { "type": "Failed" }], "certificate": "LS0tCg==" });
-        assert_eq!(of(&failed), Ok(Progress::Refused("failed: no reason given".into())));
+        assert_eq!(of(&failed), Ok(SigningProgress::Refused("failed: no reason given".into())));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Events for the API server: core/v1 Event, as kubelets write them.
 
-use crate::api::event_object::{COMPONENT, EventObject, InvolvedObject, Metadata, NODE_NAMESPACE, Reporting, Source};
+use crate::api::event_object::{
+    COMPONENT, EventObject, EventSource, InvolvedObject, Metadata, NODE_NAMESPACE, Reporting,
+};
 use crate::api::names::{FullName, Uid};
 use crate::api::time::Wall;
 use serde::Serialize;
@@ -102,7 +104,7 @@ impl<'a> Event<'a> {
             involved_object,
             reason: self.reason,
             message: &message,
-            source: Source { component: COMPONENT, host: self.node },
+            source: EventSource { component: COMPONENT, host: self.node },
             first_timestamp: self.first.whole_seconds(),
             last_timestamp: self.last.whole_seconds(),
             count: self.count,

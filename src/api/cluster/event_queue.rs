@@ -75,7 +75,7 @@ impl Entry {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Record<T> {
+struct EventsRecord<T> {
     version: u64,
     entries: T,
 }
@@ -90,13 +90,13 @@ pub fn part_of(key: &str) -> Option<u64> {
 }
 
 pub fn write(entries: &[&Entry]) -> String {
-    serde_json::to_string(&Record { version: VERSION, entries }).unwrap_or_default()
+    serde_json::to_string(&EventsRecord { version: VERSION, entries }).unwrap_or_default()
 }
 
 /// # Errors
 /// The text is no record of this version.
 pub fn read(text: &str) -> Result<Vec<Entry>, String> {
-    let record: Record<Vec<Entry>> = serde_json::from_str(text).map_err(|e| e.to_string())?;
+    let record: EventsRecord<Vec<Entry>> = serde_json::from_str(text).map_err(|e| e.to_string())?;
     if record.version == VERSION { Ok(record.entries) } else { Err(format!("it is not of version {VERSION}")) }
 }
 

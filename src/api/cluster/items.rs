@@ -31,7 +31,7 @@ impl fmt::Display for Broken {
 pub struct Items {
     /// The maximum size of an element, and of the rest, in bytes.
     limit: usize,
-    state: State,
+    state: ParserState,
     /// The key or the element that is being read.
     piece: Vec<u8>,
     /// The object without `items`.
@@ -43,7 +43,7 @@ pub struct Items {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum ParserState {
     Start,
     /// Before a key. `first`: the object may end here.
     Key {
@@ -90,7 +90,7 @@ const NULL: &[u8] = b"null";
 
 impl Items {
     pub fn new(limit: usize) -> Items {
-        Items { limit, state: State::Start, piece: Vec::new(), rest: Vec::new(), found: false, at: 0 }
+        Items { limit, state: ParserState::Start, piece: Vec::new(), rest: Vec::new(), found: false, at: 0 }
     }
 
     /// Calls `item` for each element that is complete.
@@ -100,19 +100,19 @@ impl Items {
     pub fn push(&mut self, mut bytes: &[u8], item: &mut impl FnMut(Vec<u8>)) -> Result<(), Broken> {
         while let Some(first) = bytes.first() {
             let used = match &mut self.state {
-                State::InValue(nesting) => {
+                ParserState::InValue(nesting) => {
                     let (used, complete) = nesting.advance(bytes);
                     copy(bytes, used, &mut self.rest, self.limit)?;
                     if complete {
-                        self.state = State::AfterValue;
+                        self.state = ParserState::AfterValue;
                     }
                     used
                 }
-                State::InItem(nesting) => {
+                ParserState::InItem(nesting) => {
                     let (used, complete) = nesting.advance(bytes);
                     copy(bytes, used, &mut self.piece, self.limit)?;
                     if complete {
-                        self.state = State::AfterItem;
+                        self.state = ParserState::AfterItem;
                         item(std::mem::take(&mut self.piece));
                     }
                     used
@@ -120,7 +120,7 @@ impl Items {
                 _ => {
                     self.state = self.next(*first)?;
                     // The first byte of a value is read with the rest of it.
-                    usize::from(!matches!(self.state, State::InValue(_) | State::InItem(_)))
+                    usize::from(!matches!(self.state, ParserState::InValue(_) | ParserState::InItem(_)))
                 }
             };
             self.at += used as u64;
@@ -134,63 +134,63 @@ impl Items {
     /// # Errors
     /// The object is not complete.
     pub fn finish(self) -> Result<Vec<u8>, Broken> {
-        if matches!(self.state, State::End) { Ok(self.rest) } else { Err(Broken::Truncated) }
+        if matches!(self.state, ParserState::End) { Ok(self.rest) } else { Err(Broken::Truncated) }
     }
 
     /// The state after one byte outside of values.
-    fn next(&mut self, byte: u8) -> Result<State, Broken> {
+    fn next(&mut self, byte: u8) -> Result<ParserState, Broken> {
         let state = self.state;
-        if let State::InKey(text) = state {
+        if let ParserState::InKey(text) = state {
             copy(&[byte], 1, &mut self.piece, self.limit)?;
             return match text.after(byte) {
-                ControlFlow::Continue(text) => Ok(State::InKey(text)),
-                ControlFlow::Break(()) => Ok(State::Colon),
+                ControlFlow::Continue(text) => Ok(ParserState::InKey(text)),
+                ControlFlow::Break(()) => Ok(ParserState::Colon),
             };
         }
-        if byte.is_ascii_whitespace() && !matches!(state, State::Null(_)) {
+        if byte.is_ascii_whitespace() && !matches!(state, ParserState::Null(_)) {
             return Ok(state);
         }
         let malformed = Broken::Malformed { at: self.at };
         match (state, byte) {
-            (State::Start, b'{') => {
+            (ParserState::Start, b'{') => {
                 self.rest.push(byte);
-                Ok(State::Key { first: true })
+                Ok(ParserState::Key { first: true })
             }
-            (State::Key { .. }, b'"') => {
+            (ParserState::Key { .. }, b'"') => {
                 self.piece.push(byte);
-                Ok(State::InKey(Text::Plain))
+                Ok(ParserState::InKey(Text::Plain))
             }
-            (State::Key { first: true } | State::AfterValue, b'}') => {
+            (ParserState::Key { first: true } | ParserState::AfterValue, b'}') => {
                 self.rest.push(byte);
-                Ok(State::End)
+                Ok(ParserState::End)
             }
-            (State::Colon, b':') => self.member().ok_or(malformed),
-            (State::Value, _) => Nesting::begin(byte).map(State::InValue).ok_or(malformed),
-            (State::AfterValue, b',') => Ok(State::Key { first: false }),
-            (State::ItemsValue, b'[') => Ok(State::Item { first: true }),
-            (State::ItemsValue, b'n') => Ok(State::Null(1)),
-            (State::Null(read), _) if NULL.get(read) == Some(&byte) => {
-                Ok(if read + 1 == NULL.len() { State::AfterValue } else { State::Null(read + 1) })
+            (ParserState::Colon, b':') => self.member().ok_or(malformed),
+            (ParserState::Value, _) => Nesting::begin(byte).map(ParserState::InValue).ok_or(malformed),
+            (ParserState::AfterValue, b',') => Ok(ParserState::Key { first: false }),
+            (ParserState::ItemsValue, b'[') => Ok(ParserState::Item { first: true }),
+            (ParserState::ItemsValue, b'n') => Ok(ParserState::Null(1)),
+            (ParserState::Null(read), _) if NULL.get(read) == Some(&byte) => {
+                Ok(if read + 1 == NULL.len() { ParserState::AfterValue } else { ParserState::Null(read + 1) })
             }
-            (State::Item { first: true } | State::AfterItem, b']') => Ok(State::AfterValue),
-            (State::Item { .. }, _) => Nesting::begin(byte).map(State::InItem).ok_or(malformed),
-            (State::AfterItem, b',') => Ok(State::Item { first: false }),
+            (ParserState::Item { first: true } | ParserState::AfterItem, b']') => Ok(ParserState::AfterValue),
+            (ParserState::Item { .. }, _) => Nesting::begin(byte).map(ParserState::InItem).ok_or(malformed),
+            (ParserState::AfterItem, b',') => Ok(ParserState::Item { first: false }),
             _ => Err(malformed),
         }
     }
 
     /// The state after a key and its colon. None: `items` occurs twice.
-    fn member(&mut self) -> Option<State> {
+    fn member(&mut self) -> Option<ParserState> {
         let key = std::mem::take(&mut self.piece);
         if serde_json::from_slice::<String>(&key).is_ok_and(|key| key == "items") {
-            return (!std::mem::replace(&mut self.found, true)).then_some(State::ItemsValue);
+            return (!std::mem::replace(&mut self.found, true)).then_some(ParserState::ItemsValue);
         }
         if self.rest.len() > 1 {
             self.rest.push(b',');
         }
         self.rest.extend_from_slice(&key);
         self.rest.push(b':');
-        Some(State::Value)
+        Some(ParserState::Value)
     }
 }
 

@@ -19,7 +19,7 @@ pub struct Rest {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct List {
+struct ListHead {
     #[serde(default)]
     kind: String,
     #[serde(default)]
@@ -41,7 +41,7 @@ struct Metadata {
 /// It is not a list of these objects, or it has no resource version. The text says what it is.
 pub fn rest(body: &[u8], watched: &Watched) -> Result<Rest, String> {
     let expected = format!("{}List of {}", watched.kind(), watched.api_version());
-    let list: List = serde_json::from_slice(body).map_err(|e| format!("the answer is not a {expected}: {e}"))?;
+    let list: ListHead = serde_json::from_slice(body).map_err(|e| format!("the answer is not a {expected}: {e}"))?;
     if list.kind.strip_suffix("List") != Some(watched.kind()) || list.api_version != watched.api_version() {
         return Err(format!("the answer is a {:?} of {:?}, not a {expected}", list.kind, list.api_version));
     }

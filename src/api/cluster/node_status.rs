@@ -19,7 +19,7 @@ const NOT_URGENT: [&str; 1] = ["images"];
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sent {
     /// Fields of the status, and `metadata/labels/<key>` and `metadata/annotations/<key>`.
-    fields: BTreeMap<String, Field>,
+    fields: BTreeMap<String, SentField>,
     /// By type, with the time of the last transition.
     conditions: BTreeMap<String, (Condition, String)>,
     /// Conditions that the server did not store as they were sent: ours, and what it has instead.
@@ -33,7 +33,7 @@ pub struct Sent {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Field {
+struct SentField {
     /// As sent, or as another has changed it since.
     value: Value,
     /// As the server stores it. None: not known yet.
@@ -62,7 +62,7 @@ impl Sent {
         let known: BTreeSet<String> = self.fields.keys().chain(stored.keys()).cloned().collect_set();
         for key in known {
             let stored = stored.get(&key).cloned().unwrap_or_default();
-            let field = self.fields.entry(key).or_insert_with(|| Field { value: stored.clone(), stored: None });
+            let field = self.fields.entry(key).or_insert_with(|| SentField { value: stored.clone(), stored: None });
             // The first state after a patch is what the server has made of it.
             if field.stored.as_ref().is_some_and(|before| *before != stored) {
                 field.value = stored.clone();
@@ -149,7 +149,7 @@ impl Sent {
                     status.insert(key.clone(), patch_of(key, before, value));
                 }
             }
-            sent.fields.insert(key.clone(), Field { value: value.clone(), stored: None });
+            sent.fields.insert(key.clone(), SentField { value: value.clone(), stored: None });
         }
         let mut conditions = Vec::new();
         for condition in &report.conditions {

@@ -82,19 +82,19 @@ impl Handler {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Record<T> {
+struct ItemsRecord<T> {
     version: u64,
     items: T,
 }
 
 pub fn write<T: Reduced>(items: &BTreeMap<Box<str>, T>) -> String {
-    serde_json::to_string(&Record { version: VERSION, items }).unwrap_or_default()
+    serde_json::to_string(&ItemsRecord { version: VERSION, items }).unwrap_or_default()
 }
 
 /// # Errors
 /// The text is no record of this version.
 pub fn read<T: Reduced>(text: &str) -> Result<BTreeMap<Box<str>, T>, String> {
-    let record: Record<BTreeMap<Box<str>, T>> = serde_json::from_str(text).map_err(|e| e.to_string())?;
+    let record: ItemsRecord<BTreeMap<Box<str>, T>> = serde_json::from_str(text).map_err(|e| e.to_string())?;
     if record.version == VERSION { Ok(record.items) } else { Err(format!("it is not of version {VERSION}")) }
 }
 

@@ -45,7 +45,7 @@ impl Content {
 /// How the body of a successful answer (2xx) is delivered. The body of another answer is a `Status`, delivered as a
 /// whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Reading {
+pub enum BodyDelivery {
     /// As a whole, at the end.
     Whole,
     /// A list: each element of `items` by itself, as it arrives. At the end the rest of the object, without `items`.
@@ -63,7 +63,7 @@ pub struct ApiRequest {
     /// A dump does not show it: it may contain credentials.
     #[serde(skip)]
     pub body: Option<(Content, String)>,
-    pub reading: Reading,
+    pub reading: BodyDelivery,
 }
 
 /// Without the body, which may contain credentials.
@@ -84,7 +84,7 @@ pub struct ApiResponse {
     pub status: u16,
     /// From the header `Retry-After` in seconds.
     pub retry_after: Option<Duration>,
-    /// See `Reading`.
+    /// See `BodyDelivery`.
     pub body: Vec<u8>,
 }
 

@@ -1,7 +1,7 @@
 //! The requests of a node to the API server, other than lists and watches (`watched`).
 
 use super::paths::{self, LEASES, NODES, namespaced, object, with_query};
-use super::request::{ApiRequest, Content, Method, Reading};
+use super::request::{ApiRequest, BodyDelivery, Content, Method};
 use crate::api::names::{FullName, Uid};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use std::time::Duration;
 const LIMIT: [(&str, &str); 1] = [("timeout", "10s")];
 
 fn request(method: Method, path: String, body: Option<(Content, String)>) -> ApiRequest {
-    ApiRequest { method, path, body, reading: Reading::Whole }
+    ApiRequest { method, path, body, reading: BodyDelivery::Whole }
 }
 
 pub(super) fn post(path: String, body: String) -> ApiRequest {

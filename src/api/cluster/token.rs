@@ -37,7 +37,7 @@ impl std::fmt::Debug for Grant {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct TokenAnswer {
     spec: Option<Spec>,
     status: Status,
 }
@@ -68,7 +68,7 @@ impl Grant {
     /// It is not a `TokenRequest` with a token. The error shows no part of it.
     pub fn read(body: &[u8], requested: Duration, now: Wall) -> Result<Grant, String> {
         let unusable = || "the answer is not a TokenRequest with a token".to_owned();
-        let Answer { spec, status } = serde_json::from_slice(body).map_err(|_| unusable())?;
+        let TokenAnswer { spec, status } = serde_json::from_slice(body).map_err(|_| unusable())?;
         if status.token.is_empty() {
             return Err(unusable());
         }

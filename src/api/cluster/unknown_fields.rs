@@ -1,6 +1,6 @@
 //! C18: the fields of a pod that a newer API server has and this version does not know.
 
-use crate::api::problem::{Fault, FieldPath, Step, What};
+use crate::api::problem::{Fault, FieldPath, FieldStep, What};
 use serde_json::Value;
 
 /// Fields of `spec` that do not concern the node: the first two are for the scheduler, the last one is for those who
@@ -11,7 +11,7 @@ const OF_OTHERS: [&str; 3] = ["schedulingGroup", "workloadRef", "evictionRespond
 /// effect on how the pod runs.
 pub(super) fn faults(pod: &Value, unknown: &[FieldPath]) -> Vec<Fault> {
     let matters = |at: &&FieldPath| match at.0.as_slice() {
-        [Step::Field(spec), Step::Field(field), ..] if spec == "spec" => {
+        [FieldStep::Field(spec), FieldStep::Field(field), ..] if spec == "spec" => {
             !OF_OTHERS.contains(&field.as_str()) && value_at(pod, at).is_some_and(|value| !is_empty(value))
         }
         _ => false,
@@ -21,8 +21,8 @@ pub(super) fn faults(pod: &Value, unknown: &[FieldPath]) -> Vec<Fault> {
 
 fn value_at<'v>(pod: &'v Value, at: &FieldPath) -> Option<&'v Value> {
     at.0.iter().try_fold(pod, |value, step| match step {
-        Step::Field(name) | Step::Key(name) | Step::HiddenKey(name) => value.get(name),
-        Step::Item(index) => value.get(index),
+        FieldStep::Field(name) | FieldStep::Key(name) | FieldStep::HiddenKey(name) => value.get(name),
+        FieldStep::Item(index) => value.get(index),
     })
 }
 

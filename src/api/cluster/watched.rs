@@ -2,7 +2,7 @@
 //! needs, and from Kubernetes 1.32 on only with the selectors used here.
 
 use super::paths::{self, with_query};
-use super::request::{ApiRequest, Method, Reading};
+use super::request::{ApiRequest, BodyDelivery, Method};
 use crate::api::data_object::{DataKey, DataKind};
 use serde::Serialize;
 use std::rc::Rc;
@@ -104,7 +104,7 @@ impl Watched {
             ListFrom::Next(next) => query.extend([("limit", PAGE), ("continue", next)]),
         }
         let path = with_query(&path, &query);
-        ApiRequest { method: Method::Get, path, body: None, reading: Reading::Items }
+        ApiRequest { method: Method::Get, path, body: None, reading: BodyDelivery::Items }
     }
 
     /// The namespace of the objects; empty: several, or none.
@@ -138,7 +138,7 @@ impl Watched {
         query.extend(selector.as_deref().map(|selector| ("fieldSelector", selector)));
         query.extend([("resourceVersion", resource_version), ("timeoutSeconds", &timeout), ("watch", "true")]);
         let path = with_query(&path, &query);
-        ApiRequest { method: Method::Get, path, body: None, reading: Reading::Lines }
+        ApiRequest { method: Method::Get, path, body: None, reading: BodyDelivery::Lines }
     }
 }
 
@@ -187,7 +187,7 @@ mod tests {
             ),
         ] {
             let request = watched.list(from);
-            assert_eq!((request.path.as_str(), request.reading), (expected, Reading::Items));
+            assert_eq!((request.path.as_str(), request.reading), (expected, BodyDelivery::Items));
         }
     }
 
@@ -199,6 +199,6 @@ mod tests {
             "/api/v1/namespaces/default/secrets?allowWatchBookmarks=true&fieldSelector=metadata.name%3Ds&\
              resourceVersion=437&timeoutSeconds=2541&watch=true"
         );
-        assert_eq!((request.method, request.reading), (Method::Get, Reading::Lines));
+        assert_eq!((request.method, request.reading), (Method::Get, BodyDelivery::Lines));
     }
 }

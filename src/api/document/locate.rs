@@ -1,6 +1,6 @@
 //! Finds the line of a field by parsing the text a second time. This happens only to report an error.
 
-use crate::api::problem::{FieldPath, Step};
+use crate::api::problem::{FieldPath, FieldStep};
 use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle};
 
 /// The line (from 1) of the deepest existing part of `path`: of the key for a field, of the item for a list. `document`
@@ -30,10 +30,10 @@ fn is_null(text: &str) -> bool {
 }
 
 /// Follows the path through the node that starts with `event`. `line` is the result if the path leads no further.
-fn descend(events: &mut Events<'_>, event: Event<'_>, line: u32, path: &[Step]) -> Option<u32> {
+fn descend(events: &mut Events<'_>, event: Event<'_>, line: u32, path: &[FieldStep]) -> Option<u32> {
     let Some((step, rest)) = path.split_first() else { return Some(line) };
     match (event, step) {
-        (Event::MappingStart(..), Step::Field(name) | Step::Key(name) | Step::HiddenKey(name)) => loop {
+        (Event::MappingStart(..), FieldStep::Field(name) | FieldStep::Key(name) | FieldStep::HiddenKey(name)) => loop {
             let (key, key_line) = events.next()?;
             if matches!(key, Event::MappingEnd) {
                 return Some(line);
@@ -46,7 +46,7 @@ fn descend(events: &mut Events<'_>, event: Event<'_>, line: u32, path: &[Step]) 
             }
             events.skip(&value)?;
         },
-        (Event::SequenceStart(..), Step::Item(index)) => {
+        (Event::SequenceStart(..), FieldStep::Item(index)) => {
             for _ in 0..*index {
                 let (item, _) = events.next()?;
                 if matches!(item, Event::SequenceEnd) {
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     fn path(steps: &[&str]) -> FieldPath {
-        let step = |s: &&str| s.parse().map_or_else(|_| Step::Field((*s).to_owned()), Step::Item);
+        let step = |s: &&str| s.parse().map_or_else(|_| FieldStep::Field((*s).to_owned()), FieldStep::Item);
         FieldPath(steps.iter().map(step).collect())
     }
 

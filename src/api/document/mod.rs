@@ -17,7 +17,7 @@ use crate::api::k8s::{self, ObjectMeta};
 use crate::api::names::FullName;
 use crate::api::pod::{Pod, Source};
 use crate::api::priority::PriorityClass;
-use crate::api::problem::{Fault, FieldPath, Problem, Step, brief};
+use crate::api::problem::{Fault, FieldPath, FieldStep, Problem, brief};
 use crate::api::runtime_class::RuntimeClass;
 use crate::api::system_credentials::{self, Credentials};
 use crate::api::{defaults, uid, validate};
@@ -547,7 +547,7 @@ fn add(
         match list_items(&mut value) {
             Ok(items) => {
                 for (index, item) in items.into_iter().enumerate() {
-                    let root = FieldPath(vec![Step::Field("items".to_owned()), Step::Item(index)]);
+                    let root = FieldPath(vec![FieldStep::Field("items".to_owned()), FieldStep::Item(index)]);
                     add(documents, stream_index, root, item, walked);
                 }
                 return;
@@ -622,7 +622,7 @@ fn instead_of(kind: &str) -> &'static str {
 }
 
 fn fault(field: &str, message: &str) -> Fault {
-    Fault::invalid(FieldPath(vec![Step::Field(field.to_owned())]), message)
+    Fault::invalid(FieldPath(vec![FieldStep::Field(field.to_owned())]), message)
 }
 
 fn near(kind: &str, known: &str) -> bool {

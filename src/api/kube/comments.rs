@@ -2,12 +2,12 @@
 
 /// Whether the text has a comment. A `#` in a quoted text or in a block (`|`, `>`) is none.
 pub fn has_comment(text: &str) -> bool {
-    let mut state = State::Plain;
+    let mut state = ScanState::Plain;
     text.lines().any(|line| state.line(line))
 }
 
 #[derive(Clone, Copy)]
-enum State {
+enum ScanState {
     Plain,
     /// In a text with this quotation mark.
     Quoted(char),
@@ -18,20 +18,20 @@ enum State {
     },
 }
 
-impl State {
+impl ScanState {
     /// Reads the next line. Returns true if a comment begins in it.
     fn line(&mut self, line: &str) -> bool {
-        if let State::Block { parent, content } = *self {
+        if let ScanState::Block { parent, content } = *self {
             let indentation = line.len() - line.trim_start_matches(' ').len();
             if line.trim().is_empty() {
                 return false;
             }
             let is_in_block = content.map_or(parent.is_none_or(|p| indentation > p), |content| indentation >= content);
             if is_in_block {
-                *self = State::Block { parent, content: content.or(Some(indentation)) };
+                *self = ScanState::Block { parent, content: content.or(Some(indentation)) };
                 return false;
             }
-            *self = State::Plain;
+            *self = ScanState::Plain;
         }
         self.tokens(line)
     }
@@ -43,21 +43,21 @@ impl State {
         let mut chars = line.chars();
         while let Some(c) = chars.next() {
             match *self {
-                State::Quoted('"') if c == '\\' => drop(chars.next()),
+                ScanState::Quoted('"') if c == '\\' => drop(chars.next()),
                 // (A quotation mark in a text with single ones is written twice, which ends and begins it.)
-                State::Quoted(mark) if c == mark => (*self, last) = (State::Plain, c),
-                State::Quoted(_) => {}
+                ScanState::Quoted(mark) if c == mark => (*self, last) = (ScanState::Plain, c),
+                ScanState::Quoted(_) => {}
                 _ if c == '#' && before.is_whitespace() => return true,
                 _ if matches!(c, '"' | '\'') && matches!(last, ':' | '-' | ',' | '[' | '{' | '?' | '\'') => {
-                    *self = State::Quoted(c);
+                    *self = ScanState::Quoted(c);
                 }
                 _ if !c.is_whitespace() => last = c,
                 _ => {}
             }
             before = c;
         }
-        if matches!(self, State::Plain) && is_block_header(line) {
-            *self = State::Block { parent: parent(line), content: None };
+        if matches!(self, ScanState::Plain) && is_block_header(line) {
+            *self = ScanState::Block { parent: parent(line), content: None };
         }
         false
     }

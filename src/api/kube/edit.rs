@@ -7,7 +7,7 @@
 use super::comments;
 use super::path::ObjectPath;
 use super::status::Failure;
-use super::write::{self, Change};
+use super::write::{self, ObjectChange};
 use crate::api::document::{self, Context, Document, Object};
 use crate::api::problem::Problem;
 use crate::api::uid;
@@ -27,7 +27,7 @@ pub struct ManifestEdit {
     /// The document of the file that defines the object now, from 1. None: the object gets a new file.
     pub document: Option<u32>,
     /// None: the object is removed.
-    pub change: Option<Change>,
+    pub change: Option<ObjectChange>,
     pub node_name: String,
     /// The present time, as `Context::seen`.
     pub seen: String,
@@ -46,7 +46,7 @@ pub enum FileFound {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum EditOutcome {
     Created,
     Changed,
     Unchanged,
@@ -56,7 +56,7 @@ pub enum Outcome {
 /// What a change comes to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlannedEdit {
-    pub outcome: Outcome,
+    pub outcome: EditOutcome,
     /// The new text of the file. None: the file stays, or is removed.
     pub text: Option<Vec<u8>>,
     /// The digest of the new content (D3).
@@ -81,7 +81,7 @@ pub enum EditVerdict {
 /// What a change that is written has led to so far.
 #[derive(Clone, Debug)]
 pub struct Effected<'a> {
-    pub outcome: Outcome,
+    pub outcome: EditOutcome,
     /// The path of the file, and the digest of the new content.
     pub file: &'a str,
     pub digest: &'a str,
@@ -97,14 +97,14 @@ impl Effected<'_> {
     pub fn verdict(self) -> EditVerdict {
         let Effected { outcome, file, digest, in_force, problems, expired } = self;
         let is_accepted = match (outcome, in_force) {
-            (Outcome::Unchanged, _) | (Outcome::Removed, None) => true,
+            (EditOutcome::Unchanged, _) | (EditOutcome::Removed, None) => true,
             // Another file defines an object of this name too.
-            (Outcome::Removed, Some((path, _))) => path != file,
+            (EditOutcome::Removed, Some((path, _))) => path != file,
             (_, Some(defined)) => defined == (file, digest),
             (_, None) => false,
         };
         // A problem of an existing file may be older than the change.
-        let is_refused = !problems.is_empty() && (outcome == Outcome::Created || expired);
+        let is_refused = !problems.is_empty() && (outcome == EditOutcome::Created || expired);
         if is_accepted {
             EditVerdict::Accepted
         } else if is_refused {
@@ -184,7 +184,7 @@ impl ManifestEdit {
         }
     }
 
-    fn plan_without_file(&self, path: &str, change: Option<&Change>) -> Result<PlannedEdit, Failure> {
+    fn plan_without_file(&self, path: &str, change: Option<&ObjectChange>) -> Result<PlannedEdit, Failure> {
         match (change, self.document) {
             // Another deletion was faster. Its client too waits until the engine has seen the removal.
             (None, _) => Ok(removal()),
@@ -209,14 +209,14 @@ impl ManifestEdit {
         };
         let mut warnings = Vec::new();
         let outcome = match current {
-            None => Outcome::Created,
-            Some((current, _)) if current.digest == document.digest => Outcome::Unchanged,
+            None => EditOutcome::Created,
+            Some((current, _)) if current.digest == document.digest => EditOutcome::Unchanged,
             Some((_, has_comment)) => {
                 warnings.extend(has_comment.then(|| format!("the comments in {path} are lost")));
-                Outcome::Changed
+                EditOutcome::Changed
             }
         };
-        let text = (outcome != Outcome::Unchanged).then_some(text);
+        let text = (outcome != EditOutcome::Unchanged).then_some(text);
         Ok(PlannedEdit { outcome, text, digest: document.digest, object: shown, warnings })
     }
 
@@ -257,7 +257,7 @@ impl ManifestEdit {
 
 fn removal() -> PlannedEdit {
     let (digest, warnings) = Default::default();
-    PlannedEdit { outcome: Outcome::Removed, text: None, digest, object: Value::Null, warnings }
+    PlannedEdit { outcome: EditOutcome::Removed, text: None, digest, object: Value::Null, warnings }
 }
 
 /// The text of a manifest: YAML, or JSON if this YAML would be read in another way. And the document that it contains.
@@ -294,14 +294,14 @@ mod tests {
     use super::*;
     use crate::api::kube::path::{Target, parse};
 
-    fn effected(outcome: Outcome, in_force: Option<(&'static str, &'static str)>) -> Effected<'static> {
+    fn effected(outcome: EditOutcome, in_force: Option<(&'static str, &'static str)>) -> Effected<'static> {
         Effected { outcome, file: "/m/web.yaml", digest: "new", in_force, problems: Vec::new(), expired: false }
     }
 
     #[test]
     fn a_change_is_accepted_once_the_document_that_it_wrote_is_in_force() {
+        use EditOutcome::{Changed, Created, Removed, Unchanged};
         use EditVerdict::{Accepted, Late, Waiting};
-        use Outcome::{Changed, Created, Removed, Unchanged};
         let (new, old, other) =
             (Some(("/m/web.yaml", "new")), Some(("/m/web.yaml", "old")), Some(("/m/copy.yaml", "new")));
         for (outcome, in_force, verdict) in [
@@ -331,8 +331,8 @@ mod tests {
                 ManifestEdit { object, document: Some(1), change, node_name: node_name.clone(), seen: seen.clone() };
             edit.plan("/m/a.yaml", found())
         };
-        assert_eq!(of(None).map(|planned| planned.outcome), Ok(Outcome::Removed));
-        let refused = of(Some(Change::Merge(Value::Null))).unwrap_err();
+        assert_eq!(of(None).map(|planned| planned.outcome), Ok(EditOutcome::Removed));
+        let refused = of(Some(ObjectChange::Merge(Value::Null))).unwrap_err();
         assert_eq!(refused.code, 409, "{}", refused.message);
         assert!(refused.message.contains("is a symbolic link to /gone"), "{}", refused.message);
     }
@@ -341,8 +341,8 @@ mod tests {
     fn a_problem_of_a_new_file_takes_it_back_at_once_and_that_of_an_old_one_in_the_end() {
         let problems = vec![Problem::of_file("/m/web.yaml", "no class")];
         let with = |outcome, expired| Effected { problems: problems.clone(), expired, ..effected(outcome, None) };
-        assert_eq!(with(Outcome::Created, false).verdict(), EditVerdict::Refused(problems.clone()));
-        assert_eq!(with(Outcome::Changed, false).verdict(), EditVerdict::Waiting);
-        assert_eq!(with(Outcome::Changed, true).verdict(), EditVerdict::Refused(problems.clone()));
+        assert_eq!(with(EditOutcome::Created, false).verdict(), EditVerdict::Refused(problems.clone()));
+        assert_eq!(with(EditOutcome::Changed, false).verdict(), EditVerdict::Waiting);
+        assert_eq!(with(EditOutcome::Changed, true).verdict(), EditVerdict::Refused(problems.clone()));
     }
 }

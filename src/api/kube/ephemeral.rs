@@ -4,8 +4,8 @@
 use super::path::ObjectPath;
 use super::pod_row::text;
 use super::status::Failure;
-use super::write::{self, Change};
-use crate::api::ephemeral::Wanted;
+use super::write::{self, ObjectChange};
+use crate::api::ephemeral::RequestedContainers;
 use serde_json::Value;
 
 /// The media types of patches.
@@ -16,9 +16,9 @@ pub const PATCHES: &str =
 ///
 /// # Errors
 /// The patch cannot be applied, or the request is for another object.
-pub fn wanted(path: &ObjectPath, live: &Value, change: &Change) -> Result<Wanted, Failure> {
+pub fn wanted(path: &ObjectPath, live: &Value, change: &ObjectChange) -> Result<RequestedContainers, Failure> {
     // kubectl before 1.22 sends only the list, and has got no list of the existing containers before.
-    if let Change::Replace(object) = change
+    if let ObjectChange::Replace(object) = change
         && text(object, "/kind") == "EphemeralContainers"
     {
         let name = text(object, "/metadata/name");
@@ -28,13 +28,13 @@ pub fn wanted(path: &ObjectPath, live: &Value, change: &Change) -> Result<Wanted
                 "the object has the name {name:?}, but the request is for {wanted:?}"
             )));
         }
-        return list(object.get("ephemeralContainers")).map(Wanted::More);
+        return list(object.get("ephemeralContainers")).map(RequestedContainers::More);
     }
-    if matches!(change, Change::Create(_) | Change::Apply(_)) {
+    if matches!(change, ObjectChange::Create(_) | ObjectChange::Apply(_)) {
         return Err(Failure::unsupported_media_type(PATCHES));
     }
     let object = write::changed(path, Some(live), change)?;
-    list(object.pointer("/spec/ephemeralContainers")).map(Wanted::All)
+    list(object.pointer("/spec/ephemeralContainers")).map(RequestedContainers::All)
 }
 
 fn list(value: Option<&Value>) -> Result<Vec<Value>, Failure> {
@@ -67,7 +67,8 @@ mod tests {
 
     #[test]
     fn each_kind_of_change_makes_the_whole_list() {
-        let both = Wanted::All(vec![json!({ "name": "d", "image": "b" }), json!({ "name": "e", "image": "c" })]);
+        let both =
+            RequestedContainers::All(vec![json!({ "name": "d", "image": "b" }), json!({ "name": "e", "image": "c" })]);
         let new = json!({ "name": "e", "image": "c" });
         let kubectl = json!({ "spec": {
             "$setElementOrder/ephemeralContainers": [{ "name": "d" }, { "name": "e" }],
@@ -77,29 +78,32 @@ mod tests {
         whole["spec"]["ephemeralContainers"].as_array_mut().unwrap().push(new.clone());
         whole["spec"]["containers"] = json!([]);
         for change in [
-            Change::Strategic(kubectl),
-            Change::Merge(json!({ "spec": { "ephemeralContainers": [{ "name": "d", "image": "b" }, new] } })),
-            Change::JsonPatch(json!([{ "op": "add", "path": "/spec/ephemeralContainers/-", "value": new }])),
-            Change::Replace(whole),
+            ObjectChange::Strategic(kubectl),
+            ObjectChange::Merge(json!({ "spec": { "ephemeralContainers": [{ "name": "d", "image": "b" }, new] } })),
+            ObjectChange::JsonPatch(json!([{ "op": "add", "path": "/spec/ephemeralContainers/-", "value": new }])),
+            ObjectChange::Replace(whole),
         ] {
             assert_eq!(wanted(&path(), &live(), &change).unwrap(), both, "{change:?}");
         }
         let old = json!({ "kind": "EphemeralContainers", "metadata": { "name": "" }, "ephemeralContainers": [new] });
-        assert_eq!(wanted(&path(), &live(), &Change::Replace(old)).unwrap(), Wanted::More(vec![new]));
+        assert_eq!(
+            wanted(&path(), &live(), &ObjectChange::Replace(old)).unwrap(),
+            RequestedContainers::More(vec![new])
+        );
     }
 
     #[test]
     fn a_wrong_request_is_refused() {
         for (change, code) in [
-            (Change::Replace(json!({ "kind": "EphemeralContainers", "metadata": { "name": "other" } })), 400),
-            (Change::Replace(json!({ "kind": "EphemeralContainers", "ephemeralContainers": "x" })), 400),
-            (Change::Replace(json!({ "kind": "Secret" })), 400),
-            (Change::Replace(json!([])), 400),
-            (Change::Merge(json!({ "spec": { "ephemeralContainers": {} } })), 400),
-            (Change::Merge(json!({ "metadata": { "name": "other" } })), 400),
-            (Change::Strategic(json!({ "spec": { "ephemeralContainers": [{ "image": "x" }] } })), 422),
-            (Change::JsonPatch(json!([{ "op": "remove", "path": "/spec/none" }])), 422),
-            (Change::Apply(json!({})), 415),
+            (ObjectChange::Replace(json!({ "kind": "EphemeralContainers", "metadata": { "name": "other" } })), 400),
+            (ObjectChange::Replace(json!({ "kind": "EphemeralContainers", "ephemeralContainers": "x" })), 400),
+            (ObjectChange::Replace(json!({ "kind": "Secret" })), 400),
+            (ObjectChange::Replace(json!([])), 400),
+            (ObjectChange::Merge(json!({ "spec": { "ephemeralContainers": {} } })), 400),
+            (ObjectChange::Merge(json!({ "metadata": { "name": "other" } })), 400),
+            (ObjectChange::Strategic(json!({ "spec": { "ephemeralContainers": [{ "image": "x" }] } })), 422),
+            (ObjectChange::JsonPatch(json!([{ "op": "remove", "path": "/spec/none" }])), 422),
+            (ObjectChange::Apply(json!({})), 415),
         ] {
             assert_eq!(wanted(&path(), &live(), &change).unwrap_err().code, code, "{change:?}");
         }

@@ -37,14 +37,14 @@ pub fn apply(object: &Value, patch: &Value) -> Result<Value, String> {
     if operations.len() > MAX_OPERATIONS {
         return Err(format!("a JSON patch has at most {MAX_OPERATIONS} operations"));
     }
-    let (mut object, mut limits) = (object.clone(), Limits::of(object)?);
+    let (mut object, mut limits) = (object.clone(), PatchLimits::of(object)?);
     for operation in operations {
         carry_out(&mut object, operation, &mut limits)?;
     }
     Ok(object)
 }
 
-fn carry_out(object: &mut Value, operation: &Value, limits: &mut Limits) -> Result<(), String> {
+fn carry_out(object: &mut Value, operation: &Value, limits: &mut PatchLimits) -> Result<(), String> {
     let text = |field: &str| operation.get(field).and_then(Value::as_str);
     let path = text("path").ok_or("an operation has no path")?;
     let value = || operation.get("value").ok_or_else(|| format!("the operation on {path} has no value"));
@@ -84,16 +84,16 @@ fn carry_out(object: &mut Value, operation: &Value, limits: &mut Limits) -> Resu
 }
 
 /// What the operations of a patch may still add. What they remove gives nothing back, so that the work has a limit too.
-struct Limits {
+struct PatchLimits {
     memory: Budget,
     moved: usize,
 }
 
-impl Limits {
-    fn of(object: &Value) -> Result<Limits, String> {
+impl PatchLimits {
+    fn of(object: &Value) -> Result<PatchLimits, String> {
         let mut memory = Budget::default();
         memory.take_value(object, 0).map_err(|excess| excess.to_string())?;
-        Ok(Limits { memory, moved: MAX_MOVED })
+        Ok(PatchLimits { memory, moved: MAX_MOVED })
     }
 
     /// The value goes to this path.
@@ -121,7 +121,7 @@ fn parent<'a>(object: &'a mut Value, path: &str) -> Result<(&'a mut Value, Strin
     Ok((parent, last.replace("~1", "/").replace("~0", "~")))
 }
 
-fn add(object: &mut Value, path: &str, value: Value, limits: &mut Limits) -> Result<(), String> {
+fn add(object: &mut Value, path: &str, value: Value, limits: &mut PatchLimits) -> Result<(), String> {
     if path.is_empty() {
         *object = value;
         return Ok(());
@@ -139,7 +139,7 @@ fn add(object: &mut Value, path: &str, value: Value, limits: &mut Limits) -> Res
     Ok(())
 }
 
-fn remove(object: &mut Value, path: &str, limits: &mut Limits) -> Result<Value, String> {
+fn remove(object: &mut Value, path: &str, limits: &mut PatchLimits) -> Result<Value, String> {
     match parent(object, path)? {
         (Value::Object(map), key) => map.remove(&key).ok_or_else(|| missing(path)),
         (Value::Array(list), key) => {

@@ -2,7 +2,7 @@
 
 use super::path::ObjectPath;
 use super::status::Failure;
-use super::write::{self, Change};
+use super::write::{self, ObjectChange};
 use serde_json::{Value, json};
 
 /// The taint of a cordoned node.
@@ -20,8 +20,8 @@ pub fn show(node: &mut Value, cordoned: bool) {
 ///
 /// # Errors
 /// The patch cannot be applied, or it changes anything else.
-pub fn cordons(path: &ObjectPath, current: &Value, change: &Change) -> Result<bool, Failure> {
-    if matches!(change, Change::Create(_) | Change::Apply(_)) {
+pub fn cordons(path: &ObjectPath, current: &Value, change: &ObjectChange) -> Result<bool, Failure> {
+    if matches!(change, ObjectChange::Create(_) | ObjectChange::Apply(_)) {
         return Err(Failure::method_not_allowed());
     }
     let new = write::applied(path, Some(current), change)?;
@@ -82,7 +82,7 @@ mod tests {
         node
     }
 
-    fn after(current: &Value, change: Change) -> Result<bool, u16> {
+    fn after(current: &Value, change: ObjectChange) -> Result<bool, u16> {
         let Ok(Target::Object(path)) = parse("/api/v1/nodes/n") else { panic!() };
         cordons(&path, current, &change).map_err(|failure| failure.code)
     }
@@ -90,22 +90,22 @@ mod tests {
     #[test]
     fn a10_each_form_of_a_patch_can_cordon() {
         let patch = json!({ "spec": { "unschedulable": true } });
-        assert_eq!(after(&node(), Change::Strategic(patch.clone())), Ok(true));
-        assert_eq!(after(&node(), Change::Merge(patch)), Ok(true));
+        assert_eq!(after(&node(), ObjectChange::Strategic(patch.clone())), Ok(true));
+        assert_eq!(after(&node(), ObjectChange::Merge(patch)), Ok(true));
         let add = json!([{ "op": "add", "path": "/spec/unschedulable", "value": true }]);
-        assert_eq!(after(&node(), Change::JsonPatch(add)), Ok(true));
+        assert_eq!(after(&node(), ObjectChange::JsonPatch(add)), Ok(true));
         let mut replaced = node();
         replaced["spec"]["unschedulable"] = true.into();
         replaced["metadata"]["annotations"] = json!({});
-        assert_eq!(after(&node(), Change::Replace(replaced)), Ok(true));
+        assert_eq!(after(&node(), ObjectChange::Replace(replaced)), Ok(true));
         for end in [Value::Null, json!(false)] {
             let patch = json!({ "spec": { "unschedulable": end } });
-            assert_eq!(after(&cordoned(), Change::Strategic(patch.clone())), Ok(false));
-            assert_eq!(after(&cordoned(), Change::Merge(patch)), Ok(false));
+            assert_eq!(after(&cordoned(), ObjectChange::Strategic(patch.clone())), Ok(false));
+            assert_eq!(after(&cordoned(), ObjectChange::Merge(patch)), Ok(false));
         }
         let remove = json!([{ "op": "remove", "path": "/spec/unschedulable" }]);
-        assert_eq!(after(&cordoned(), Change::JsonPatch(remove)), Ok(false));
-        assert_eq!(after(&cordoned(), Change::Merge(json!({}))), Ok(true));
+        assert_eq!(after(&cordoned(), ObjectChange::JsonPatch(remove)), Ok(false));
+        assert_eq!(after(&cordoned(), ObjectChange::Merge(json!({}))), Ok(true));
     }
 
     #[test]
@@ -120,9 +120,9 @@ mod tests {
             (json!({ "spec": 1 }), 422),
             (json!([]), 422),
         ] {
-            assert_eq!(after(&node(), Change::Merge(patch.clone())), Err(code), "{patch}");
+            assert_eq!(after(&node(), ObjectChange::Merge(patch.clone())), Err(code), "{patch}");
         }
-        assert_eq!(after(&node(), Change::JsonPatch(json!([{ "op": "remove", "path": "/x" }]))), Err(422));
-        assert_eq!(after(&node(), Change::Apply(node())), Err(405));
+        assert_eq!(after(&node(), ObjectChange::JsonPatch(json!([{ "op": "remove", "path": "/x" }]))), Err(422));
+        assert_eq!(after(&node(), ObjectChange::Apply(node())), Err(405));
     }
 }

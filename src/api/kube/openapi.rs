@@ -71,9 +71,9 @@ fn operation(resource: &Resource, action: &str, kind: &Value) -> Value {
 }
 
 /// A field: its name, type and note.
-type Field = (&'static str, &'static str, &'static str);
+type SchemaField = (&'static str, &'static str, &'static str);
 
-fn types() -> BTreeMap<&'static str, Vec<Field>> {
+fn types() -> BTreeMap<&'static str, Vec<SchemaField>> {
     let mut types = BTreeMap::new();
     let mut fields = &mut Vec::new();
     for line in SCHEMA.lines() {
@@ -90,7 +90,7 @@ fn types() -> BTreeMap<&'static str, Vec<Field>> {
 }
 
 /// Adds the schema of a type, and of the types of its fields.
-fn add(name: &'static str, types: &BTreeMap<&'static str, Vec<Field>>, schemas: &mut Map<String, Value>) {
+fn add(name: &'static str, types: &BTreeMap<&'static str, Vec<SchemaField>>, schemas: &mut Map<String, Value>) {
     let (mut waiting, mut known) = (vec![name], BTreeSet::from([name]));
     while let Some(name) = waiting.pop() {
         let schema = match types.get(name) {

@@ -9,7 +9,7 @@
 //!   message.
 
 use super::pod_fields::TABLE;
-use super::wire::{Field, Malformed, read_fields};
+use super::wire::{Malformed, WireValue, read_fields};
 use crate::api::ordered::CollectOrdered;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -109,7 +109,7 @@ impl Decoder {
             }
             let wrong = || PodError::WrongType { message: message.to_owned(), field: name.to_owned() };
             if name.is_empty() {
-                let Field::Bytes(bytes) = field else { return Err(wrong()) };
+                let WireValue::Bytes(bytes) = field else { return Err(wrong()) };
                 self.message(kind, bytes, depth + 1, object)?;
             } else if let Some(kind) = kind.strip_prefix("[]") {
                 let list = object.entry(name).or_insert_with(|| Value::Array(Vec::new()));
@@ -120,7 +120,7 @@ impl Decoder {
                 }
                 object.insert(name.to_owned(), list);
             } else if let Some(kind) = kind.strip_prefix("{}") {
-                let Field::Bytes(bytes) = field else { return Err(wrong()) };
+                let WireValue::Bytes(bytes) = field else { return Err(wrong()) };
                 let (key, value) = self.entry(message, kind, bytes, depth)?;
                 let map = object.entry(name).or_insert_with(|| Value::Object(Map::new()));
                 if let Some(map) = map.as_object_mut() {
@@ -147,7 +147,7 @@ impl Decoder {
         let (mut key, mut value) = (String::new(), None);
         for field in read_fields(bytes) {
             match field.map_err(|Malformed| malformed(message))? {
-                (1, Field::Bytes(bytes)) => key = text(bytes).ok_or_else(|| malformed(message))?,
+                (1, WireValue::Bytes(bytes)) => key = text(bytes).ok_or_else(|| malformed(message))?,
                 (2, field) => value = self.value(kind, field, depth)?,
                 _ => return Err(malformed(message)),
             }
@@ -156,15 +156,15 @@ impl Decoder {
     }
 
     /// A value of this type. None: the field has another type.
-    fn value(&mut self, kind: &str, field: Field<'_>, depth: usize) -> Result<Option<Value>, PodError> {
+    fn value(&mut self, kind: &str, field: WireValue<'_>, depth: usize) -> Result<Option<Value>, PodError> {
         Ok(match (kind, field) {
-            ("s" | "S", Field::Bytes(bytes)) => text(bytes).map(Value::from),
-            ("i" | "I", Field::Number(n)) => Some(n.cast_signed().into()),
-            ("b" | "B", Field::Number(n)) => Some((n != 0).into()),
-            ("s" | "S" | "i" | "I" | "b" | "B", _) | (_, Field::Number(_)) => None,
-            ("Quantity", Field::Bytes(bytes)) => Some(quantity(bytes)?),
-            ("IntOrString", Field::Bytes(bytes)) => Some(int_or_string(bytes)?),
-            (message, Field::Bytes(bytes)) => {
+            ("s" | "S", WireValue::Bytes(bytes)) => text(bytes).map(Value::from),
+            ("i" | "I", WireValue::Number(n)) => Some(n.cast_signed().into()),
+            ("b" | "B", WireValue::Number(n)) => Some((n != 0).into()),
+            ("s" | "S" | "i" | "I" | "b" | "B", _) | (_, WireValue::Number(_)) => None,
+            ("Quantity", WireValue::Bytes(bytes)) => Some(quantity(bytes)?),
+            ("IntOrString", WireValue::Bytes(bytes)) => Some(int_or_string(bytes)?),
+            (message, WireValue::Bytes(bytes)) => {
                 let mut object = Map::new();
                 self.message(message, bytes, depth + 1, &mut object)?;
                 Some(object.into())
@@ -185,7 +185,7 @@ fn quantity(bytes: &[u8]) -> Result<Value, PodError> {
     let mut value = String::new();
     for field in read_fields(bytes) {
         match field.map_err(|Malformed| malformed("Quantity"))? {
-            (1, Field::Bytes(bytes)) => value = text(bytes).ok_or_else(|| malformed("Quantity"))?,
+            (1, WireValue::Bytes(bytes)) => value = text(bytes).ok_or_else(|| malformed("Quantity"))?,
             (field, _) => return Err(PodError::Unknown { message: "Quantity".to_owned(), field }),
         }
     }
@@ -196,9 +196,9 @@ fn int_or_string(bytes: &[u8]) -> Result<Value, PodError> {
     let (mut is_text, mut number, mut words) = (false, 0, String::new());
     for field in read_fields(bytes) {
         match field.map_err(|Malformed| malformed("IntOrString"))? {
-            (1, Field::Number(kind)) => is_text = kind == 1,
-            (2, Field::Number(n)) => number = n.cast_signed(),
-            (3, Field::Bytes(bytes)) => words = text(bytes).ok_or_else(|| malformed("IntOrString"))?,
+            (1, WireValue::Number(kind)) => is_text = kind == 1,
+            (2, WireValue::Number(n)) => number = n.cast_signed(),
+            (3, WireValue::Bytes(bytes)) => words = text(bytes).ok_or_else(|| malformed("IntOrString"))?,
             (field, _) => return Err(PodError::Unknown { message: "IntOrString".to_owned(), field }),
         }
     }

@@ -1,7 +1,7 @@
 //! Reads the few protobuf bodies that kubectl sends although the server offers only JSON.
 
 use super::pod_message::{self, PodError};
-use super::wire::{Field, varint};
+use super::wire::{WireValue, varint};
 use crate::api::k8s::ByteString;
 use crate::api::ordered::CollectOrdered;
 use serde_json::{Map, Value, json};
@@ -10,18 +10,18 @@ use serde_json::{Map, Value, json};
 const MAGIC: &[u8] = b"k8s\0";
 
 /// The fields of a message, in their order. Ends at the first invalid one.
-fn fields(mut rest: &[u8]) -> impl Iterator<Item = (u64, Field<'_>)> {
+fn fields(mut rest: &[u8]) -> impl Iterator<Item = (u64, WireValue<'_>)> {
     std::iter::from_fn(move || {
         loop {
             let tag = varint(&mut rest)?;
             match tag & 7 {
-                0 => return Some((tag >> 3, Field::Number(varint(&mut rest)?))),
+                0 => return Some((tag >> 3, WireValue::Number(varint(&mut rest)?))),
                 1 => rest = rest.get(8..)?,
                 2 => {
                     let length = usize::try_from(varint(&mut rest)?).ok()?;
                     let (bytes, after) = rest.split_at_checked(length)?;
                     rest = after;
-                    return Some((tag >> 3, Field::Bytes(bytes)));
+                    return Some((tag >> 3, WireValue::Bytes(bytes)));
                 }
                 5 => rest = rest.get(4..)?,
                 _ => return None,
@@ -33,14 +33,14 @@ fn fields(mut rest: &[u8]) -> impl Iterator<Item = (u64, Field<'_>)> {
 /// The messages in a repeated field.
 fn messages(of: &[u8], number: u64) -> impl Iterator<Item = &[u8]> {
     fields(of).filter_map(move |(n, field)| match field {
-        Field::Bytes(bytes) if n == number => Some(bytes),
+        WireValue::Bytes(bytes) if n == number => Some(bytes),
         _ => None,
     })
 }
 
 fn number(of: &[u8], number: u64) -> Option<u64> {
     fields(of).find_map(|(n, field)| match field {
-        Field::Number(value) if n == number => Some(value),
+        WireValue::Number(value) if n == number => Some(value),
         _ => None,
     })
 }

@@ -3,7 +3,7 @@
 use super::protobuf as messages;
 use super::status::Failure;
 use super::value_size::{self, Unreadable};
-use super::write::{self, Change};
+use super::write::{self, ObjectChange};
 use crate::api::document;
 use serde_json::Value;
 
@@ -11,13 +11,13 @@ use serde_json::Value;
 ///
 /// # Errors
 /// The body cannot be read, or its media type is not supported.
-pub fn change_of(verb: &str, media_type: &str, body: &[u8]) -> Result<Change, Failure> {
+pub fn change_of(verb: &str, media_type: &str, body: &[u8]) -> Result<ObjectChange, Failure> {
     Ok(match (verb, media_type) {
-        ("update", media_type) => Change::Replace(object(body, media_type)?),
-        (_, "application/merge-patch+json") => Change::Merge(json_body(body)?),
-        (_, "application/strategic-merge-patch+json") => Change::Strategic(json_body(body)?),
-        (_, "application/json-patch+json") => Change::JsonPatch(json_body(body)?),
-        (_, "application/apply-patch+yaml") => Change::Apply(yaml_body(body)?),
+        ("update", media_type) => ObjectChange::Replace(object(body, media_type)?),
+        (_, "application/merge-patch+json") => ObjectChange::Merge(json_body(body)?),
+        (_, "application/strategic-merge-patch+json") => ObjectChange::Strategic(json_body(body)?),
+        (_, "application/json-patch+json") => ObjectChange::JsonPatch(json_body(body)?),
+        (_, "application/apply-patch+yaml") => ObjectChange::Apply(yaml_body(body)?),
         _ => return Err(Failure::unsupported_media_type(write::PATCHES)),
     })
 }

@@ -15,12 +15,12 @@ pub struct Selection {
     /// From the path.
     pub name: Option<String>,
     labels: Option<Selector>,
-    fields: Vec<Field>,
+    fields: Vec<FieldCondition>,
 }
 
 /// `PATH=VALUE` or `PATH!=VALUE`
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Field {
+struct FieldCondition {
     path: &'static str,
     value: String,
     equal: bool,
@@ -71,7 +71,7 @@ impl Selection {
     pub fn new(path: &ObjectPath, query: &Query) -> Result<Selection, Failure> {
         let labels = query.get("labelSelector").map(Selector::parse).transpose().map_err(Failure::bad_request)?;
         let known = fields_of(path.resource.kind);
-        let field = |part: &str| -> Result<Field, Failure> {
+        let field = |part: &str| -> Result<FieldCondition, Failure> {
             let (name, value, equal) = match (part.split_once("!="), part.split_once("=="), part.split_once('=')) {
                 (Some((name, value)), ..) => (name, value, false),
                 (None, Some((name, value)), _) | (None, None, Some((name, value))) => (name, value, true),
@@ -81,7 +81,7 @@ impl Selection {
                 }
             };
             match known.iter().find(|(n, _)| *n == name.trim()) {
-                Some((_, path)) => Ok(Field { path, value: value.trim().to_owned(), equal }),
+                Some((_, path)) => Ok(FieldCondition { path, value: value.trim().to_owned(), equal }),
                 None => Err(Failure::bad_request(format!("field label not supported: {}", name.trim()))),
             }
         };
@@ -99,7 +99,7 @@ impl Selection {
 
     /// Compares the parts that do not change during an object's life, without the object.
     pub fn may_contain(&self, namespace: &str, name: &str) -> bool {
-        let fixed = |f: &Field| match f.path {
+        let fixed = |f: &FieldCondition| match f.path {
             "/metadata/name" => (f.value == name) == f.equal,
             "/metadata/namespace" => (f.value == namespace) == f.equal,
             _ => true,
@@ -110,7 +110,7 @@ impl Selection {
     }
 
     pub fn contains(&self, object: &Value) -> bool {
-        let field = |f: &Field| {
+        let field = |f: &FieldCondition| {
             let value = match object.pointer(f.path) {
                 Some(Value::String(text)) => text.clone(),
                 Some(Value::Bool(true)) => "true".to_owned(),

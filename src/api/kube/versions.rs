@@ -24,7 +24,7 @@ pub struct Key {
 }
 
 #[derive(Clone, Debug)]
-struct Entry {
+struct ObjectVersion {
     uid: Rc<str>,
     created: u64,
     version: u64,
@@ -41,7 +41,7 @@ struct Removed {
 
 /// A change, as a watch reports it.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Change {
+pub enum WatchChange {
     Added(Key),
     Modified(Key),
     Deleted(Key, Rc<Value>),
@@ -51,7 +51,7 @@ pub enum Change {
 pub struct Versions {
     first: u64,
     last: u64,
-    objects: BTreeMap<Key, Entry>,
+    objects: BTreeMap<Key, ObjectVersion>,
     /// In the order of their removal.
     removed: VecDeque<Removed>,
     kinds: BTreeMap<Kind, OfKind>,
@@ -94,8 +94,11 @@ impl Versions {
             self.removed(key, last);
         }
         let version = self.next(key.kind);
-        let entry =
-            self.objects.entry(key.clone()).or_insert_with(|| Entry { uid: uid.into(), created: version, version });
+        let entry = self.objects.entry(key.clone()).or_insert_with(|| ObjectVersion {
+            uid: uid.into(),
+            created: version,
+            version,
+        });
         entry.version = version;
     }
 
@@ -176,7 +179,7 @@ impl Position {
         versions: &Versions,
         kind: Kind,
         wanted: impl Fn(&Key) -> bool,
-    ) -> Result<Option<Change>, Outdated> {
+    ) -> Result<Option<WatchChange>, Outdated> {
         let version = self.version;
         if version == versions.last {
             return Ok(None);
@@ -198,21 +201,21 @@ impl Position {
         let removed = removed.find(is_known);
         let (at, change) = match (present, removed) {
             (present, Some(r)) if present.is_none_or(|(_, entry)| r.version < entry.version) => {
-                (r.version, Change::Deleted(r.key.clone(), r.object.clone()))
+                (r.version, WatchChange::Deleted(r.key.clone(), r.object.clone()))
             }
             (Some((key, entry)), _) if entry.created > self.began && !self.added.contains(key) => {
-                (entry.version, Change::Added(key.clone()))
+                (entry.version, WatchChange::Added(key.clone()))
             }
-            (Some((key, entry)), _) => (entry.version, Change::Modified(key.clone())),
+            (Some((key, entry)), _) => (entry.version, WatchChange::Modified(key.clone())),
             (None, _) => {
                 self.version = versions.last;
                 return Ok(None);
             }
         };
         match &change {
-            Change::Added(key) => drop(self.added.insert(key.clone())),
-            Change::Deleted(key, _) => drop(self.added.remove(key)),
-            Change::Modified(_) => {}
+            WatchChange::Added(key) => drop(self.added.insert(key.clone())),
+            WatchChange::Deleted(key, _) => drop(self.added.remove(key)),
+            WatchChange::Modified(_) => {}
         }
         self.version = at;
         Ok(Some(change))
@@ -249,9 +252,9 @@ mod tests {
             assert!(position.version() > before);
             before = position.version();
             all.push(match change {
-                Change::Added(key) => format!("+{}", key.name),
-                Change::Modified(key) => format!("~{}", key.name),
-                Change::Deleted(key, _) => format!("-{}", key.name),
+                WatchChange::Added(key) => format!("+{}", key.name),
+                WatchChange::Modified(key) => format!("~{}", key.name),
+                WatchChange::Deleted(key, _) => format!("-{}", key.name),
             });
         }
         assert_eq!(position.version(), versions.current());

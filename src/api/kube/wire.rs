@@ -2,7 +2,7 @@
 
 /// The value of a field.
 #[derive(Clone, Copy)]
-pub(super) enum Field<'a> {
+pub(super) enum WireValue<'a> {
     Number(u64),
     Bytes(&'a [u8]),
 }
@@ -12,7 +12,7 @@ pub(super) enum Field<'a> {
 pub(super) struct Malformed;
 
 /// The fields of a message, in their order. An error is the last item.
-pub(super) fn read_fields(mut rest: &[u8]) -> impl Iterator<Item = Result<(u64, Field<'_>), Malformed>> {
+pub(super) fn read_fields(mut rest: &[u8]) -> impl Iterator<Item = Result<(u64, WireValue<'_>), Malformed>> {
     std::iter::from_fn(move || {
         if rest.is_empty() {
             return None;
@@ -25,15 +25,15 @@ pub(super) fn read_fields(mut rest: &[u8]) -> impl Iterator<Item = Result<(u64, 
     })
 }
 
-fn read_field<'a>(rest: &mut &'a [u8]) -> Option<(u64, Field<'a>)> {
+fn read_field<'a>(rest: &mut &'a [u8]) -> Option<(u64, WireValue<'a>)> {
     let tag = varint(rest)?;
     match tag & 7 {
-        0 => Some((tag >> 3, Field::Number(varint(rest)?))),
+        0 => Some((tag >> 3, WireValue::Number(varint(rest)?))),
         2 => {
             let length = usize::try_from(varint(rest)?).ok()?;
             let (bytes, after) = rest.split_at_checked(length)?;
             *rest = after;
-            Some((tag >> 3, Field::Bytes(bytes)))
+            Some((tag >> 3, WireValue::Bytes(bytes)))
         }
         _ => None,
     }

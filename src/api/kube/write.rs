@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 /// A change of one object.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Change {
+pub enum ObjectChange {
     /// A new object.
     Create(Value),
     /// The whole object: `kubectl replace`.
@@ -24,9 +24,9 @@ pub enum Change {
     JsonPatch(Value),
 }
 
-impl Change {
+impl ObjectChange {
     fn is_patch(&self) -> bool {
-        matches!(self, Change::Merge(_) | Change::Strategic(_) | Change::JsonPatch(_))
+        matches!(self, ObjectChange::Merge(_) | ObjectChange::Strategic(_) | ObjectChange::JsonPatch(_))
     }
 }
 
@@ -71,12 +71,14 @@ pub fn manifest(mut object: Value) -> Value {
 ///
 /// # Errors
 /// The patch cannot be applied, or the result is another object.
-pub fn changed(path: &ObjectPath, current: Option<&Value>, change: &Change) -> Result<Value, Failure> {
+pub fn changed(path: &ObjectPath, current: Option<&Value>, change: &ObjectChange) -> Result<Value, Failure> {
     // A patch may contain fields of the server, as a whole object may.
     let without = match change {
-        Change::Merge(patch) => Some(Change::Merge(manifest(patch.clone()))),
-        Change::Strategic(patch) => Some(Change::Strategic(manifest(patch.clone()))),
-        Change::Create(_) | Change::Replace(_) | Change::Apply(_) | Change::JsonPatch(_) => None,
+        ObjectChange::Merge(patch) => Some(ObjectChange::Merge(manifest(patch.clone()))),
+        ObjectChange::Strategic(patch) => Some(ObjectChange::Strategic(manifest(patch.clone()))),
+        ObjectChange::Create(_) | ObjectChange::Replace(_) | ObjectChange::Apply(_) | ObjectChange::JsonPatch(_) => {
+            None
+        }
     };
     let change = without.as_ref().unwrap_or(change);
     // A patch refers to what the API shows. One that changes nothing leaves the manifest as its author wrote it.
@@ -93,24 +95,24 @@ pub fn changed(path: &ObjectPath, current: Option<&Value>, change: &Change) -> R
 ///
 /// # Errors
 /// There is no object to change, or the patch cannot be applied.
-pub(super) fn applied(path: &ObjectPath, current: Option<&Value>, change: &Change) -> Result<Value, Failure> {
+pub(super) fn applied(path: &ObjectPath, current: Option<&Value>, change: &ObjectChange) -> Result<Value, Failure> {
     let name = path.name.as_deref().unwrap_or_default();
     let existing = || current.cloned().ok_or_else(|| Failure::not_found(path.resource, name));
     let patched =
         |result: Result<Value, String>| result.map_err(|why| Failure::invalid_patch(path.resource, name, why));
     Ok(match change {
-        Change::Create(object) | Change::Apply(object) => object.clone(),
-        Change::Replace(object) => {
+        ObjectChange::Create(object) | ObjectChange::Apply(object) => object.clone(),
+        ObjectChange::Replace(object) => {
             existing()?;
             object.clone()
         }
-        Change::Merge(patch) => {
+        ObjectChange::Merge(patch) => {
             let mut object = existing()?;
             json_patch::merge(&mut object, patch.clone());
             object
         }
-        Change::Strategic(patch) => patched(strategic::merge(existing()?, patch.clone()))?,
-        Change::JsonPatch(patch) => patched(json_patch::apply(&existing()?, patch))?,
+        ObjectChange::Strategic(patch) => patched(strategic::merge(existing()?, patch.clone()))?,
+        ObjectChange::JsonPatch(patch) => patched(json_patch::apply(&existing()?, patch))?,
     })
 }
 
@@ -173,9 +175,9 @@ pub fn new_name(resource: &Resource, object: &mut Value, suffix: &str) -> Result
 
 /// `kubectl replace` sends back what the API shows. Ephemeral containers are shown, and no manifest has them: they are
 /// removed from the object if they are those of the running pod.
-pub fn without_ephemeral(change: &mut Change, live: &Value) {
+pub fn without_ephemeral(change: &mut ObjectChange, live: &Value) {
     let at = "/spec/ephemeralContainers";
-    if let Change::Replace(object) = change
+    if let ObjectChange::Replace(object) = change
         && object.pointer(at).is_some_and(|list| live.pointer(at) == Some(list))
         && let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut)
     {
@@ -184,10 +186,10 @@ pub fn without_ephemeral(change: &mut Change, live: &Value) {
 }
 
 /// The UID and the resource version that a change names, or empty texts.
-pub fn preconditions(change: &Change) -> (&str, &str) {
+pub fn preconditions(change: &ObjectChange) -> (&str, &str) {
     match change {
-        Change::Create(_) | Change::JsonPatch(_) => ("", ""),
-        Change::Replace(o) | Change::Apply(o) | Change::Merge(o) | Change::Strategic(o) => {
+        ObjectChange::Create(_) | ObjectChange::JsonPatch(_) => ("", ""),
+        ObjectChange::Replace(o) | ObjectChange::Apply(o) | ObjectChange::Merge(o) | ObjectChange::Strategic(o) => {
             (text(o, "/metadata/uid"), text(o, "/metadata/resourceVersion"))
         }
     }
@@ -223,14 +225,14 @@ pub fn check_preconditions(
 pub fn check(
     resource: &'static Resource,
     name: &str,
-    change: Option<&Change>,
+    change: Option<&ObjectChange>,
     options: &Value,
     has_manifest: bool,
     live: Option<&Value>,
 ) -> Result<(), Failure> {
     match (change, has_manifest || live.is_some()) {
-        (Some(Change::Create(_)), true) => return Err(Failure::already_exists(resource, name)),
-        (Some(Change::Create(_) | Change::Apply(_)), false) | (_, true) => {}
+        (Some(ObjectChange::Create(_)), true) => return Err(Failure::already_exists(resource, name)),
+        (Some(ObjectChange::Create(_) | ObjectChange::Apply(_)), false) | (_, true) => {}
         (_, false) => return Err(Failure::not_found(resource, name)),
     }
     let Some(live) = live else { return Ok(()) };
@@ -254,7 +256,7 @@ fn check_without_manifest(
     resource: &Resource,
     name: &str,
     live: &Value,
-    change: Option<&Change>,
+    change: Option<&ObjectChange>,
 ) -> Result<(), Failure> {
     let is_pod = resource.kind == Kind::Pod;
     let ends = !text(live, "/metadata/deletionTimestamp").is_empty();
@@ -321,26 +323,26 @@ mod tests {
             "metadata": { "name": "web", "namespace": "shop", "annotations": { "own": "y" } },
             "spec": {},
         });
-        assert_eq!(changed(&path(WEB), Some(&json!({})), &Change::Replace(object)), Ok(expected));
+        assert_eq!(changed(&path(WEB), Some(&json!({})), &ObjectChange::Replace(object)), Ok(expected));
     }
 
     #[test]
     fn a_change_concerns_the_object_of_the_path() {
         let current = json!({ "kind": "Pod", "apiVersion": "v1", "metadata": { "name": "web" }, "spec": { "a": 1 } });
-        let merged = changed(&path(WEB), Some(&current), &Change::Merge(json!({ "spec": { "b": 2 } }))).unwrap();
+        let merged = changed(&path(WEB), Some(&current), &ObjectChange::Merge(json!({ "spec": { "b": 2 } }))).unwrap();
         assert_eq!(merged["spec"], json!({ "a": 1, "b": 2 }));
         assert_eq!(merged["metadata"]["namespace"], "shop");
         for (change, code) in [
-            (Change::Merge(json!({ "metadata": { "name": "other" } })), 400),
-            (Change::Merge(json!({ "kind": "Secret" })), 400),
-            (Change::Create(json!({ "metadata": { "namespace": "other" } })), 400),
-            (Change::Create(json!([])), 400),
-            (Change::Create(json!({ "metadata": 1 })), 400),
-            (Change::JsonPatch(json!([{ "op": "remove", "path": "/x" }])), 422),
+            (ObjectChange::Merge(json!({ "metadata": { "name": "other" } })), 400),
+            (ObjectChange::Merge(json!({ "kind": "Secret" })), 400),
+            (ObjectChange::Create(json!({ "metadata": { "namespace": "other" } })), 400),
+            (ObjectChange::Create(json!([])), 400),
+            (ObjectChange::Create(json!({ "metadata": 1 })), 400),
+            (ObjectChange::JsonPatch(json!([{ "op": "remove", "path": "/x" }])), 422),
         ] {
             assert_eq!(changed(&path(WEB), Some(&current), &change).unwrap_err().code, code, "{change:?}");
         }
-        assert_eq!(changed(&path(WEB), None, &Change::Merge(json!({}))).unwrap_err().code, 404);
+        assert_eq!(changed(&path(WEB), None, &ObjectChange::Merge(json!({}))).unwrap_err().code, 404);
     }
 
     #[test]
@@ -349,26 +351,26 @@ mod tests {
         let current = json!({ "kind": "Secret", "apiVersion": "v1",
             "metadata": { "name": "login", "namespace": "shop" },
             "data": { "b": "Yg==" }, "stringData": { "a": "one" } });
-        let data = |change: &Change| {
+        let data = |change: &ObjectChange| {
             let after = changed(&path, Some(&current), change).unwrap();
             (after["data"].clone(), after["stringData"].clone())
         };
         let new = json!({ "data": { "a": "dHdv" } });
         let expected = (json!({ "a": "dHdv", "b": "Yg==" }), Value::Null);
-        assert_eq!(data(&Change::Merge(new.clone())), expected);
-        assert_eq!(data(&Change::Strategic(new)), expected);
+        assert_eq!(data(&ObjectChange::Merge(new.clone())), expected);
+        assert_eq!(data(&ObjectChange::Strategic(new)), expected);
         let put = json!([{ "op": "test", "path": "/data/a", "value": "b25l" },
             { "op": "replace", "path": "/data/a", "value": "dHdv" }]);
-        assert_eq!(data(&Change::JsonPatch(put)), expected);
+        assert_eq!(data(&ObjectChange::JsonPatch(put)), expected);
         // A key is removed.
-        let remove = Change::Strategic(json!({ "data": { "a": null } }));
+        let remove = ObjectChange::Strategic(json!({ "data": { "a": null } }));
         assert_eq!(data(&remove), (json!({ "b": "Yg==" }), Value::Null));
         // Plain values in a patch stay plain.
-        let plain = Change::Merge(json!({ "stringData": { "a": "two" } }));
+        let plain = ObjectChange::Merge(json!({ "stringData": { "a": "two" } }));
         assert_eq!(data(&plain), (json!({ "a": "b25l", "b": "Yg==" }), json!({ "a": "two" })));
         // Nothing changes: the manifest stays as it is.
         for same in [json!({}), json!({ "data": { "a": "b25l" } }), json!({ "stringData": { "a": "one" } })] {
-            assert_eq!(changed(&path, Some(&current), &Change::Merge(same)), Ok(current.clone()));
+            assert_eq!(changed(&path, Some(&current), &ObjectChange::Merge(same)), Ok(current.clone()));
         }
     }
 
@@ -379,10 +381,10 @@ mod tests {
             let at = if deleted { json!("2026-11-20T15:00:00Z") } else { Value::Null };
             json!({ "metadata": { "deletionTimestamp": at, "annotations": { "kubernetes.io/config.source": source } } })
         };
-        let why = |resource, live: &Value, change: Option<&Change>| {
+        let why = |resource, live: &Value, change: Option<&ObjectChange>| {
             check_without_manifest(resource, "web", live, change).map_err(|failure| failure.message)
         };
-        let patch = Change::Merge(json!({}));
+        let patch = ObjectChange::Merge(json!({}));
         assert_eq!(why(pods, &object(true, "file"), None), Ok(()));
         for (resource, live, change, expected) in [
             (pods, object(true, "file"), Some(&patch), "it is being deleted"),
@@ -399,10 +401,10 @@ mod tests {
     #[test]
     fn the_ephemeral_containers_of_the_running_pod_are_not_a_change() {
         let live = json!({ "spec": { "a": 1, "ephemeralContainers": [{ "name": "d" }] } });
-        let mut same = Change::Replace(live.clone());
+        let mut same = ObjectChange::Replace(live.clone());
         without_ephemeral(&mut same, &live);
-        assert_eq!(same, Change::Replace(json!({ "spec": { "a": 1 } })));
-        let other = Change::Replace(json!({ "spec": { "ephemeralContainers": [{ "name": "e" }] } }));
+        assert_eq!(same, ObjectChange::Replace(json!({ "spec": { "a": 1 } })));
+        let other = ObjectChange::Replace(json!({ "spec": { "ephemeralContainers": [{ "name": "e" }] } }));
         let mut changed = other.clone();
         without_ephemeral(&mut changed, &live);
         assert_eq!(changed, other, "validation refuses it");

@@ -18,7 +18,7 @@ mod user_namespace;
 mod volumes;
 
 use crate::api::data_object::{self, DockerFormat};
-use crate::api::expand::{self, Place};
+use crate::api::expand::{self, ArgumentPlace};
 use crate::api::image;
 use crate::api::k8s::ObjectMeta;
 use crate::api::k8s::PriorityClass;
@@ -434,9 +434,9 @@ fn arguments(container: &Container, at: At<'_>, faults: &mut Faults) {
     let Err(too_long) = expand::container(container) else { return };
     let (env, command, args) = (at.field("env"), at.field("command"), at.field("args"));
     match too_long.at {
-        Place::Env(i) => faults.add(env.item(i).field("value"), too_long.detail()),
-        Place::Command(i) => faults.add(command.item(i), too_long.detail()),
-        Place::Args(i) => faults.add(args.item(i), too_long.detail()),
+        ArgumentPlace::Env(i) => faults.add(env.item(i).field("value"), too_long.detail()),
+        ArgumentPlace::Command(i) => faults.add(command.item(i), too_long.detail()),
+        ArgumentPlace::Args(i) => faults.add(args.item(i), too_long.detail()),
     }
 }
 

@@ -7,9 +7,9 @@ use crate::api::problem::{At, Faults};
 
 pub(super) fn of_container(container: &Container, grace: i64, at: At<'_>, faults: &mut Faults) {
     for (probe, field, kind) in [
-        (&container.liveness_probe, "livenessProbe", Kind::Liveness),
-        (&container.readiness_probe, "readinessProbe", Kind::Readiness),
-        (&container.startup_probe, "startupProbe", Kind::Startup),
+        (&container.liveness_probe, "livenessProbe", ProbeKind::Liveness),
+        (&container.readiness_probe, "readinessProbe", ProbeKind::Readiness),
+        (&container.startup_probe, "startupProbe", ProbeKind::Startup),
     ] {
         if let Some(probe) = probe {
             of_probe(probe, kind, container, at.field(field), faults);
@@ -25,13 +25,13 @@ pub(super) fn of_container(container: &Container, grace: i64, at: At<'_>, faults
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ProbeKind {
     Liveness,
     Readiness,
     Startup,
 }
 
-fn of_probe(probe: &Probe, kind: Kind, container: &Container, at: At<'_>, faults: &mut Faults) {
+fn of_probe(probe: &Probe, kind: ProbeKind, container: &Container, at: At<'_>, faults: &mut Faults) {
     handlers(
         [probe.exec.is_some(), probe.http_get.is_some(), probe.tcp_socket.is_some(), probe.grpc.is_some()],
         at,
@@ -54,13 +54,13 @@ fn of_probe(probe: &Probe, kind: Kind, container: &Container, at: At<'_>, faults
             faults.invalid(at.field(field), value, "must be greater than or equal to 0");
         }
     }
-    if let Some(successes) = probe.success_threshold.filter(|n| *n > 1 && kind != Kind::Readiness) {
+    if let Some(successes) = probe.success_threshold.filter(|n| *n > 1 && kind != ProbeKind::Readiness) {
         faults.invalid(at.field("successThreshold"), successes, "must be 1");
     }
     if let Some(grace) = probe.termination_grace_period_seconds {
         let at = at.field("terminationGracePeriodSeconds");
         match kind {
-            Kind::Readiness => faults.invalid(at, grace, "must not be set for readinessProbes"),
+            ProbeKind::Readiness => faults.invalid(at, grace, "must not be set for readinessProbes"),
             _ if grace <= 0 => faults.invalid(at, grace, "must be greater than 0"),
             _ => {}
         }

@@ -10,10 +10,10 @@ use crate::api::resources::{Resources, of_containers};
 use crate::api::validate::syntax;
 use std::collections::{BTreeMap, BTreeSet};
 
-type List = BTreeMap<String, Written>;
+type ResourceList = BTreeMap<String, Written>;
 
 pub(super) fn resources(resources: &ResourceRequirements, at: At<'_>, faults: &mut Faults) {
-    let none = List::new();
+    let none = ResourceList::new();
     let limits = resources.limits.as_ref().unwrap_or(&none);
     let requests = resources.requests.as_ref().unwrap_or(&none);
     if resources.claims.as_ref().is_some_and(|claims| !claims.is_empty()) {
@@ -112,7 +112,7 @@ pub(super) fn of_pod(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
 }
 
 /// Validates the overhead. It is meant for pods with a runtime class, but a kubelet also honours it without one.
-pub(super) fn overhead(overhead: &List, at: At<'_>, faults: &mut Faults) {
+pub(super) fn overhead(overhead: &ResourceList, at: At<'_>, faults: &mut Faults) {
     for (name, written) in overhead {
         one(name, written, at, faults);
     }

@@ -10,13 +10,13 @@ mod tree;
 
 use crate::api::control::{ExecHead, ExecRequest, StreamChannels, StreamKind, StreamRequest};
 use crate::api::kube::pod_row::text;
-use crate::commands::client::{self, Answer};
+use crate::commands::client::{self, AgentAnswer};
 use crate::commands::output::{Failure, print_message};
 use crate::commands::screen::shorten;
-use crate::commands::select::{Target, select};
+use crate::commands::select::{PodTarget, select};
 use crate::commands::streams::bytes::Bytes;
 use crate::commands::streams::session::{End, Session};
-use crate::commands::streams::url::{self, Refused};
+use crate::commands::streams::url::{self, UrlRefused};
 use paths::{Remote, Side};
 use std::io::BufRead as _;
 use std::path::Path;
@@ -30,7 +30,7 @@ const MAX_WARNING: usize = 500;
 const TEST_SECONDS: u64 = 30;
 
 #[derive(Debug, clap::Args)]
-pub struct Query {
+pub struct CopyArgs {
     /// POD:PATH or a local path; POD is NAME, NAMESPACE/NAME, or a UID. A local path with a colon starts with / or ./
     source: String,
     /// The same for the target. If it is a directory, the copy is in it under its own name
@@ -74,11 +74,11 @@ impl Skipped {
 }
 
 /// Exit code 1 if something was skipped.
-pub fn run(socket: &Path, query: Query) -> Result<u8, Failure> {
+pub fn run(socket: &Path, query: CopyArgs) -> Result<u8, Failure> {
     let usage = |words: &str| Failure::Message(words.to_owned(), 2);
     let (source, target) = (Side::parse(&query.source), Side::parse(&query.target));
     let find = |pod: &str| -> Result<Container<'_>, Failure> {
-        let target: Target = select(pod, query.namespace.as_deref())?;
+        let target: PodTarget = select(pod, query.namespace.as_deref())?;
         let uid = text(&url::find_pod(socket, &target)?, "/metadata/uid").to_owned();
         Ok(Container { socket, uid, name: query.container.clone() })
     };
@@ -135,7 +135,7 @@ impl Container<'_> {
         let command = command.iter().map(|word| (*word).to_owned()).collect();
         let kind = StreamKind::Exec { container: self.name.clone(), command, channels };
         let url = url::request(self.socket, &StreamRequest { uid: self.uid.clone(), kind })?;
-        let url = url.map_err(|Refused(_, words)| Failure::message(words))?;
+        let url = url.map_err(|UrlRefused(_, words)| Failure::message(words))?;
         Ok(Bytes::new(Session::start(&url, channels).map_err(Failure::message)?))
     }
 
@@ -171,15 +171,15 @@ impl Container<'_> {
         let request = ExecRequest { uid, container, command, timeout_seconds };
         let patience = Duration::from_secs(2 * TEST_SECONDS);
         match client::post(self.socket, "/exec", &request, patience)? {
-            Answer::Done(mut reader) => {
+            AgentAnswer::Done(mut reader) => {
                 let mut head = String::new();
                 reader.read_line(&mut head).map_err(|e| Failure::message(format!("/exec: {e}")))?;
                 let head: ExecHead =
                     serde_json::from_str(&head).map_err(|e| Failure::message(format!("/exec: invalid answer: {e}")))?;
                 Ok(head.exit_code == 0)
             }
-            Answer::Refused(502, _) => Ok(false),
-            Answer::Refused(_, words) => Err(Failure::message(words)),
+            AgentAnswer::Refused(502, _) => Ok(false),
+            AgentAnswer::Refused(_, words) => Err(Failure::message(words)),
         }
     }
 }

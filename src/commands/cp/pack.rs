@@ -18,7 +18,7 @@ pub fn pack(source: &Path, name: &str, output: &mut impl Write, skipped: &mut Sk
     // Paths on this machine and in the archive that wait for their turn.
     let mut waiting = vec![(source.to_owned(), PathBuf::from(name))];
     while let Some((path, entry)) = waiting.pop() {
-        match Found::look(&path) {
+        match LocalFile::look(&path) {
             Ok(found) => add(&mut archive, found, &path, entry, &mut waiting)?,
             Err(why) => skipped.warn(&format!("{}: skipped: {why}", path.display())),
         }
@@ -27,29 +27,29 @@ pub fn pack(source: &Path, name: &str, output: &mut impl Write, skipped: &mut Sk
 }
 
 /// A local file, opened or read before anything of it is in the archive.
-enum Found {
+enum LocalFile {
     File(File, Metadata),
     Directory(Vec<PathBuf>, Metadata),
     Symlink(PathBuf, Metadata),
 }
 
-impl Found {
-    fn look(path: &Path) -> Result<Found, String> {
+impl LocalFile {
+    fn look(path: &Path) -> Result<LocalFile, String> {
         let words = |e: io::Error| e.to_string();
         let metadata = fs::symlink_metadata(path).map_err(words)?;
         let kind = metadata.file_type();
         if kind.is_symlink() {
-            Ok(Found::Symlink(fs::read_link(path).map_err(words)?, metadata))
+            Ok(LocalFile::Symlink(fs::read_link(path).map_err(words)?, metadata))
         } else if kind.is_dir() {
             let entries = fs::read_dir(path).map_err(words)?;
             let mut paths: Vec<PathBuf> =
                 entries.map(|e| e.map(|e| e.path())).collect::<io::Result<_>>().map_err(words)?;
             paths.order();
-            Ok(Found::Directory(paths, metadata))
+            Ok(LocalFile::Directory(paths, metadata))
         } else if kind.is_file() {
             let file = File::open(path).map_err(words)?;
             let metadata = file.metadata().map_err(words)?;
-            Ok(Found::File(file, metadata))
+            Ok(LocalFile::File(file, metadata))
         } else {
             Err("it is neither a file, a directory nor a link".to_owned())
         }
@@ -58,25 +58,25 @@ impl Found {
 
 fn add<W: Write>(
     archive: &mut Builder<W>,
-    found: Found,
+    found: LocalFile,
     path: &Path,
     entry: PathBuf,
     waiting: &mut Vec<(PathBuf, PathBuf)>,
 ) -> io::Result<()> {
     match found {
-        Found::File(file, metadata) => {
+        LocalFile::File(file, metadata) => {
             let mut header = header(EntryType::Regular, &metadata);
             header.set_size(metadata.len());
             let content = Exactly { file, left: metadata.len() };
             archive.append_data(&mut header, entry, content)
         }
-        Found::Directory(paths, metadata) => {
+        LocalFile::Directory(paths, metadata) => {
             // The first in the order of names comes first.
             let named = |p: PathBuf| p.file_name().map(|name| entry.join(name)).map(|entry| (p, entry));
             waiting.extend(paths.into_iter().rev().filter_map(named));
             archive.append_data(&mut header(EntryType::Directory, &metadata), entry, io::empty())
         }
-        Found::Symlink(to, metadata) => archive.append_link(&mut header(EntryType::Symlink, &metadata), entry, to),
+        LocalFile::Symlink(to, metadata) => archive.append_link(&mut header(EntryType::Symlink, &metadata), entry, to),
     }
     .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
 }

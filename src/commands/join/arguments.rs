@@ -9,12 +9,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub struct JoinArgs {
     /// Address of the API server: HOST:PORT
     #[arg(value_name = "SERVER", conflicts_with = "kubeconfig")]
     pub(super) server: Option<String>,
     #[command(flatten)]
-    pub(super) target: Target,
+    pub(super) target: JoinTarget,
     /// Name of the node; the same as --hostname
     #[arg(long, value_name = "NAME", conflicts_with = "hostname")]
     pub(super) node_name: Option<String>,
@@ -30,7 +30,7 @@ pub struct Arguments {
 
 /// The cluster, and the credential for the join.
 #[derive(Debug, Default, clap::Args)]
-pub struct Target {
+pub struct JoinTarget {
     /// Bootstrap token of the cluster
     #[arg(long, value_name = "ID.SECRET")]
     token: Option<String>,
@@ -47,12 +47,12 @@ pub struct Target {
 
 /// Where the join begins.
 #[derive(Debug)]
-pub(super) enum Source {
+pub(super) enum JoinSource {
     Server { address: String, token: Token, pins: Pins },
     Kubeconfig(PathBuf),
 }
 
-impl Target {
+impl JoinTarget {
     /// At least one of the options is given.
     pub fn is_given(&self) -> bool {
         self.token.is_some()
@@ -63,7 +63,7 @@ impl Target {
 
     /// # Errors
     /// The option, and the error in it. The text contains no secret.
-    pub(super) fn source(self, server: Option<&str>) -> Result<Source, String> {
+    pub(super) fn source(self, server: Option<&str>) -> Result<JoinSource, String> {
         let hashes = self.discovery_token_ca_cert_hash;
         let skip = self.discovery_token_unsafe_skip_ca_verification;
         let (server, token) = match (self.kubeconfig, server, self.token) {
@@ -72,7 +72,7 @@ impl Target {
             }
             (Some(path), None, None) => {
                 let path = std::path::absolute(&path).map_err(|e| format!("--kubeconfig: {}: {e}", path.display()))?;
-                return Ok(Source::Kubeconfig(path));
+                return Ok(JoinSource::Kubeconfig(path));
             }
             (Some(_), Some(_), None) => return Err("--kubeconfig names the server; remove one of them".to_owned()),
             (None, None, _) => {
@@ -95,17 +95,19 @@ impl Target {
                 );
             }
         };
-        Ok(Source::Server { address: server, token, pins })
+        Ok(JoinSource::Server { address: server, token, pins })
     }
 }
 
-impl Source {
+impl JoinSource {
     /// The keys that the CA of the cluster may have, as far as they are known without its server.
     pub(super) fn authorities(&self) -> Result<Option<Vec<CaHash>>, Failure> {
         match self {
-            Source::Server { pins: Pins::Hashes(hashes), .. } => Ok(Some(hashes.clone())),
-            Source::Server { pins: Pins::Unsafe, .. } => Ok(None),
-            Source::Kubeconfig(path) => Ok(Some(discovery::hashes(&Contents::read(path).map_err(Failure::message)?))),
+            JoinSource::Server { pins: Pins::Hashes(hashes), .. } => Ok(Some(hashes.clone())),
+            JoinSource::Server { pins: Pins::Unsafe, .. } => Ok(None),
+            JoinSource::Kubeconfig(path) => {
+                Ok(Some(discovery::hashes(&Contents::read(path).map_err(Failure::message)?)))
+            }
         }
     }
 }
@@ -118,27 +120,27 @@ mod tests {
     const TOKEN: &str = "07401b.f395accd246ae52d";
     const HASH: &str = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
-    fn target(token: Option<&str>, hash: Option<&str>, kubeconfig: Option<&str>) -> Target {
-        Target {
+    fn target(token: Option<&str>, hash: Option<&str>, kubeconfig: Option<&str>) -> JoinTarget {
+        JoinTarget {
             token: token.map(str::to_owned),
             discovery_token_ca_cert_hash: hash.map(str::to_owned).into_iter().collect(),
             kubeconfig: kubeconfig.map(PathBuf::from),
-            ..Target::default()
+            ..JoinTarget::default()
         }
     }
 
     #[test]
     fn a_join_begins_with_a_server_and_a_token_or_with_a_kubeconfig() {
         match target(Some(TOKEN), Some(HASH), None).source(Some("10.0.0.1:6443")) {
-            Ok(Source::Server { address, pins: Pins::Hashes(hashes), .. }) => {
+            Ok(JoinSource::Server { address, pins: Pins::Hashes(hashes), .. }) => {
                 assert_eq!((address.as_str(), hashes.len()), ("10.0.0.1:6443", 1));
             }
             other => panic!("{other:?}"),
         }
         assert!(matches!(target(None, None, Some("/f")).source(None),
-                Ok(Source::Kubeconfig(p)) if p.as_path() == Path::new("/f")));
-        let skip = Target { discovery_token_unsafe_skip_ca_verification: true, ..target(Some(TOKEN), None, None) };
-        assert!(matches!(skip.source(Some("a:1")), Ok(Source::Server { pins: Pins::Unsafe, .. })));
+                Ok(JoinSource::Kubeconfig(p)) if p.as_path() == Path::new("/f")));
+        let skip = JoinTarget { discovery_token_unsafe_skip_ca_verification: true, ..target(Some(TOKEN), None, None) };
+        assert!(matches!(skip.source(Some("a:1")), Ok(JoinSource::Server { pins: Pins::Unsafe, .. })));
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use super::discovery::NEW_TOKEN;
 use crate::adapters::api_server::Blocking;
-use crate::adapters::identity::Directory;
-use crate::api::cluster::certificate::{Progress, Purpose, Request, progress};
+use crate::adapters::identity::IdentityDirectory;
+use crate::api::cluster::certificate::{Purpose, SigningProgress, SigningRequest, progress};
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::requests::{self, Signer};
 use crate::api::cluster::status::{Failure as Cause, Refusal};
@@ -37,23 +37,23 @@ impl Failed {
     }
 }
 
-enum Answer {
+enum ServerAnswer {
     Done(ApiResponse),
     Refused(Refusal),
     /// No answer, or the server cannot do it now.
     Later(String),
 }
 
-fn call(api: &mut Blocking, request: crate::api::cluster::request::ApiRequest) -> Answer {
+fn call(api: &mut Blocking, request: crate::api::cluster::request::ApiRequest) -> ServerAnswer {
     match api.call(request, TIMEOUT) {
         Ok(answered) => match Refusal::of(&answered.response) {
-            None => Answer::Done(answered.response),
+            None => ServerAnswer::Done(answered.response),
             Some(refusal) => match refusal.failure {
-                Cause::Unavailable { .. } | Cause::TooManyRequests { .. } => Answer::Later(refusal.to_string()),
-                _ => Answer::Refused(refusal),
+                Cause::Unavailable { .. } | Cause::TooManyRequests { .. } => ServerAnswer::Later(refusal.to_string()),
+                _ => ServerAnswer::Refused(refusal),
             },
         },
-        Err(ApiError::NotSent(why) | ApiError::Unknown(why) | ApiError::TooLarge(why)) => Answer::Later(why),
+        Err(ApiError::NotSent(why) | ApiError::Unknown(why) | ApiError::TooLarge(why)) => ServerAnswer::Later(why),
     }
 }
 
@@ -61,7 +61,12 @@ fn call(api: &mut Blocking, request: crate::api::cluster::request::ApiRequest) -
 ///
 /// # Errors
 /// The request is refused, denied, or not approved in time.
-pub(super) fn get(api: &mut Blocking, directory: &Directory, node: &str, timeout: Duration) -> Result<String, Failed> {
+pub(super) fn get(
+    api: &mut Blocking,
+    directory: &IdentityDirectory,
+    node: &str,
+    timeout: Duration,
+) -> Result<String, Failed> {
     let request = directory.request(node, &Purpose::Client).map_err(Failed::Other)?;
     let name = request.name.clone();
     let (begin, mut printed, mut made) = (Instant::now(), false, false);
@@ -73,24 +78,24 @@ pub(super) fn get(api: &mut Blocking, directory: &Directory, node: &str, timeout
             call(api, requests::create_csr(&name, &request.request, Signer::Client))
         };
         match answer {
-            Answer::Done(response) => {
+            ServerAnswer::Done(response) => {
                 trouble = None;
                 made = true;
                 match progress(&response).map_err(|why| Failed::Other(format!("{}: {why}", api.url())))? {
-                    Progress::Issued(chain) => return Ok(chain),
-                    Progress::Refused(why) => return Err(refused(directory, &request, &why)),
-                    Progress::Pending => {}
+                    SigningProgress::Issued(chain) => return Ok(chain),
+                    SigningProgress::Refused(why) => return Err(refused(directory, &request, &why)),
+                    SigningProgress::Pending => {}
                 }
             }
             // An earlier attempt has made it.
-            Answer::Refused(refusal) if !made && refusal.failure == Cause::AlreadyExists => {
+            ServerAnswer::Refused(refusal) if !made && refusal.failure == Cause::AlreadyExists => {
                 made = true;
                 continue;
             }
             // It was removed.
-            Answer::Refused(refusal) if made && refusal.failure == Cause::NotFound => made = false,
-            Answer::Refused(refusal) => return Err(Failed::Other(forbidden(&refusal))),
-            Answer::Later(why) => {
+            ServerAnswer::Refused(refusal) if made && refusal.failure == Cause::NotFound => made = false,
+            ServerAnswer::Refused(refusal) => return Err(Failed::Other(forbidden(&refusal))),
+            ServerAnswer::Later(why) => {
                 if trouble.is_none() {
                     print_message(&format!("the API server does not answer: {why}; trying again"));
                 }
@@ -126,7 +131,7 @@ fn too_late(trouble: Option<String>, name: &str, timeout: Duration) -> Failed {
 }
 
 /// The next join makes another request.
-fn refused(directory: &Directory, request: &Request, why: &str) -> Failed {
+fn refused(directory: &IdentityDirectory, request: &SigningRequest, why: &str) -> Failed {
     let forgotten = directory.forget_key(Signer::Client).err().map(|e| format!("; {e}")).unwrap_or_default();
     Failed::Other(format!(
         "the certificate request {} was {why}; run wherry join again for a new request{forgotten}",

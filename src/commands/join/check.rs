@@ -3,10 +3,10 @@
 //!
 //! Exit code 0: no error (there may be warnings); 1: an error. Changes nothing, here or at the cluster.
 
-use super::arguments::Source;
-use super::discovery::{NEW_TOKEN, Stage, TIMEOUT, discover, unreachable};
+use super::arguments::JoinSource;
+use super::discovery::{DiscoveryStage, NEW_TOKEN, TIMEOUT, discover, unreachable};
 use super::membership::Membership;
-use super::{Cluster, Target};
+use super::{Cluster, JoinTarget};
 use crate::adapters::api_server::{Blocking, Contents, Credentials, User};
 use crate::adapters::host::checks::cni;
 use crate::api::cluster::request::ApiRequest;
@@ -56,7 +56,7 @@ const OF_NODE: [(&str, &str, &str); 14] = [
 pub fn run(
     out: &mut dyn Write,
     flags: &Flags,
-    target: Target,
+    target: JoinTarget,
     files: &[PathBuf],
     as_json: bool,
 ) -> Result<u8, Failure> {
@@ -82,7 +82,7 @@ fn configuration(loaded: &config::Loaded) -> Finding {
     }
 }
 
-fn membership(config: &Config, source: &Source) -> Finding {
+fn membership(config: &Config, source: &JoinSource) -> Finding {
     let check = "membership";
     let failed = |failure: Failure| match failure {
         Failure::Message(why, _) => Finding::error(check, why, "see wherry leave --help"),
@@ -104,10 +104,10 @@ fn membership(config: &Config, source: &Source) -> Finding {
 }
 
 /// The checks of the server. The first one that fails ends them.
-fn cluster(source: Source, node: &str) -> Vec<Finding> {
+fn cluster(source: JoinSource, node: &str) -> Vec<Finding> {
     let mut found = Vec::new();
     let cluster = match source {
-        Source::Server { address, token, pins } => {
+        JoinSource::Server { address, token, pins } => {
             let Some(connected) = connected(&address) else {
                 let message = format!("{address:?} is not an address of a server");
                 return vec![Finding::error("address", message, "use the form HOST:PORT")];
@@ -120,7 +120,7 @@ fn cluster(source: Source, node: &str) -> Vec<Finding> {
             found.extend(stages);
             cluster.map(|contents| Cluster { user: User::Token(token.bearer()), contents })
         }
-        Source::Kubeconfig(path) => match Cluster::find(Source::Kubeconfig(path.clone())) {
+        JoinSource::Kubeconfig(path) => match Cluster::find(JoinSource::Kubeconfig(path.clone())) {
             Ok(cluster) => {
                 found.push(Finding::ok("kubeconfig", path.display().to_string()));
                 found.extend(connected(cluster.contents.server.trim_start_matches("https://")));
@@ -162,23 +162,23 @@ fn connected(address: &str) -> Option<Finding> {
 }
 
 /// The steps of the discovery as findings.
-fn staged(result: Result<Contents, (Stage, String)>) -> (Vec<Finding>, Option<Contents>) {
+fn staged(result: Result<Contents, (DiscoveryStage, String)>) -> (Vec<Finding>, Option<Contents>) {
     let stages = [
         (
-            Stage::ClusterInfo,
+            DiscoveryStage::ClusterInfo,
             "cluster-info",
             "the server shows it",
             "use an address of the API server of a cluster of kubeadm",
         ),
-        (Stage::Token, "token", "has signed cluster-info", NEW_TOKEN),
+        (DiscoveryStage::Token, "token", "has signed cluster-info", NEW_TOKEN),
         (
-            Stage::Authority,
+            DiscoveryStage::Authority,
             "ca",
             "has the given hash",
             "compare the hash with the one that kubeadm prints on the control plane",
         ),
         (
-            Stage::Verified,
+            DiscoveryStage::Verified,
             "tls",
             "the server's certificate is signed by the CA",
             "use an address that is in the server's certificate",
@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn the_steps_before_the_one_that_failed_are_fine() {
-        let (found, cluster) = staged(Err((Stage::Authority, "another key".into())));
+        let (found, cluster) = staged(Err((DiscoveryStage::Authority, "another key".into())));
         let levels: Vec<_> = found.iter().map(|finding| (finding.check, finding.level)).collect();
         assert_eq!(levels, [("cluster-info", Level::Ok), ("token", Level::Ok), ("ca", Level::Error)]);
         assert!(cluster.is_none());

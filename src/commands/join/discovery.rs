@@ -33,7 +33,7 @@ pub(super) enum Pins {
 
 /// The steps of the discovery, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum DiscoveryStage {
     /// The server answers.
     ClusterInfo,
     /// The token has signed the answer.
@@ -48,19 +48,19 @@ pub(super) enum Stage {
 ///
 /// # Errors
 /// The step that failed, the error, and the remedy. The text contains nothing of the token's secret.
-pub(super) fn discover(address: &str, token: &Token, pins: &Pins) -> Result<Contents, (Stage, String)> {
-    let at = |stage: Stage| move |why: String| (stage, why);
+pub(super) fn discover(address: &str, token: &Token, pins: &Pins) -> Result<Contents, (DiscoveryStage, String)> {
+    let at = |stage: DiscoveryStage| move |why: String| (stage, why);
     let unverified = Credentials::unverified(address).and_then(Blocking::new);
-    let mut unverified = unverified.map_err(at(Stage::ClusterInfo))?;
-    let answered = read(&mut unverified, address).map_err(at(Stage::ClusterInfo))?;
-    let signed = signed_kubeconfig(&answered.response, token).map_err(at(Stage::Token))?;
+    let mut unverified = unverified.map_err(at(DiscoveryStage::ClusterInfo))?;
+    let answered = read(&mut unverified, address).map_err(at(DiscoveryStage::ClusterInfo))?;
+    let signed = signed_kubeconfig(&answered.response, token).map_err(at(DiscoveryStage::Token))?;
     let cluster = Contents::parse(signed.as_bytes(), Path::new("/"));
-    let cluster = cluster.map_err(|why| (Stage::Authority, format!("cluster-info: {why}")))?;
-    check_pins(&cluster, pins).map_err(at(Stage::Authority))?;
-    let again = read_verified(address, &cluster).map_err(at(Stage::Verified))?;
+    let cluster = cluster.map_err(|why| (DiscoveryStage::Authority, format!("cluster-info: {why}")))?;
+    check_pins(&cluster, pins).map_err(at(DiscoveryStage::Authority))?;
+    let again = read_verified(address, &cluster).map_err(at(DiscoveryStage::Verified))?;
     if signed_kubeconfig(&again.response, token).as_ref() != Ok(&signed) {
         let why = "answers the verified request differently; something between here and the server changes the answers";
-        return Err((Stage::Verified, format!("{address} {why}")));
+        return Err((DiscoveryStage::Verified, format!("{address} {why}")));
     }
     Ok(cluster)
 }

@@ -20,9 +20,9 @@ use std::path::{Path, PathBuf};
 const NAME: &str = "50-wherry-join.yaml";
 
 /// The membership of this machine.
-pub struct Membership(State);
+pub struct Membership(MembershipState);
 
-enum State {
+enum MembershipState {
     None,
     /// `wherry join` has written the files.
     Joined(Box<Joined>),
@@ -40,7 +40,7 @@ impl Membership {
     /// # Errors
     /// The configuration names a kubeconfig that is not from `wherry join`.
     pub fn read(config: &Config) -> Result<Membership, Failure> {
-        let Some(path) = &config.kubeconfig else { return Ok(Membership(State::None)) };
+        let Some(path) = &config.kubeconfig else { return Ok(Membership(MembershipState::None)) };
         if !identity::is_managed(path, &config.root_dir) {
             return Err(Failure::message(format!(
                 "the configuration sets kubeconfig: {}, which is not from wherry join; remove the setting, so that \
@@ -48,30 +48,30 @@ impl Membership {
                 path.display()
             )));
         }
-        let Ok(cluster) = Contents::read(path) else { return Ok(Membership(State::Broken)) };
+        let Ok(cluster) = Contents::read(path) else { return Ok(Membership(MembershipState::Broken)) };
         let credentials = Credentials::read(path).ok();
         let der = credentials.as_ref().and_then(Credentials::client_certificate);
         let certificate = der.and_then(|der| x509::read(der).ok());
-        Ok(Membership(State::Joined(Box::new(Joined { cluster, certificate }))))
+        Ok(Membership(MembershipState::Joined(Box::new(Joined { cluster, certificate }))))
     }
 
     /// The machine was joined before.
     pub fn is_managed(&self) -> bool {
-        !matches!(self.0, State::None)
+        !matches!(self.0, MembershipState::None)
     }
 
     /// The URL of the server; empty if it is not known.
     pub fn server(&self) -> &str {
         match &self.0 {
-            State::Joined(joined) => &joined.cluster.server,
-            State::None | State::Broken => "",
+            MembershipState::Joined(joined) => &joined.cluster.server,
+            MembershipState::None | MembershipState::Broken => "",
         }
     }
 
     /// # Errors
     /// The machine belongs to another cluster than the one whose CA has one of these keys.
     pub(super) fn accepts(&self, hashes: &[CaHash]) -> Result<(), Failure> {
-        let State::Joined(joined) = &self.0 else { return Ok(()) };
+        let MembershipState::Joined(joined) = &self.0 else { return Ok(()) };
         let own = discovery::hashes(&joined.cluster);
         if own.iter().any(|hash| hashes.contains(hash)) {
             return Ok(());
@@ -87,7 +87,7 @@ impl Membership {
     /// # Errors
     /// It is another node of the cluster.
     pub(super) fn is_node(&self, node: &str) -> Result<bool, Failure> {
-        let State::Joined(joined) = &self.0 else { return Ok(false) };
+        let MembershipState::Joined(joined) = &self.0 else { return Ok(false) };
         let Some(certificate) = &joined.certificate else { return Ok(false) };
         let name = certificate.common_name.as_deref().unwrap_or_default();
         if name != common_name(node) {

@@ -16,10 +16,10 @@ mod discovery;
 pub mod membership;
 pub mod service;
 
-pub use arguments::{Arguments, Target};
+pub use arguments::{JoinArgs, JoinTarget};
 
 use crate::adapters::api_server::{Blocking, Contents, Credentials, User};
-use crate::adapters::identity::{self, Directory, NodeKubeconfig};
+use crate::adapters::identity::{self, IdentityDirectory, NodeKubeconfig};
 use crate::api::cluster::certificate::common_name;
 use crate::api::cluster::request::ApiResponse;
 use crate::api::cluster::requests::{self, Signer};
@@ -27,7 +27,7 @@ use crate::api::cluster::status::{Failure as Cause, Refusal};
 use crate::commands::output::{Failure, print_message, shown};
 use crate::config::{self, cluster, registration};
 use crate::net::x509;
-use arguments::Source;
+use arguments::JoinSource;
 use certificate::Failed;
 use discovery::{NEW_TOKEN, TIMEOUT, discover, unreachable};
 use membership::Membership;
@@ -39,8 +39,8 @@ use std::time::Duration;
 ///
 /// # Errors
 /// Exit code 1, or 2 for a wrong command line. The message names what failed, and the remedy.
-pub fn run(out: &mut dyn Write, arguments: Arguments) -> Result<u8, Failure> {
-    let Arguments { server, target, node_name, timeout, no_restart, mut config } = arguments;
+pub fn run(out: &mut dyn Write, arguments: JoinArgs) -> Result<u8, Failure> {
+    let JoinArgs { server, target, node_name, timeout, no_restart, mut config } = arguments;
     if node_name.is_some() {
         config.hostname = node_name;
     }
@@ -66,7 +66,7 @@ pub fn run(out: &mut dyn Write, arguments: Arguments) -> Result<u8, Failure> {
         writeln!(out, "this machine is the node {node} of {} already", shown(membership.server()))?;
         return Ok(0);
     }
-    let directory = Directory::new(&config.root_dir);
+    let directory = IdentityDirectory::new(&config.root_dir);
     let joined = cluster.join(&directory, &node, timeout, membership.is_managed());
     let has_settings = joined.map_err(Failed::into_failure)?;
     membership::write_drop_in(&flags, &config, has_settings)?;
@@ -90,13 +90,13 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn find(source: Source) -> Result<Cluster, Failure> {
+    fn find(source: JoinSource) -> Result<Cluster, Failure> {
         match source {
-            Source::Server { address, token, pins } => {
+            JoinSource::Server { address, token, pins } => {
                 let found = discover(&address, &token, &pins).map_err(|(_, why)| Failure::message(why))?;
                 Ok(Cluster { user: User::Token(token.bearer()), contents: found })
             }
-            Source::Kubeconfig(path) => {
+            JoinSource::Kubeconfig(path) => {
                 // This refuses fields that `Contents` does not read.
                 Credentials::read(&path).map_err(Failure::message)?;
                 let mut contents = Contents::read(&path).map_err(Failure::message)?;
@@ -112,7 +112,13 @@ impl Cluster {
     }
 
     /// Gets the certificate and writes the files. Returns whether there are settings of the cluster.
-    fn join(&self, directory: &Directory, node: &str, timeout: Duration, was_joined: bool) -> Result<bool, Failed> {
+    fn join(
+        &self,
+        directory: &IdentityDirectory,
+        node: &str,
+        timeout: Duration,
+        was_joined: bool,
+    ) -> Result<bool, Failed> {
         let (mut api, credential) = self.connect(node)?;
         // This also shows whether the server accepts the credential, before anything is written.
         let settings = read_settings(&mut api, credential)?;
@@ -148,7 +154,7 @@ impl Cluster {
     fn store(
         &self,
         api: &mut Blocking,
-        directory: &Directory,
+        directory: &IdentityDirectory,
         node: &str,
         timeout: Duration,
         settings: Option<&str>,

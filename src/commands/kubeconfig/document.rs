@@ -2,13 +2,13 @@
 //! changes nothing else. Unknown fields, other entries and the order of both stay. Comments are lost, and anchors are
 //! expanded.
 
-use crate::config::yaml::{self, Entry, Node, Value};
+use crate::config::yaml::{self, MapEntry, Node, Value};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
 /// The content of the entries. Certificates and the key are in PEM.
-pub(super) struct Access<'a> {
+pub(super) struct KubeconfigEntries<'a> {
     /// The name of the context, of the cluster and of the user.
     pub context: &'a str,
     pub server: &'a str,
@@ -28,7 +28,7 @@ const KEPT: [&str; 2] = ["extensions", "proxy-url"];
 ///
 /// # Errors
 /// The line, and what is wrong there.
-pub(super) fn parse(text: &str) -> Result<Vec<Entry>, String> {
+pub(super) fn parse(text: &str) -> Result<Vec<MapEntry>, String> {
     let mut documents = yaml::read(text).map_err(|e| at(e.line, &e.message))?;
     if documents.len() > 1 {
         return Err(at(documents[1].line, "a second document; a kubeconfig has one"));
@@ -61,7 +61,11 @@ fn at(line: u64, message: &str) -> String {
 ///
 /// # Errors
 /// The line of a field that has another type than in a kubeconfig.
-pub(super) fn merge(mut document: Vec<Entry>, access: &Access<'_>, select: bool) -> Result<Vec<Entry>, String> {
+pub(super) fn merge(
+    mut document: Vec<MapEntry>,
+    access: &KubeconfigEntries<'_>,
+    select: bool,
+) -> Result<Vec<MapEntry>, String> {
     for (at, (key, value)) in HEAD.into_iter().enumerate() {
         if document.iter().all(|e| e.key != key) {
             document.insert(at.min(document.len()), entry(key, text_node(value)));
@@ -99,7 +103,7 @@ pub(super) fn merge(mut document: Vec<Entry>, access: &Access<'_>, select: bool)
 
 /// Replaces the object of the entry `name` in `list`, or appends an entry.
 fn put(
-    document: &mut Vec<Entry>,
+    document: &mut Vec<MapEntry>,
     list: &str,
     kind: &str,
     name: &str,
@@ -109,7 +113,7 @@ fn put(
     if document.iter().all(|e| e.key != list) {
         document.push(entry(list, node(Value::Null)));
     }
-    let Some(Entry { line, node: there, .. }) = document.iter_mut().find(|e| e.key == list) else { return Ok(()) };
+    let Some(MapEntry { line, node: there, .. }) = document.iter_mut().find(|e| e.key == list) else { return Ok(()) };
     if there.value == Value::Null {
         there.value = Value::List(Vec::new());
     }
@@ -117,7 +121,7 @@ fn put(
     let Value::List(items) = &mut there.value else {
         return Err(at(*line, &format!("{list}: expected a list, found {found}")));
     };
-    let mut new: Vec<Entry> = fields.into_iter().map(|(key, value)| entry(key, text_node(&value))).collect();
+    let mut new: Vec<MapEntry> = fields.into_iter().map(|(key, value)| entry(key, text_node(&value))).collect();
     let mut existing = None;
     for item in &mut *items {
         let found = item.value.describe();
@@ -136,8 +140,8 @@ fn put(
     match entries.iter_mut().find(|e| e.key == kind) {
         Some(object) => {
             if let Value::Map(old) = &object.node.value {
-                let is_new = |e: &Entry| new.iter().any(|n| n.key == e.key);
-                let stays: Vec<Entry> =
+                let is_new = |e: &MapEntry| new.iter().any(|n| n.key == e.key);
+                let stays: Vec<MapEntry> =
                     old.iter().filter(|e| kept.contains(&e.key.as_str()) && !is_new(e)).cloned().collect();
                 new.extend(stays);
             }
@@ -156,15 +160,15 @@ fn text_node(text: &str) -> Node {
     node(Value::Text(text.to_owned()))
 }
 
-fn entry(key: &str, node: Node) -> Entry {
-    Entry { key: key.to_owned(), line: 0, node }
+fn entry(key: &str, node: Node) -> MapEntry {
+    MapEntry { key: key.to_owned(), line: 0, node }
 }
 
 /// The kubeconfig in YAML. Strings that another YAML reader would take for something else are quoted.
 ///
 /// # Errors
 /// The library's message.
-pub(super) fn text(document: &[Entry]) -> Result<String, String> {
+pub(super) fn text(document: &[MapEntry]) -> Result<String, String> {
     let options = serde_saphyr::ser_options! {
         // base64 stays on one line.
         prefer_block_scalars: false,

@@ -1,8 +1,8 @@
 //! `wherry kubeconfig` without a subcommand: issues a client certificate and writes a kubeconfig that contains it.
 
 use super::Files;
-use super::document::{self, Access};
-use super::place::{Caller, Target};
+use super::document::{self, KubeconfigEntries};
+use super::place::{Caller, KubeconfigTarget};
 use crate::adapters::pki::{self, Authority, Issued, Role};
 use crate::api::printable;
 use crate::commands::output::{Failure, print_message, shown};
@@ -82,12 +82,12 @@ pub(super) fn run(out: &mut dyn Write, arguments: Issue) -> Result<u8, Failure> 
     };
     arguments.namespace.as_deref().map_or(Ok(()), check_namespace)?;
     let target = match (arguments.output, arguments.merge) {
-        (Some(path), _) => Target::Replace(path),
-        (None, Some(path)) => Target::Merge(match path {
+        (Some(path), _) => KubeconfigTarget::Replace(path),
+        (None, Some(path)) => KubeconfigTarget::Merge(match path {
             Some(path) => path,
             None => caller.kubeconfig().map_err(Failure::message)?,
         }),
-        (None, None) => Target::Stdout,
+        (None, None) => KubeconfigTarget::Stdout,
     };
 
     let now = Timestamp::now();
@@ -96,7 +96,7 @@ pub(super) fn run(out: &mut dyn Write, arguments: Issue) -> Result<u8, Failure> 
     let authority = Authority::open_or_create(&directory, &config.node_name, now).map_err(Failure::message)?;
     let existing = target.existing().map_err(Failure::message)?;
     let merged = |certificate: &str, key: &str| {
-        let access = Access {
+        let access = KubeconfigEntries {
             context: &context,
             server: &server,
             tls_name: tls_name.as_deref(),

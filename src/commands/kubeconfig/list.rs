@@ -1,6 +1,6 @@
 //! `wherry kubeconfig list`: the issued client certificates.
 
-use crate::adapters::pki::{self, Client, Revocation};
+use crate::adapters::pki::{self, IssuedClient, Revocation};
 use crate::commands::output::{Failure, document, print_message};
 use crate::commands::screen::Screen;
 use crate::commands::table::Table;
@@ -24,12 +24,12 @@ pub(super) fn run(out: &mut dyn Write, config: &Config, json: bool) -> Result<u8
 
 fn show(
     out: &mut dyn Write,
-    clients: &[Client],
+    clients: &[IssuedClient],
     revoked: &[Revocation],
     now: Timestamp,
     json: bool,
 ) -> Result<(), Failure> {
-    let revocation = |c: &Client| revoked.iter().find(|r| r.serial == c.serial).map(|r| r.revoked);
+    let revocation = |c: &IssuedClient| revoked.iter().find(|r| r.serial == c.serial).map(|r| r.revoked);
     if json {
         let items: Vec<_> = clients
             .iter()
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn the_state_of_each_certificate_is_shown() {
         let time = |text: &str| text.parse::<Timestamp>().unwrap();
-        let client = |name: &str, role, serial: &str, expires: &str| Client {
+        let client = |name: &str, role, serial: &str, expires: &str| IssuedClient {
             name: name.into(),
             role,
             serial: serial.into(),

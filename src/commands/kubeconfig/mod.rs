@@ -20,7 +20,7 @@ use std::path::PathBuf;
 /// The command line of `wherry kubeconfig`.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
-pub struct Arguments {
+pub struct KubeconfigArgs {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
@@ -107,7 +107,7 @@ impl Files {
 ///
 /// # Errors
 /// Exit code 1. The message names the argument or the file, and the remedy.
-pub fn run(out: &mut dyn Write, arguments: Arguments) -> Result<u8, Failure> {
+pub fn run(out: &mut dyn Write, arguments: KubeconfigArgs) -> Result<u8, Failure> {
     match arguments.command {
         None => issue::run(out, arguments.issue),
         Some(Command::List { output, files }) => list::run(out, &files.load()?.0, output.is_some()),

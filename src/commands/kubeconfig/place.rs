@@ -4,7 +4,7 @@
 //! that user's home belongs to that user. A file that exists keeps its owner.
 
 use super::document;
-use crate::config::yaml::{self, Entry};
+use crate::config::yaml::{self, MapEntry};
 use crate::foreign::{self, Links};
 use rustix::fs::{Mode, OFlags};
 use std::ffi::OsString;
@@ -77,19 +77,19 @@ impl Caller {
 
 /// The destination of a kubeconfig.
 #[derive(Debug)]
-pub(super) enum Target {
+pub(super) enum KubeconfigTarget {
     Stdout,
     Replace(PathBuf),
     Merge(PathBuf),
 }
 
-impl Target {
+impl KubeconfigTarget {
     /// The entries of the existing file, which the new ones are added to.
     ///
     /// # Errors
     /// The file cannot be read, or is not a kubeconfig: the message names the line. The file is unchanged.
-    pub(super) fn existing(&self) -> Result<Vec<Entry>, String> {
-        let Target::Merge(path) = self else { return Ok(Vec::new()) };
+    pub(super) fn existing(&self) -> Result<Vec<MapEntry>, String> {
+        let KubeconfigTarget::Merge(path) = self else { return Ok(Vec::new()) };
         let bytes = match foreign::read(path, Links::Follow, yaml::MAX_BYTES) {
             Ok(bytes) => bytes,
             Err(e) if e.is_missing() => return Ok(Vec::new()),
@@ -102,9 +102,9 @@ impl Target {
     /// An error of the content of the file.
     pub(super) fn named(&self, error: &str) -> String {
         match self {
-            Target::Stdout => error.to_owned(),
-            Target::Replace(path) => format!("{}: {error}", path.display()),
-            Target::Merge(path) => {
+            KubeconfigTarget::Stdout => error.to_owned(),
+            KubeconfigTarget::Replace(path) => format!("{}: {error}", path.display()),
+            KubeconfigTarget::Merge(path) => {
                 format!(
                     "{}: {error}; the file is unchanged: correct it, or use --output with another file",
                     path.display()
@@ -119,8 +119,8 @@ impl Target {
     /// The file keeps its old content.
     pub(super) fn write(&self, text: &str, caller: &Caller) -> Result<Option<&Path>, String> {
         let path = match self {
-            Target::Stdout => return Ok(None),
-            Target::Replace(path) | Target::Merge(path) => path,
+            KubeconfigTarget::Stdout => return Ok(None),
+            KubeconfigTarget::Replace(path) | KubeconfigTarget::Merge(path) => path,
         };
         let failed = |e: &dyn std::fmt::Display| format!("failed to write {}: {e}", path.display());
         // A link stays a link.
@@ -266,17 +266,17 @@ mod tests {
         fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
         symlink("file", &link).unwrap();
         let caller = at(dir.path(), None);
-        assert_eq!(Target::Replace(link.clone()).write("new", &caller), Ok(Some(link.as_path())));
+        assert_eq!(KubeconfigTarget::Replace(link.clone()).write("new", &caller), Ok(Some(link.as_path())));
         assert_eq!(fs::read_to_string(&file).unwrap(), "new");
         assert_eq!(state(&file), (0o600, own.1, own.2));
         assert!(link.is_symlink());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "no temporary file");
-        let error = Target::Replace("/dev/null".into()).write("new", &caller).unwrap_err();
+        let error = KubeconfigTarget::Replace("/dev/null".into()).write("new", &caller).unwrap_err();
         assert!(error.contains("is not a regular file") && error.contains("stdout"), "{error}");
-        assert!(Target::Replace(dir.path().to_owned()).write("new", &caller).is_err());
-        let error = Target::Merge(dir.path().join("a/b")).write("new", &caller).unwrap_err();
+        assert!(KubeconfigTarget::Replace(dir.path().to_owned()).write("new", &caller).is_err());
+        let error = KubeconfigTarget::Merge(dir.path().join("a/b")).write("new", &caller).unwrap_err();
         assert!(error.contains("a does not exist; create it"), "{error}");
-        assert_eq!(Target::Stdout.write("new", &caller), Ok(None));
+        assert_eq!(KubeconfigTarget::Stdout.write("new", &caller), Ok(None));
     }
 
     #[test]
@@ -289,21 +289,21 @@ mod tests {
         fs::create_dir(&home).unwrap();
         let caller = at(&home, Some((1000, 1001)));
         let config = caller.kubeconfig().unwrap();
-        Target::Merge(config.clone()).write("x", &caller).unwrap();
+        KubeconfigTarget::Merge(config.clone()).write("x", &caller).unwrap();
         assert_eq!(state(&config), (0o600, 1000, 1001));
         assert_eq!(state(&home.join(".kube")), (0o700, 1000, 1001));
         let outside = dir.path().join("outside");
-        Target::Replace(outside.clone()).write("x", &caller).unwrap();
+        KubeconfigTarget::Replace(outside.clone()).write("x", &caller).unwrap();
         assert_eq!(state(&outside), (0o600, 0, 0));
         fs::rename(&outside, home.join("of-root")).unwrap();
-        Target::Replace(home.join("of-root")).write("y", &caller).unwrap();
+        KubeconfigTarget::Replace(home.join("of-root")).write("y", &caller).unwrap();
         assert_eq!(state(&home.join("of-root")), (0o600, 0, 0));
         // A file of the user stays the user's, even without sudo.
-        Target::Merge(config.clone()).write("y", &at(&home, None)).unwrap();
+        KubeconfigTarget::Merge(config.clone()).write("y", &at(&home, None)).unwrap();
         assert_eq!(state(&config), (0o600, 1000, 1001));
         // A link in the home that leads out of it.
         symlink(dir.path(), home.join("link")).unwrap();
-        Target::Replace(home.join("link/new")).write("x", &caller).unwrap();
+        KubeconfigTarget::Replace(home.join("link/new")).write("x", &caller).unwrap();
         assert_eq!(state(&dir.path().join("new")), (0o600, 0, 0));
     }
 }

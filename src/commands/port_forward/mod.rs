@@ -9,7 +9,7 @@ mod tunnel;
 use crate::api::control::{StreamKind, StreamRequest};
 use crate::api::kube::pod_row::text;
 use crate::commands::output::{Failure, print_message};
-use crate::commands::select::{PodArgs, Target};
+use crate::commands::select::{PodArgs, PodTarget};
 use crate::commands::streams::lookup::Lookup;
 use crate::commands::streams::url;
 use mio::net::TcpListener;
@@ -21,7 +21,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tunnel::{Step, Tunnel};
+use tunnel::{Tunnel, TunnelStep};
 
 /// Maximum number of connections. More wait in the queues of the system.
 const MAX_TUNNELS: usize = 256;
@@ -29,7 +29,7 @@ const MAX_TUNNELS: usize = 256;
 const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug, clap::Args)]
-pub struct Query {
+pub struct PortForwardArgs {
     #[command(flatten)]
     pod: PodArgs,
     /// [ADDRESS:]LOCAL:REMOTE, REMOTE for the same port on both sides, or :REMOTE for a free local port; REMOTE is a
@@ -48,12 +48,12 @@ struct Listener {
 /// The pod, whose UID changes with its manifest.
 struct Pod<'a> {
     socket: &'a Path,
-    target: Target,
+    target: PodTarget,
     uid: String,
 }
 
 /// Runs until it is interrupted.
-pub fn run(out: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Failure> {
+pub fn run(out: &mut dyn Write, socket: &Path, query: &PortForwardArgs) -> Result<u8, Failure> {
     let target = query.pod.target()?;
     let pod = url::find_pod(socket, &target)?;
     let uid = text(&pod, "/metadata/uid").to_owned();
@@ -118,12 +118,12 @@ fn serve(out: &mut dyn Write, listeners: &[Listener], mut pod: Pod<'_>) -> Resul
 /// Returns false if the tunnel has ended.
 fn step(tunnel: &mut Tunnel, uid: &mut String) -> bool {
     match tunnel.drive() {
-        Ok(Step::Continues) => true,
-        Ok(Step::Pod(now)) => {
+        Ok(TunnelStep::Continues) => true,
+        Ok(TunnelStep::Pod(now)) => {
             *uid = now;
             true
         }
-        Ok(Step::Done) => false,
+        Ok(TunnelStep::Done) => false,
         Err(why) => {
             failed(tunnel.local, tunnel.remote, &why);
             false

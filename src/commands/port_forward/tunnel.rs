@@ -4,9 +4,9 @@
 //! streams, so on a shared connection one client that does not read would stop all others.
 
 use crate::commands::streams::PORT_FORWARD;
-use crate::commands::streams::connection::{Connection, Progress};
+use crate::commands::streams::connection::{ReadProgress, SpdyConnection};
 use crate::commands::streams::lookup::Lookup;
-use crate::net::spdy::{Event, StreamId};
+use crate::net::spdy::{SpdyEvent, StreamId};
 use mio::net::TcpStream;
 use rustix::event::PollFlags;
 use std::io::{ErrorKind, Read, Write};
@@ -27,10 +27,10 @@ pub struct Tunnel {
     /// The ports, for messages.
     pub local: u16,
     pub remote: u16,
-    state: State,
+    state: TunnelState,
 }
 
-enum State {
+enum TunnelState {
     /// The agent is asked for a URL. The pod's UID may change.
     Lookup {
         lookup: Box<Lookup>,
@@ -40,7 +40,7 @@ enum State {
 }
 
 struct Open {
-    connection: Connection,
+    connection: SpdyConnection,
     error: StreamId,
     data: StreamId,
     /// Bytes for the client.
@@ -59,7 +59,7 @@ struct Open {
 
 /// What a step has led to.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum TunnelStep {
     Continues,
     /// The pod has this UID now.
     Pod(String),
@@ -68,14 +68,14 @@ pub enum Step {
 
 impl Tunnel {
     pub fn new(client: TcpStream, local: u16, remote: u16, lookup: Lookup) -> Tunnel {
-        Tunnel { client, local, remote, state: State::Lookup { lookup: Box::new(lookup), began: Instant::now() } }
+        Tunnel { client, local, remote, state: TunnelState::Lookup { lookup: Box::new(lookup), began: Instant::now() } }
     }
 
     /// The descriptors to wait for.
     pub fn interest(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
         match &self.state {
-            State::Lookup { lookup, .. } => vec![(lookup.as_fd(), lookup.interest())],
-            State::Open(open) => {
+            TunnelState::Lookup { lookup, .. } => vec![(lookup.as_fd(), lookup.interest())],
+            TunnelState::Open(open) => {
                 let mut client = PollFlags::empty();
                 client.set(PollFlags::IN, open.reads_client());
                 client.set(PollFlags::OUT, !open.unsent.is_empty());
@@ -90,8 +90,8 @@ impl Tunnel {
     /// When to call `drive` without an event.
     pub fn deadline(&self) -> Option<Instant> {
         match &self.state {
-            State::Lookup { began, .. } => Some(*began + PATIENCE),
-            State::Open(open) => (open.connection.has_more() && open.reads_server()).then(Instant::now),
+            TunnelState::Lookup { began, .. } => Some(*began + PATIENCE),
+            TunnelState::Open(open) => (open.connection.has_more() && open.reads_server()).then(Instant::now),
         }
     }
 
@@ -99,26 +99,26 @@ impl Tunnel {
     ///
     /// # Errors
     /// The forwarding of this connection has failed.
-    pub fn drive(&mut self) -> Result<Step, String> {
+    pub fn drive(&mut self) -> Result<TunnelStep, String> {
         match &mut self.state {
-            State::Lookup { lookup, began } => match lookup.drive()? {
+            TunnelState::Lookup { lookup, began } => match lookup.drive()? {
                 None if began.elapsed() >= PATIENCE => {
                     Err(format!("wherry has not answered for {} s; is it stopped?", PATIENCE.as_secs()))
                 }
-                None => Ok(Step::Continues),
+                None => Ok(TunnelStep::Continues),
                 Some((url, uid)) => {
-                    self.state = State::Open(Box::new(Open::new(&url, self.remote)?));
-                    Ok(Step::Pod(uid))
+                    self.state = TunnelState::Open(Box::new(Open::new(&url, self.remote)?));
+                    Ok(TunnelStep::Pod(uid))
                 }
             },
-            State::Open(open) => open.drive(&mut self.client),
+            TunnelState::Open(open) => open.drive(&mut self.client),
         }
     }
 }
 
 impl Open {
     fn new(url: &str, port: u16) -> Result<Open, String> {
-        let mut connection = Connection::start(url, PORT_FORWARD)?;
+        let mut connection = SpdyConnection::start(url, PORT_FORWARD)?;
         let port = port.to_string();
         let mut open = |kind| connection.open(&[("streamtype", kind), ("port", &port), ("requestid", "0")]);
         let (error, data) = open("error").zip(open("data")).ok_or("a new connection has no streams")?;
@@ -145,10 +145,10 @@ impl Open {
         self.unsent.len() < MAX_QUEUED
     }
 
-    fn drive(&mut self, client: &mut TcpStream) -> Result<Step, String> {
+    fn drive(&mut self, client: &mut TcpStream) -> Result<TunnelStep, String> {
         self.read_client(client);
         self.connection.send()?;
-        let closed = self.reads_server() && self.read_server()? == Progress::Closed;
+        let closed = self.reads_server() && self.read_server()? == ReadProgress::Closed;
         if self.error_ended && !self.message.is_empty() {
             return Err(String::from_utf8_lossy(&self.message).trim().to_owned());
         }
@@ -164,7 +164,7 @@ impl Open {
         }
         let ended = passed_on && self.client_ended && (self.error_ended || closed);
         // After the end of the runtime's connection, nothing can be sent any more.
-        Ok(if ended || (passed_on && closed) { Step::Done } else { Step::Continues })
+        Ok(if ended || (passed_on && closed) { TunnelStep::Done } else { TunnelStep::Continues })
     }
 
     fn read_client(&mut self, client: &mut TcpStream) {
@@ -183,16 +183,16 @@ impl Open {
         }
     }
 
-    fn read_server(&mut self) -> Result<Progress, String> {
+    fn read_server(&mut self) -> Result<ReadProgress, String> {
         let Open { connection, error, data, unsent, message, error_ended, data_ended, .. } = self;
         connection.read(&mut |event| match event {
-            Event::Data { stream, bytes } if stream == *data => unsent.extend_from_slice(bytes),
-            Event::Data { stream, bytes } if stream == *error => {
+            SpdyEvent::Data { stream, bytes } if stream == *data => unsent.extend_from_slice(bytes),
+            SpdyEvent::Data { stream, bytes } if stream == *error => {
                 let room = MAX_ERROR - message.len();
                 message.extend_from_slice(&bytes[..bytes.len().min(room)]);
             }
-            Event::End { stream } | Event::Reset { stream, .. } if stream == *data => *data_ended = true,
-            Event::End { stream } | Event::Reset { stream, .. } if stream == *error => *error_ended = true,
+            SpdyEvent::End { stream } | SpdyEvent::Reset { stream, .. } if stream == *data => *data_ended = true,
+            SpdyEvent::End { stream } | SpdyEvent::Reset { stream, .. } if stream == *error => *error_ended = true,
             _ => {}
         })
     }

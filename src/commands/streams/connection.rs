@@ -1,6 +1,6 @@
 //! A connection to the runtime's streaming server: a non-blocking socket, the upgrade to SPDY, and a queue of output.
 
-use crate::net::spdy::{Event, Reader, StreamId, Writer, upgrade};
+use crate::net::spdy::{Reader, SpdyEvent, StreamId, Writer, upgrade};
 use crate::net::tls::client as tls;
 use http::Uri;
 use mio::net::TcpStream;
@@ -14,9 +14,9 @@ const READ: usize = 64 * 1024;
 /// Maximum number of reads before others get their turn.
 const READS: usize = 4;
 
-pub struct Connection {
-    socket: Socket,
-    state: State,
+pub struct SpdyConnection {
+    socket: StreamSocket,
+    state: SpdyState,
     writer: Writer,
     /// Frames that were not sent yet. They follow the upgrade.
     queue: Queue,
@@ -27,12 +27,12 @@ pub struct Connection {
     server: String,
 }
 
-enum Socket {
+enum StreamSocket {
     Plain(TcpStream),
     Tls(Box<tls::Client<TcpStream>>),
 }
 
-enum State {
+enum SpdyState {
     /// Sends the request of the upgrade, and reads the head of its response.
     Upgrading {
         request: Queue,
@@ -54,7 +54,7 @@ impl Queue {
     }
 
     /// Sends as much as the socket takes.
-    fn send(&mut self, socket: &mut Socket) -> io::Result<()> {
+    fn send(&mut self, socket: &mut StreamSocket) -> io::Result<()> {
         while self.len() > 0 {
             match socket.write(&self.bytes[self.sent..]) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
@@ -78,7 +78,7 @@ impl Queue {
 
 /// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum ReadProgress {
     /// Everything that has arrived was read.
     Waiting,
     /// There may be more: read again without a wait.
@@ -87,12 +87,12 @@ pub enum Progress {
     Closed,
 }
 
-impl Connection {
+impl SpdyConnection {
     /// Connects to the URL that the runtime returned. `protocol` is that above SPDY.
     ///
     /// # Errors
     /// The URL is not one of a streaming server, or the system cannot connect.
-    pub fn start(url: &str, protocol: &str) -> Result<Connection, String> {
+    pub fn start(url: &str, protocol: &str) -> Result<SpdyConnection, String> {
         let invalid = || format!("the runtime returned {url:?}, which is not the URL of a streaming server");
         let uri: Uri = url.parse().map_err(|_| invalid())?;
         let (scheme, authority) = uri.scheme_str().zip(uri.authority()).ok_or_else(invalid)?;
@@ -110,28 +110,29 @@ impl Connection {
         let stream = TcpStream::connect(address).map_err(failed)?;
         // Keystrokes must not wait for the answer to earlier ones.
         let _ = stream.set_nodelay(true);
-        let socket = if tls { Socket::Tls(Box::new(tls::client(host, stream)?)) } else { Socket::Plain(stream) };
+        let socket =
+            if tls { StreamSocket::Tls(Box::new(tls::client(host, stream)?)) } else { StreamSocket::Plain(stream) };
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
         let request = Queue { bytes: upgrade::request(authority.as_str(), path, protocol), sent: 0 };
-        let state = State::Upgrading { request, response: Vec::new() };
+        let state = SpdyState::Upgrading { request, response: Vec::new() };
         let (writer, queue) = (Writer::default(), Queue::default());
-        Ok(Connection { socket, state, writer, queue, buffer: vec![0; READ], more: false, server })
+        Ok(SpdyConnection { socket, state, writer, queue, buffer: vec![0; READ], more: false, server })
     }
 
     /// What to wait for. `read`: whether `read` is to be called for more input.
     pub fn interest(&self, read: bool) -> PollFlags {
         let output = match &self.state {
-            State::Upgrading { request, .. } => request.len() > 0,
-            State::Open(_) => self.queue.len() > 0,
+            SpdyState::Upgrading { request, .. } => request.len() > 0,
+            SpdyState::Open(_) => self.queue.len() > 0,
         };
         let (output, input) = match &self.socket {
-            Socket::Plain(_) => (output, false),
+            StreamSocket::Plain(_) => (output, false),
             // A handshake needs input, and may have output of its own.
-            Socket::Tls(tls) => (output || tls.conn.wants_write(), tls.conn.is_handshaking()),
+            StreamSocket::Tls(tls) => (output || tls.conn.wants_write(), tls.conn.is_handshaking()),
         };
         let mut flags = PollFlags::empty();
         flags.set(PollFlags::OUT, output);
-        flags.set(PollFlags::IN, read || input || matches!(self.state, State::Upgrading { .. }));
+        flags.set(PollFlags::IN, read || input || matches!(self.state, SpdyState::Upgrading { .. }));
         flags
     }
 
@@ -146,8 +147,8 @@ impl Connection {
     /// The connection is lost, or was never established.
     pub fn send(&mut self) -> Result<(), String> {
         let queue = match &mut self.state {
-            State::Upgrading { request, .. } => request,
-            State::Open(_) => &mut self.queue,
+            SpdyState::Upgrading { request, .. } => request,
+            SpdyState::Open(_) => &mut self.queue,
         };
         queue.send(&mut self.socket).map_err(|e| format!("{}: {e}", self.server))?;
         match self.socket.flush() {
@@ -160,21 +161,21 @@ impl Connection {
     ///
     /// # Errors
     /// The server refuses the upgrade, violates the protocol, or the connection is lost.
-    pub fn read(&mut self, on: &mut dyn FnMut(Event<'_>)) -> Result<Progress, String> {
+    pub fn read(&mut self, on: &mut dyn FnMut(SpdyEvent<'_>)) -> Result<ReadProgress, String> {
         self.more = false;
         for _ in 0..READS {
             match self.socket.read(&mut self.buffer) {
                 Ok(0) => return self.closed(),
                 Ok(n) => self.arrived(n, on)?,
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(Progress::Waiting),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(ReadProgress::Waiting),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 // Servers do not close a TLS connection in the prescribed form.
                 Err(e) if e.kind() == ErrorKind::UnexpectedEof => return self.closed(),
                 Err(e) => return Err(format!("{}: {e}", self.server)),
             }
         }
-        self.more = matches!(self.socket, Socket::Tls(_));
-        Ok(Progress::Again)
+        self.more = matches!(self.socket, StreamSocket::Tls(_));
+        Ok(ReadProgress::Again)
     }
 
     /// `read` is to be called without waiting for the descriptor.
@@ -182,31 +183,31 @@ impl Connection {
         self.more
     }
 
-    fn closed(&self) -> Result<Progress, String> {
+    fn closed(&self) -> Result<ReadProgress, String> {
         match &self.state {
-            State::Upgrading { .. } => Err(format!("{} closed the connection without an answer", self.server)),
-            State::Open(reader) if !reader.is_between_frames() => {
+            SpdyState::Upgrading { .. } => Err(format!("{} closed the connection without an answer", self.server)),
+            SpdyState::Open(reader) if !reader.is_between_frames() => {
                 Err(format!("{} closed the connection in the middle of a frame", self.server))
             }
-            State::Open(_) => Ok(Progress::Closed),
+            SpdyState::Open(_) => Ok(ReadProgress::Closed),
         }
     }
 
-    fn arrived(&mut self, n: usize, on: &mut dyn FnMut(Event<'_>)) -> Result<(), String> {
+    fn arrived(&mut self, n: usize, on: &mut dyn FnMut(SpdyEvent<'_>)) -> Result<(), String> {
         let mut input = &self.buffer[..n];
         let head;
-        if let State::Upgrading { response, .. } = &mut self.state {
+        if let SpdyState::Upgrading { response, .. } = &mut self.state {
             response.extend_from_slice(input);
             let refused = |e| format!("{} refuses the stream: {e}", self.server);
             let Some(length) = upgrade::response(response).map_err(refused)? else { return Ok(()) };
             head = std::mem::take(response);
             input = &head[length..];
-            self.state = State::Open(Reader::default());
+            self.state = SpdyState::Open(Reader::default());
         }
-        let State::Open(reader) = &mut self.state else { return Ok(()) };
+        let SpdyState::Open(reader) = &mut self.state else { return Ok(()) };
         while let Some(event) = reader.next(&mut input).map_err(|e| format!("{}: {e}", self.server))? {
             match event {
-                Event::Ping(id) => self.writer.pong(id, &mut self.queue.bytes),
+                SpdyEvent::Ping(id) => self.writer.pong(id, &mut self.queue.bytes),
                 event => on(event),
             }
         }
@@ -229,36 +230,36 @@ impl Connection {
     }
 }
 
-impl AsFd for Connection {
+impl AsFd for SpdyConnection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.socket {
-            Socket::Plain(stream) => stream.as_fd(),
-            Socket::Tls(tls) => tls.sock.stream.as_fd(),
+            StreamSocket::Plain(stream) => stream.as_fd(),
+            StreamSocket::Tls(tls) => tls.sock.stream.as_fd(),
         }
     }
 }
 
-impl Read for Socket {
+impl Read for StreamSocket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Socket::Plain(stream) => stream.read(buffer),
-            Socket::Tls(tls) => tls.read(buffer),
+            StreamSocket::Plain(stream) => stream.read(buffer),
+            StreamSocket::Tls(tls) => tls.read(buffer),
         }
     }
 }
 
-impl Write for Socket {
+impl Write for StreamSocket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Socket::Plain(stream) => stream.write(bytes),
-            Socket::Tls(tls) => tls.write(bytes),
+            StreamSocket::Plain(stream) => stream.write(bytes),
+            StreamSocket::Tls(tls) => tls.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
-            Socket::Plain(stream) => stream.flush(),
-            Socket::Tls(tls) => tls.flush(),
+            StreamSocket::Plain(stream) => stream.flush(),
+            StreamSocket::Tls(tls) => tls.flush(),
         }
     }
 }
@@ -271,13 +272,13 @@ mod tests {
     use std::thread;
 
     /// Drives the connection until it is closed or fails. Returns the events.
-    fn drive(connection: &mut Connection) -> Result<Vec<String>, String> {
+    fn drive(connection: &mut SpdyConnection) -> Result<Vec<String>, String> {
         let mut events = Vec::new();
         loop {
             let interest = connection.interest(true);
             poll(&mut [PollFd::new(&*connection, interest)], Some(&Timespec { tv_sec: 30, tv_nsec: 0 })).unwrap();
             connection.send()?;
-            if connection.read(&mut |event| events.push(format!("{event:?}")))? == Progress::Closed {
+            if connection.read(&mut |event| events.push(format!("{event:?}")))? == ReadProgress::Closed {
                 return Ok(events);
             }
         }
@@ -308,7 +309,7 @@ mod tests {
         let answer = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: SPDY/3.1\r\n\r\n\
                        \x80\x03\x00\x06\x00\x00\x00\x04\x00\x00\x00\x02\x00\x00\x00\x01\x01\x00\x00\x02ok";
         let (url, server) = served(10 + 12, answer);
-        let mut connection = Connection::start(&url, "v4.channel.k8s.io").unwrap();
+        let mut connection = SpdyConnection::start(&url, "v4.channel.k8s.io").unwrap();
         connection.data(StreamId(3), b"in");
         let events = drive(&mut connection).unwrap();
         assert_eq!(events, ["Data { stream: StreamId(1), bytes: [111, 107] }", "End { stream: StreamId(1) }"]);
@@ -322,18 +323,18 @@ mod tests {
     #[test]
     fn a_refusal_a_lost_server_and_an_odd_url_are_errors() {
         let (url, server) = served(0, b"HTTP/1.1 404 Not Found\r\n\r\nno");
-        let error = drive(&mut Connection::start(&url, "x").unwrap()).unwrap_err();
+        let error = drive(&mut SpdyConnection::start(&url, "x").unwrap()).unwrap_err();
         assert!(error.ends_with("refuses the stream: the URL is not valid any more; try again"), "{error}");
         server.join().unwrap();
         let (url, server) = served(0, b"");
-        let error = drive(&mut Connection::start(&url, "x").unwrap()).unwrap_err();
+        let error = drive(&mut SpdyConnection::start(&url, "x").unwrap()).unwrap_err();
         assert!(error.ends_with("closed the connection without an answer"), "{error}");
         server.join().unwrap();
         // Nothing listens any more.
-        let error = drive(&mut Connection::start(&url, "x").unwrap()).unwrap_err();
+        let error = drive(&mut SpdyConnection::start(&url, "x").unwrap()).unwrap_err();
         assert!(error.contains("refused"), "{error}");
         for url in ["", "/exec/token", "unix:///run/x", "ftp://127.0.0.1/x"] {
-            let error = Connection::start(url, "x").map(|_| ()).unwrap_err();
+            let error = SpdyConnection::start(url, "x").map(|_| ()).unwrap_err();
             assert!(error.contains("not the URL of a streaming server"), "{error}");
         }
     }

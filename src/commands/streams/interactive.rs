@@ -2,7 +2,7 @@
 
 use super::detach::{DetachKeys, Detector};
 use super::session::{End, Output, Session};
-use super::terminal::{self, RawMode, Signal, Signals};
+use super::terminal::{self, RawMode, Signals, TerminalSignal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::io::{self, Write};
@@ -15,7 +15,7 @@ const MAX_QUEUED: usize = 256 * 1024;
 
 /// How the session ended.
 #[derive(Debug)]
-pub enum Ended {
+pub enum SessionEnd {
     Session(End),
     /// The user has typed the keys for it.
     Detached,
@@ -42,7 +42,12 @@ pub struct Local<'a> {
 
 /// # Errors
 /// The terminal or the handlers of signals cannot be set up.
-pub fn run(session: &mut Session, local: Local<'_>, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Ended> {
+pub fn run(
+    session: &mut Session,
+    local: Local<'_>,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> io::Result<SessionEnd> {
     // Without raw mode there is nothing to restore, and the signals have their usual effects.
     let mut signals = if local.raw || local.resize { Some(Signals::new()?) } else { None };
     let raw = if local.raw { Some(RawMode::enter()?) } else { None };
@@ -60,7 +65,7 @@ fn pump(
     mut signals: Option<&mut Signals>,
     out: &mut dyn Write,
     err: &mut dyn Write,
-) -> Ended {
+) -> SessionEnd {
     let mut stdin_open = local.stdin;
     let mut buffer = vec![0; READ];
     let mut keys = local.raw.then(|| Detector::new(local.detach));
@@ -69,14 +74,14 @@ fn pump(
         let reads_stdin = stdin_open && session.queued() < MAX_QUEUED;
         let (stdin_ready, signal) = match wait(session, reads_stdin, signals.as_deref(), again) {
             Ok(ready) => ready,
-            Err(e) => return Ended::Lost(format!("cannot wait for the streams: {e}")),
+            Err(e) => return SessionEnd::Lost(format!("cannot wait for the streams: {e}")),
         };
         if let (true, Some(signals)) = (signal, signals.as_deref_mut()) {
             for signal in signals.take() {
                 match signal {
-                    Signal::Resized if local.resize => send_size(session),
-                    Signal::Resized => {}
-                    Signal::End(number) => return Ended::Signal(number),
+                    TerminalSignal::Resized if local.resize => send_size(session),
+                    TerminalSignal::Resized => {}
+                    TerminalSignal::End(number) => return SessionEnd::Signal(number),
                 }
             }
         }
@@ -84,7 +89,7 @@ fn pump(
             match send_input(session, &mut buffer, keys.as_mut()) {
                 Input::Open => {}
                 Input::Ended => stdin_open = false,
-                Input::Detached => return Ended::Detached,
+                Input::Detached => return SessionEnd::Detached,
             }
         }
         again = match drive(session, out, err) {
@@ -92,7 +97,7 @@ fn pump(
             Err(ended) => return ended,
         };
         if let Some(end) = session.end() {
-            return Ended::Session(end.clone());
+            return SessionEnd::Session(end.clone());
         }
     }
 }
@@ -135,7 +140,7 @@ fn send_input(session: &mut Session, buffer: &mut [u8], keys: Option<&mut Detect
 }
 
 /// Drives the session and writes its outputs. Returns whether it has to be driven again at once.
-fn drive(session: &mut Session, out: &mut dyn Write, err: &mut dyn Write) -> Result<bool, Ended> {
+fn drive(session: &mut Session, out: &mut dyn Write, err: &mut dyn Write) -> Result<bool, SessionEnd> {
     let mut failed = None;
     let again = session.drive(&mut |output, bytes| {
         let result = match output {
@@ -151,8 +156,8 @@ fn drive(session: &mut Session, out: &mut dyn Write, err: &mut dyn Write) -> Res
         }
     });
     match failed {
-        Some(e) if again.is_ok() => Err(Ended::Output(e)),
-        _ => again.map_err(Ended::Lost),
+        Some(e) if again.is_ok() => Err(SessionEnd::Output(e)),
+        _ => again.map_err(SessionEnd::Lost),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::api::control::{StreamKind, StreamRequest, StreamUrl};
 use crate::api::kube::pod_row::text;
-use crate::commands::select::Target;
+use crate::commands::select::PodTarget;
 use crate::commands::streams::url;
 use mio::net::UnixStream;
 use rustix::event::PollFlags;
@@ -17,13 +17,13 @@ const MAX_ANSWER: usize = 64 << 20;
 /// Finds a pod by its name again if its UID is not known any more: its manifest was changed.
 pub struct Lookup {
     socket: PathBuf,
-    target: Target,
+    target: PodTarget,
     request: StreamRequest,
-    step: Step,
+    step: LookupStep,
     exchange: Exchange,
 }
 
-enum Step {
+enum LookupStep {
     /// Requests the URL.
     Url,
     /// Reads the list of pods, because the URL was refused for this reason.
@@ -35,10 +35,10 @@ enum Step {
 impl Lookup {
     /// # Errors
     /// There is no agent.
-    pub fn start(socket: &Path, target: &Target, uid: &str, kind: StreamKind) -> Result<Lookup, String> {
+    pub fn start(socket: &Path, target: &PodTarget, uid: &str, kind: StreamKind) -> Result<Lookup, String> {
         let request = StreamRequest { uid: uid.to_owned(), kind };
         let exchange = Exchange::of_url(socket, &request)?;
-        Ok(Lookup { socket: socket.to_owned(), target: target.clone(), request, step: Step::Url, exchange })
+        Ok(Lookup { socket: socket.to_owned(), target: target.clone(), request, step: LookupStep::Url, exchange })
     }
 
     pub fn interest(&self) -> PollFlags {
@@ -53,24 +53,24 @@ impl Lookup {
         while let Some((status, body)) = self.exchange.drive().map_err(|e| cannot(&self.socket, &e))? {
             let words = || String::from_utf8_lossy(&body).trim().to_owned();
             match (&mut self.step, status) {
-                (Step::Url | Step::Again, 200) => {
+                (LookupStep::Url | LookupStep::Again, 200) => {
                     let invalid = |e| format!("/stream: invalid answer: {e}");
                     let StreamUrl { url } = serde_json::from_slice(&body).map_err(invalid)?;
                     return Ok(Some((url, self.request.uid.clone())));
                 }
                 // No such pod, or it does not run: perhaps another version of it does.
-                (Step::Url, 404 | 409) => {
-                    self.step = Step::Pods { refused: words() };
+                (LookupStep::Url, 404 | 409) => {
+                    self.step = LookupStep::Pods { refused: words() };
                     self.exchange = Exchange::start(&self.socket, "GET /pods HTTP/1.0\r\n\r\n")?;
                 }
-                (Step::Pods { refused }, 200) => {
+                (LookupStep::Pods { refused }, 200) => {
                     let refused = std::mem::take(refused);
                     let mut pods: Value = serde_json::from_slice(&body).map_err(|e| format!("/pods: {e}"))?;
                     let pod = self.target.find(&mut pods).ok().and_then(url::choose);
                     let uid = pod.map(|pod| text(&pod, "/metadata/uid").to_owned());
                     let Some(uid) = uid.filter(|uid| *uid != self.request.uid) else { return Err(refused) };
                     self.request.uid = uid;
-                    self.step = Step::Again;
+                    self.step = LookupStep::Again;
                     self.exchange = Exchange::of_url(&self.socket, &self.request)?;
                 }
                 _ => return Err(words()),

@@ -2,9 +2,9 @@
 //! container's own process (`attach`).
 
 use super::REMOTE_COMMAND;
-use super::connection::{Connection, Progress};
+use super::connection::{ReadProgress, SpdyConnection};
 use crate::api::control::StreamChannels;
-use crate::net::spdy::{Event, StreamId};
+use crate::net::spdy::{SpdyEvent, StreamId};
 use rustix::event::PollFlags;
 use serde::Deserialize;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 const MAX_RESULT: usize = 64 * 1024;
 
 pub struct Session {
-    connection: Connection,
+    connection: SpdyConnection,
     streams: Streams,
     result: Vec<u8>,
     /// The process, or the runtime's part in it, has ended.
@@ -74,9 +74,9 @@ impl Session {
     /// Connects to the URL, with the streams that were requested with it.
     ///
     /// # Errors
-    /// See `Connection::start`.
+    /// See `SpdyConnection::start`.
     pub fn start(url: &str, channels: StreamChannels) -> Result<Session, String> {
-        let mut connection = Connection::start(url, REMOTE_COMMAND)?;
+        let mut connection = SpdyConnection::start(url, REMOTE_COMMAND)?;
         let streams = Streams::open(&mut connection, channels).ok_or("a new connection has no streams")?;
         Ok(Session { connection, streams, result: Vec::new(), end: None })
     }
@@ -131,18 +131,18 @@ impl Session {
         let (streams, result, mut ended) = (self.streams, &mut self.result, false);
         let (mut stdin_ended, mut outputs) = (false, self.streams);
         let progress = self.connection.read(&mut |event| match event {
-            Event::Data { stream, bytes } if stream == streams.error => {
+            SpdyEvent::Data { stream, bytes } if stream == streams.error => {
                 let room = MAX_RESULT - result.len();
                 result.extend_from_slice(&bytes[..bytes.len().min(room)]);
             }
-            Event::Data { stream, bytes } if Some(stream) == streams.stdout => on(Output::Stdout, bytes),
-            Event::Data { stream, bytes } if Some(stream) == streams.stderr => on(Output::Stderr, bytes),
-            Event::End { stream } if stream == streams.error => ended = true,
+            SpdyEvent::Data { stream, bytes } if Some(stream) == streams.stdout => on(Output::Stdout, bytes),
+            SpdyEvent::Data { stream, bytes } if Some(stream) == streams.stderr => on(Output::Stderr, bytes),
+            SpdyEvent::End { stream } if stream == streams.error => ended = true,
             // containerd resets the stream after the result instead of ending it.
-            Event::Reset { stream, .. } if stream == streams.error => ended |= !result.is_empty(),
+            SpdyEvent::Reset { stream, .. } if stream == streams.error => ended |= !result.is_empty(),
             // The process has closed its input: what follows would be lost anyway.
-            Event::Reset { stream, .. } if Some(stream) == streams.stdin => stdin_ended = true,
-            Event::End { stream } | Event::Reset { stream, .. } => outputs.ended(stream),
+            SpdyEvent::Reset { stream, .. } if Some(stream) == streams.stdin => stdin_ended = true,
+            SpdyEvent::End { stream } | SpdyEvent::Reset { stream, .. } => outputs.ended(stream),
             _ => {}
         });
         if stdin_ended {
@@ -159,8 +159,8 @@ impl Session {
         let progress = progress?;
         sent?;
         match progress {
-            Progress::Closed => Err("the runtime closed the connection before the end".to_owned()),
-            progress => Ok(progress == Progress::Again),
+            ReadProgress::Closed => Err("the runtime closed the connection before the end".to_owned()),
+            progress => Ok(progress == ReadProgress::Again),
         }
     }
 }
@@ -181,7 +181,7 @@ impl Streams {
         }
     }
 
-    fn open(connection: &mut Connection, channels: StreamChannels) -> Option<Streams> {
+    fn open(connection: &mut SpdyConnection, channels: StreamChannels) -> Option<Streams> {
         let mut open = |wanted: bool, kind: &str| match wanted {
             true => connection.open(&[("streamtype", kind)]).map(Some),
             false => Some(None),

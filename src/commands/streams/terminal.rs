@@ -40,7 +40,7 @@ pub fn size() -> Option<(u16, u16)> {
 
 /// What a signal requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signal {
+pub enum TerminalSignal {
     /// The window has a new size.
     Resized,
     /// End the command, whose exit code is 128 and this number, as in shells.
@@ -49,7 +49,7 @@ pub enum Signal {
 
 /// The signals that would otherwise leave the terminal in raw mode, and SIGWINCH. The handlers end with this value.
 pub struct Signals {
-    sources: Vec<(Signal, SigId, UnixStream)>,
+    sources: Vec<(TerminalSignal, SigId, UnixStream)>,
 }
 
 impl Signals {
@@ -59,8 +59,8 @@ impl Signals {
         let mut signals = Signals { sources: Vec::new() };
         for number in [SIGWINCH, SIGHUP, SIGINT, SIGTERM] {
             let signal = match number {
-                SIGWINCH => Signal::Resized,
-                other => Signal::End(u8::try_from(other).unwrap_or(0)),
+                SIGWINCH => TerminalSignal::Resized,
+                other => TerminalSignal::End(u8::try_from(other).unwrap_or(0)),
             };
             let (read, write) = UnixStream::pair()?;
             let id = low_level::pipe::register(number, write)?;
@@ -75,7 +75,7 @@ impl Signals {
     }
 
     /// The signals since the last call.
-    pub fn take(&mut self) -> Vec<Signal> {
+    pub fn take(&mut self) -> Vec<TerminalSignal> {
         let mut buffer = [0; 64];
         let sources = self.sources.iter_mut();
         let arrived =

@@ -2,9 +2,9 @@
 
 use crate::api::control::{StreamRequest, StreamUrl};
 use crate::api::kube::pod_row::text;
-use crate::commands::client::{self, Answer};
+use crate::commands::client::{self, AgentAnswer};
 use crate::commands::output::Failure;
-use crate::commands::select::Target;
+use crate::commands::select::PodTarget;
 use serde_json::Value;
 use std::io::Read as _;
 use std::path::Path;
@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// # Errors
 /// There is no agent, or no such pod.
-pub fn find_pod(socket: &Path, target: &Target) -> Result<Value, Failure> {
+pub fn find_pod(socket: &Path, target: &PodTarget) -> Result<Value, Failure> {
     let mut pods = client::get_json(socket, "/pods")?;
     choose(target.find(&mut pods).map_err(Failure::message)?)
         .ok_or_else(|| Failure::message("the agent's list of pods is empty"))
@@ -28,20 +28,20 @@ pub fn choose(mut found: Vec<Value>) -> Option<Value> {
 }
 
 /// The request was refused: the status, and the agent's message.
-pub struct Refused(pub u16, pub String);
+pub struct UrlRefused(pub u16, pub String);
 
-impl From<Refused> for Failure {
-    fn from(Refused(_, words): Refused) -> Failure {
+impl From<UrlRefused> for Failure {
+    fn from(UrlRefused(_, words): UrlRefused) -> Failure {
         Failure::message(words)
     }
 }
 
 /// # Errors
 /// There is no agent (`Failure`), or it refuses.
-pub fn request(socket: &Path, request: &StreamRequest) -> Result<Result<String, Refused>, Failure> {
+pub fn request(socket: &Path, request: &StreamRequest) -> Result<Result<String, UrlRefused>, Failure> {
     let mut reader = match client::post(socket, "/stream", request, PATIENCE)? {
-        Answer::Done(reader) => reader,
-        Answer::Refused(status, words) => return Ok(Err(Refused(status, words))),
+        AgentAnswer::Done(reader) => reader,
+        AgentAnswer::Refused(status, words) => return Ok(Err(UrlRefused(status, words))),
     };
     let mut answer = Vec::new();
     reader.read_to_end(&mut answer).map_err(|e| Failure::message(format!("/stream: {e}")))?;

@@ -384,7 +384,7 @@ fn the_command_line_and_the_guard_let_none_through_either() {
 fn a_termination_message_of_several_lines_stays_in_its_column() {
     let node = Running::start_with(|| Hostile);
     let mut out = Vec::new();
-    let target = crate::commands::select::Target::parse("uid-1", None).unwrap();
+    let target = crate::commands::select::PodTarget::parse("uid-1", None).unwrap();
     crate::commands::describe::run(&mut out, &node.socket(), &target, None).unwrap();
     let text = String::from_utf8(out).unwrap();
     let at = text.lines().position(|line| line.starts_with("      Message:  ")).unwrap();

@@ -8,7 +8,7 @@
 
 use super::backoff::{Backoff, Limits};
 use super::reflector::{Step, begin};
-use crate::api::cluster::certificate::{self, InUse, Progress, Purpose, Request};
+use crate::api::cluster::certificate::{self, InUse, Purpose, SigningProgress, SigningRequest};
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::requests::{self, Signer};
 use crate::api::cluster::status::{Failure, Refusal};
@@ -81,10 +81,10 @@ enum Renewal {
     },
     /// The adapter makes the request.
     Making(OpId),
-    Made(Request),
+    Made(SigningRequest),
     Posting {
         op: OpId,
-        request: Request,
+        request: SigningRequest,
     },
     Waiting(Pending),
     Reading {
@@ -335,16 +335,16 @@ impl Certificate {
         };
         match (Refusal::of(response), was_read) {
             (None, _) => match certificate::progress(response) {
-                Ok(Progress::Issued(chain)) => {
+                Ok(SigningProgress::Issued(chain)) => {
                     let call = IdentityCall::Store { signer: self.signer(), chain };
                     let op = step.outbox.begin(Owner::Certificate, |op| Effect::Identity { op, call });
                     self.renewal = Renewal::Storing(op);
                 }
-                Ok(Progress::Pending) => {
+                Ok(SigningProgress::Pending) => {
                     let pending = self.announce(pending, step);
                     self.wait(pending, step);
                 }
-                Ok(Progress::Refused(why)) => {
+                Ok(SigningProgress::Refused(why)) => {
                     self.failed(&format!("the request {} was {why}", pending.name), Key::New, DENIED, step);
                 }
                 Err(why) => {

@@ -1,6 +1,6 @@
 //! Requests for ephemeral containers (W29).
 
-use crate::api::ephemeral::Wanted;
+use crate::api::ephemeral::RequestedContainers;
 use crate::api::names::Uid;
 
 /// The interface that received the request. Its clients have other rights.
@@ -17,7 +17,7 @@ pub enum Origin {
 pub struct EphemeralRequest {
     pub uid: Uid,
     pub origin: Origin,
-    pub wanted: Wanted,
+    pub wanted: RequestedContainers,
     /// Only check the request.
     pub dry_run: bool,
 }

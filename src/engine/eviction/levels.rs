@@ -1,6 +1,6 @@
 //! The measured levels, the thresholds that are met, and the conditions of the node (E1, E2).
 
-use crate::api::eviction::{Condition, Kind, Level, Policy, Signal, Threshold};
+use crate::api::eviction::{Condition, EvictionPolicy, Level, Signal, Threshold, ThresholdKind};
 use crate::api::facts::{FileSystemFact, MachineFact};
 use crate::api::reason::Reason;
 use crate::api::time::Boot;
@@ -65,9 +65,9 @@ enum Stage {
 }
 
 impl Stage {
-    fn advance(&mut self, kind: Kind, now: Boot) {
+    fn advance(&mut self, kind: ThresholdKind, now: Boot) {
         match (*self, kind) {
-            (Stage::Grace { since }, Kind::Soft(grace)) if now.since(since) < grace => {}
+            (Stage::Grace { since }, ThresholdKind::Soft(grace)) if now.since(since) < grace => {}
             _ => *self = Stage::Due,
         }
     }
@@ -78,20 +78,29 @@ impl Stage {
 pub struct Pressure {
     /// The thresholds that are met.
     #[serde(serialize_with = "as_list")]
-    met: BTreeMap<(Signal, Kind), Stage>,
+    met: BTreeMap<(Signal, ThresholdKind), Stage>,
     /// The conditions that are true, and when a threshold of each was last met.
     conditions: BTreeMap<Condition, Boot>,
     /// Every signal is far above its limits.
     calm: bool,
 }
 
-fn as_list<S: serde::Serializer>(met: &BTreeMap<(Signal, Kind), Stage>, serializer: S) -> Result<S::Ok, S::Error> {
+fn as_list<S: serde::Serializer>(
+    met: &BTreeMap<(Signal, ThresholdKind), Stage>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(met)
 }
 
 impl Pressure {
     /// Takes the levels of a measurement. Returns the threshold to act on, if pods must be evicted.
-    pub fn measured(&mut self, levels: &Levels, policy: &Policy, now: Boot, outbox: &mut Outbox) -> Option<Met> {
+    pub fn measured(
+        &mut self,
+        levels: &Levels,
+        policy: &EvictionPolicy,
+        now: Boot,
+        outbox: &mut Outbox,
+    ) -> Option<Met> {
         self.met.retain(|key, _| policy.thresholds.iter().any(|t| (t.signal, t.kind) == *key));
         let before: Vec<Signal> = self.met.keys().map(|(signal, _)| *signal).collect();
         let mut act: Option<Met> = None;
@@ -122,7 +131,7 @@ impl Pressure {
     }
 
     /// E2: a condition is true while a threshold of it is met, and for the transition period after that.
-    fn set_conditions(&mut self, policy: &Policy, now: Boot, outbox: &mut Outbox) {
+    fn set_conditions(&mut self, policy: &EvictionPolicy, now: Boot, outbox: &mut Outbox) {
         let is_watched = |condition| policy.thresholds.iter().any(|t| t.signal.condition() == condition);
         for condition in Condition::ALL {
             let is_met = self.met.keys().any(|(signal, _)| signal.condition() == condition);

@@ -11,8 +11,8 @@ pub mod ranking;
 pub mod restart;
 pub mod usage;
 
-pub use crate::api::eviction::Policy;
-use crate::api::eviction::{Kind, Signal};
+pub use crate::api::eviction::EvictionPolicy;
+use crate::api::eviction::{Signal, ThresholdKind};
 use crate::api::facts::MeasuredPod;
 use crate::api::names::Uid;
 use crate::api::time::Boot;
@@ -97,7 +97,7 @@ enum State {
 /// The node as a step needs it.
 pub struct Inputs<'a> {
     pub now: Boot,
-    pub policy: &'a Policy,
+    pub policy: &'a EvictionPolicy,
     /// A directory on the node's file system.
     pub root: &'a str,
     /// The runtime is connected.
@@ -403,8 +403,8 @@ impl Eviction {
             return Vec::new();
         };
         let grace = match met.threshold.kind {
-            Kind::Hard => AT_ONCE,
-            Kind::Soft(_) => {
+            ThresholdKind::Hard => AT_ONCE,
+            ThresholdKind::Soft(_) => {
                 let own = candidates.iter().find(|c| c.uid == uid).map(|c| c.pod.grace_period());
                 inputs.policy.max_grace.min(own.unwrap_or(AT_ONCE))
             }

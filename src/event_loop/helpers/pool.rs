@@ -1,6 +1,6 @@
 //! The threads and the queue of one job class.
 
-use super::{Answering, Class, Finished, JobError, JobId, Pending, Work};
+use super::{Answering, Class, Finished, JobError, JobId, PendingJob, Work};
 use crate::api::time::Boot;
 use crossbeam_channel::{RecvTimeoutError, Sender, unbounded};
 use std::collections::VecDeque;
@@ -187,10 +187,10 @@ impl<A: Send + 'static> Pool<A> {
         busy.chain(self.waiting.iter().map(|(job, _)| job.deadline)).min()
     }
 
-    pub fn pending(&self) -> impl Iterator<Item = Pending> {
+    pub fn pending(&self) -> impl Iterator<Item = PendingJob> {
         let class = self.class;
         let shown =
-            move |job: &Job, begun| Pending { id: job.id, class, name: job.name, deadline: job.deadline, begun };
+            move |job: &Job, begun| PendingJob { id: job.id, class, name: job.name, deadline: job.deadline, begun };
         let busy = self.busy.iter().map(move |helper| shown(&helper.job, true));
         busy.chain(self.waiting.iter().map(move |(job, _)| shown(job, false)))
     }

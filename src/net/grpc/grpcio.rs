@@ -49,24 +49,24 @@ pub struct GrpcioTransport {
     path: PathBuf,
     client: Client,
     bell: Arc<Bell>,
-    answers: Receiver<Answer>,
+    answers: Receiver<ThreadMessage>,
     watch: Arc<Handle>,
     next_id: u64,
     told_up: Option<bool>,
-    calls: BTreeMap<CallId, InFlight>,
+    calls: BTreeMap<CallId, CallInFlight>,
     deadlines: BTreeSet<(Boot, CallId)>,
     /// Completions that the next drive returns.
     ended: Vec<Completion>,
 }
 
-struct InFlight {
+struct CallInFlight {
     path: &'static str,
     deadline: Option<Boot>,
     handle: Arc<Handle>,
 }
 
 /// A message from grpcio's threads to the event loop.
-enum Answer {
+enum ThreadMessage {
     State(ConnectivityState),
     Message(CallId, Bytes),
     End(CallId, Result<Bytes, CallError>),
@@ -74,13 +74,13 @@ enum Answer {
 
 /// Sends to the event loop and wakes it.
 struct Bell {
-    answers: Sender<Answer>,
+    answers: Sender<ThreadMessage>,
     /// Never read: the poll is edge-triggered, so each write wakes it once.
     eventfd: OwnedFd,
 }
 
 impl Bell {
-    fn send(&self, answer: Answer) {
+    fn send(&self, answer: ThreadMessage) {
         // Fails only after the transport was dropped. The answer is irrelevant then.
         if self.answers.send(answer).is_ok() {
             let _ = rustix::io::write(&self.eventfd, &1u64.to_ne_bytes());
@@ -195,7 +195,7 @@ impl GrpcioTransport {
                 }
                 let end = match ready!(Pin::new(&mut messages).poll_next(cx)) {
                     Some(Ok(message)) if call.server_stream => {
-                        bell.send(Answer::Message(id, message));
+                        bell.send(ThreadMessage::Message(id, message));
                         continue;
                     }
                     Some(Ok(message)) => {
@@ -211,18 +211,18 @@ impl GrpcioTransport {
                         .take()
                         .ok_or_else(|| CallError::Unknown(format!("{}: the answer has no message", call.path))),
                 };
-                bell.send(Answer::End(id, end));
+                bell.send(ThreadMessage::End(id, end));
                 return Poll::Ready(());
             }
         }));
         if let Some(deadline) = call.deadline {
             self.deadlines.insert((deadline, id));
         }
-        self.calls.insert(id, InFlight { path: call.path, deadline: call.deadline, handle });
+        self.calls.insert(id, CallInFlight { path: call.path, deadline: call.deadline, handle });
         Ok(())
     }
 
-    fn forget(&mut self, id: CallId) -> Option<InFlight> {
+    fn forget(&mut self, id: CallId) -> Option<CallInFlight> {
         let call = self.calls.remove(&id)?;
         if let Some(deadline) = call.deadline {
             self.deadlines.remove(&(deadline, id));
@@ -292,13 +292,15 @@ impl Transport for GrpcioTransport {
         {
             taken += 1;
             match answer {
-                Answer::State(state) => self.state_changed(state, out),
-                Answer::Message(id, message) if self.calls.contains_key(&id) => {
+                ThreadMessage::State(state) => self.state_changed(state, out),
+                ThreadMessage::Message(id, message) if self.calls.contains_key(&id) => {
                     out.push(Completion::Message { id, message });
                 }
-                Answer::End(id, result) if self.forget(id).is_some() => out.push(Completion::Done { id, result }),
+                ThreadMessage::End(id, result) if self.forget(id).is_some() => {
+                    out.push(Completion::Done { id, result })
+                }
                 // The call was cancelled or its deadline passed.
-                Answer::Message(..) | Answer::End(..) => {}
+                ThreadMessage::Message(..) | ThreadMessage::End(..) => {}
             }
         }
         while let Some((_, id)) = self.deadlines.first().copied().filter(|(at, _)| *at <= now) {
@@ -331,7 +333,7 @@ async fn watch_state(channel: Channel, bell: Arc<Bell>, handle: Arc<Handle>) {
         let state = channel.check_connectivity_state(true);
         if reported != Some(state) {
             reported = Some(state);
-            bell.send(Answer::State(state));
+            bell.send(ThreadMessage::State(state));
         }
         let mut change = pin!(channel.wait_for_state_change(state, WATCH));
         let stopped =

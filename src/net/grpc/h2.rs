@@ -17,7 +17,7 @@ use super::{Call, CallError, CallId, Completion, Transport};
 use crate::api::ordered::OrderSlice;
 use crate::api::time::Boot;
 use crate::net::backoff::Backoff;
-use connection::{Connection, Health};
+use connection::{GrpcConnection, Health};
 use mio::{Registry, Token};
 use std::collections::VecDeque;
 use std::io;
@@ -37,7 +37,7 @@ pub struct H2Transport {
     /// The state that was reported last; None before the first report.
     told_up: Option<bool>,
     /// Connections that got a GOAWAY, until their calls have ended.
-    leaving: Vec<Connection>,
+    leaving: Vec<GrpcConnection>,
     /// Calls that wait for a free stream, or for a new connection after a GOAWAY.
     queue: VecDeque<(CallId, Call)>,
     /// Completions that the next drive returns.
@@ -52,11 +52,11 @@ enum Link {
     },
     /// Connected, waiting for the peer's SETTINGS.
     Greeting {
-        connection: Box<Connection>,
+        connection: Box<GrpcConnection>,
         until: Boot,
     },
     Up {
-        connection: Box<Connection>,
+        connection: Box<GrpcConnection>,
     },
 }
 
@@ -82,7 +82,7 @@ impl H2Transport {
     }
 
     /// The connection that gets new calls.
-    fn current(&self) -> Option<&Connection> {
+    fn current(&self) -> Option<&GrpcConnection> {
         match &self.link {
             Link::Up { connection } | Link::Greeting { connection, .. } => Some(connection),
             Link::Down { .. } => None,
@@ -92,7 +92,7 @@ impl H2Transport {
     /// The deadlines of all calls. There are few calls, because the engine limits the operations in flight.
     fn deadlines(&self) -> impl Iterator<Item = (Boot, CallId)> {
         let queued = self.queue.iter().filter_map(|(id, call)| Some((call.deadline?, *id)));
-        self.current().into_iter().chain(&self.leaving).flat_map(Connection::deadlines).chain(queued)
+        self.current().into_iter().chain(&self.leaving).flat_map(GrpcConnection::deadlines).chain(queued)
     }
 
     /// Ends calls whose deadline has passed.
@@ -132,7 +132,7 @@ impl H2Transport {
             return false;
         }
         self.backoff.attempt(now);
-        match Connection::connect(&self.path, &self.registry, self.token) {
+        match GrpcConnection::connect(&self.path, &self.registry, self.token) {
             Ok(connection) => {
                 self.link = Link::Greeting { connection: Box::new(connection), until: now + GREETING };
                 true

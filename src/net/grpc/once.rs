@@ -1,6 +1,6 @@
 //! One call to a gRPC server over a TCP connection of its own, without TLS.
 
-use super::h2::connection::{Connection, Health};
+use super::h2::connection::{GrpcConnection, Health};
 use super::{Call, CallError, CallId, Completion};
 use crate::api::time::Boot;
 use crate::net::budget;
@@ -16,25 +16,25 @@ const SLICES: usize = 1;
 /// A call in progress. Dropping it closes the connection.
 pub enum Once {
     Connecting { stream: TcpStream, call: Call },
-    Open(Box<Connection>),
+    Open(Box<GrpcConnection>),
     Over,
 }
 
 /// Why a call has no answer.
 #[derive(Debug)]
-pub enum Failure {
+pub enum CallFailure {
     /// The connection could not be opened.
     Connect(io::Error),
     Call(CallError),
 }
 
 /// The result of `Once::advance`.
-pub enum Progress {
+pub enum CallProgress {
     /// `again`: the budget of the turn was used up, and the poll will not report the rest.
     Pending {
         again: bool,
     },
-    Done(Result<Bytes, Failure>),
+    Done(Result<Bytes, CallFailure>),
 }
 
 impl Once {
@@ -49,29 +49,29 @@ impl Once {
     }
 
     /// Reads and writes what is possible within the budget of a turn.
-    pub fn advance(&mut self, registry: &Registry, token: Token) -> Progress {
+    pub fn advance(&mut self, registry: &Registry, token: Token) -> CallProgress {
         match std::mem::replace(self, Once::Over) {
             Once::Connecting { stream, call } => match connected(&stream) {
                 Ok(false) => {
                     *self = Once::Connecting { stream, call };
-                    Progress::Pending { again: false }
+                    CallProgress::Pending { again: false }
                 }
                 Ok(true) => match open(stream, call, registry, token) {
                     Ok(connection) => self.drive(connection),
-                    Err(e) => Progress::Done(Err(Failure::Call(e))),
+                    Err(e) => CallProgress::Done(Err(CallFailure::Call(e))),
                 },
-                Err(e) => Progress::Done(Err(Failure::Connect(e))),
+                Err(e) => CallProgress::Done(Err(CallFailure::Connect(e))),
             },
             Once::Open(connection) => self.drive(connection),
             Once::Over => unknown("the call is over".to_owned()),
         }
     }
 
-    fn drive(&mut self, mut connection: Box<Connection>) -> Progress {
+    fn drive(&mut self, mut connection: Box<GrpcConnection>) -> CallProgress {
         let mut out = Vec::new();
         let health = connection.drive(true, &mut out);
         if let Some(Completion::Done { result, .. }) = out.pop() {
-            return Progress::Done(result.map_err(Failure::Call));
+            return CallProgress::Done(result.map_err(CallFailure::Call));
         }
         match health {
             Health::Over { why, .. } => unknown(why),
@@ -81,19 +81,19 @@ impl Once {
             }
             Health::Good { again } | Health::Leaving { again, .. } => {
                 *self = Once::Open(connection);
-                Progress::Pending { again }
+                CallProgress::Pending { again }
             }
         }
     }
 }
 
-fn unknown(why: String) -> Progress {
-    Progress::Done(Err(Failure::Call(CallError::Unknown(why))))
+fn unknown(why: String) -> CallProgress {
+    CallProgress::Done(Err(CallFailure::Call(CallError::Unknown(why))))
 }
 
-fn open(stream: TcpStream, call: Call, registry: &Registry, token: Token) -> Result<Box<Connection>, CallError> {
+fn open(stream: TcpStream, call: Call, registry: &Registry, token: Token) -> Result<Box<GrpcConnection>, CallError> {
     let mut connection =
-        Connection::on(Stream::Tcp(stream), registry, token).map_err(|why| CallError::Unknown(why.to_string()))?;
+        GrpcConnection::on(Stream::Tcp(stream), registry, token).map_err(|why| CallError::Unknown(why.to_string()))?;
     connection.limit_slices(SLICES);
     // (The boot time matters only for a deadline, which the caller keeps.)
     connection.start(CallId(0), call, Boot(0))?;

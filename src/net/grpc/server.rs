@@ -27,7 +27,7 @@ const MAX_REQUEST: usize = 16 << 10;
 const BUDGET: usize = 64 << 10;
 
 /// A complete request. The client waits for the answer.
-pub struct Request {
+pub struct GrpcRequest {
     pub id: u64,
     /// For example `/v1beta1.Registration/Register`.
     pub path: String,
@@ -35,26 +35,26 @@ pub struct Request {
 }
 
 /// A gRPC status other than OK.
-pub struct Refusal {
+pub struct ErrorStatus {
     pub code: u32,
     pub message: String,
 }
 
 pub struct ServerConnection {
     gauge: Gauge,
-    link: Link,
-    reading: Vec<Reading>,
+    link: ServerLink,
+    reading: Vec<PartialRequest>,
     answering: BTreeMap<u64, SendResponse<Bytes>>,
     last_id: u64,
 }
 
-enum Link {
+enum ServerLink {
     Handshake(Pin<Box<Handshake<Socket, Bytes>>>),
     Open(Box<server::Connection<Socket, Bytes>>),
 }
 
 /// A request whose body is not complete.
-struct Reading {
+struct PartialRequest {
     path: String,
     body: RecvStream,
     deframer: Deframer,
@@ -73,29 +73,29 @@ impl ServerConnection {
             .max_concurrent_streams(MAX_CALLS)
             .max_header_list_size(MAX_HEADERS)
             .handshake::<Socket, Bytes>(socket);
-        let link = Link::Handshake(Box::pin(handshake));
+        let link = ServerLink::Handshake(Box::pin(handshake));
         Ok(ServerConnection { gauge, link, reading: Vec::new(), answering: BTreeMap::new(), last_id: 0 })
     }
 
     /// Reads and writes what is possible, and appends the complete requests. False: the connection is over.
-    pub fn drive(&mut self, out: &mut Vec<Request>) -> bool {
+    pub fn drive(&mut self, out: &mut Vec<GrpcRequest>) -> bool {
         self.gauge.begin();
         self.gauge.slice(BUDGET);
         let mut cx = Context::from_waker(Waker::noop());
         loop {
             match &mut self.link {
-                Link::Handshake(handshake) => match handshake.as_mut().poll(&mut cx) {
-                    Poll::Ready(Ok(connection)) => self.link = Link::Open(Box::new(connection)),
+                ServerLink::Handshake(handshake) => match handshake.as_mut().poll(&mut cx) {
+                    Poll::Ready(Ok(connection)) => self.link = ServerLink::Open(Box::new(connection)),
                     Poll::Ready(Err(_)) => return false,
                     Poll::Pending => return !self.gauge.stopped(),
                 },
-                Link::Open(connection) => {
+                ServerLink::Open(connection) => {
                     loop {
                         match connection.poll_accept(&mut cx) {
                             Poll::Ready(Some(Ok((request, respond)))) => {
                                 let path = request.uri().path().to_owned();
                                 let (body, deframer) = (request.into_body(), Deframer::new(MAX_REQUEST));
-                                self.reading.push(Reading { path, body, deframer, message: None, respond });
+                                self.reading.push(PartialRequest { path, body, deframer, message: None, respond });
                             }
                             Poll::Ready(Some(Err(_)) | None) => return false,
                             Poll::Pending => break,
@@ -110,7 +110,7 @@ impl ServerConnection {
     }
 
     /// True if something was read, which the connection has to acknowledge.
-    fn read_bodies(&mut self, cx: &mut Context<'_>, out: &mut Vec<Request>) -> bool {
+    fn read_bodies(&mut self, cx: &mut Context<'_>, out: &mut Vec<GrpcRequest>) -> bool {
         let mut any = false;
         for mut reading in std::mem::take(&mut self.reading) {
             match reading.advance(cx, &mut any) {
@@ -118,7 +118,7 @@ impl ServerConnection {
                 Poll::Ready(Some(body)) => {
                     self.last_id += 1;
                     self.answering.insert(self.last_id, reading.respond);
-                    out.push(Request { id: self.last_id, path: reading.path, body });
+                    out.push(GrpcRequest { id: self.last_id, path: reading.path, body });
                 }
                 Poll::Ready(None) => {}
             }
@@ -127,14 +127,14 @@ impl ServerConnection {
     }
 
     /// Answers a request. No effect if the client has gone. A `drive` has to follow, which sends the answer.
-    pub fn answer(&mut self, id: u64, result: Result<Bytes, Refusal>) {
+    pub fn answer(&mut self, id: u64, result: Result<Bytes, ErrorStatus>) {
         let Some(mut respond) = self.answering.remove(&id) else { return };
         // An error shows that the client has reset the stream.
         let _ = send(&mut respond, result);
     }
 }
 
-impl Reading {
+impl PartialRequest {
     /// The message once the request is complete; None if it is broken.
     fn advance(&mut self, cx: &mut Context<'_>, any: &mut bool) -> Poll<Option<Bytes>> {
         while let Poll::Ready(data) = self.body.poll_data(cx) {
@@ -156,7 +156,7 @@ impl Reading {
     }
 }
 
-fn send(respond: &mut SendResponse<Bytes>, result: Result<Bytes, Refusal>) -> Result<(), ::h2::Error> {
+fn send(respond: &mut SendResponse<Bytes>, result: Result<Bytes, ErrorStatus>) -> Result<(), ::h2::Error> {
     let mut head = Response::new(());
     head.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     match result.map(|body| wire::frame(&body)) {
@@ -167,12 +167,12 @@ fn send(respond: &mut SendResponse<Bytes>, result: Result<Bytes, Refusal>) -> Re
             trailers.insert("grpc-status", 0.into());
             stream.send_trailers(trailers)
         }
-        Ok(Err(message)) => refuse(respond, head, &Refusal { code: 8, message }),
+        Ok(Err(message)) => refuse(respond, head, &ErrorStatus { code: 8, message }),
         Err(refusal) => refuse(respond, head, &refusal),
     }
 }
 
-fn refuse(respond: &mut SendResponse<Bytes>, mut head: Response<()>, refusal: &Refusal) -> Result<(), ::h2::Error> {
+fn refuse(respond: &mut SendResponse<Bytes>, mut head: Response<()>, refusal: &ErrorStatus) -> Result<(), ::h2::Error> {
     let headers = head.headers_mut();
     headers.insert("grpc-status", refusal.code.into());
     if let Ok(message) = HeaderValue::from_str(&wire::percent_encode(&refusal.message)) {
@@ -185,7 +185,7 @@ fn refuse(respond: &mut SendResponse<Bytes>, mut head: Response<()>, refusal: &R
 mod tests {
     use super::*;
     use crate::api::time::Boot;
-    use crate::net::grpc::h2::connection::{Connection, Health};
+    use crate::net::grpc::h2::connection::{GrpcConnection, Health};
     use crate::net::grpc::{Call, CallError, CallId, Completion};
     use mio::net::UnixStream;
     use mio::{Interest, Poll as MioPoll};
@@ -199,11 +199,11 @@ mod tests {
     }
 
     /// Makes one call, which the server answers with `answer`.
-    fn call(body: Vec<u8>, answer: impl Fn(&Request) -> Result<Bytes, Refusal>) -> Result<Bytes, CallError> {
+    fn call(body: Vec<u8>, answer: impl Fn(&GrpcRequest) -> Result<Bytes, ErrorStatus>) -> Result<Bytes, CallError> {
         let poll = MioPoll::new().unwrap();
         let (ours, theirs) = pair(&poll);
         let mut server = ServerConnection::new(ours, poll.registry(), Token(1)).unwrap();
-        let mut client = Connection::on(theirs, poll.registry(), Token(2)).unwrap();
+        let mut client = GrpcConnection::on(theirs, poll.registry(), Token(2)).unwrap();
         let call =
             Call { path: "/a.B/C", body: body.into(), deadline: None, server_stream: false, header: None, most: 1024 };
         client.start(CallId(0), call, Boot(0)).unwrap();
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn a_refusal_has_a_code_and_a_message() {
         let message = "100 % wrong: \u{e4}\n";
-        let answer = call(Vec::new(), |_| Err(Refusal { code: 3, message: message.into() }));
+        let answer = call(Vec::new(), |_| Err(ErrorStatus { code: 3, message: message.into() }));
         assert_eq!(answer, Err(CallError::Status { code: 3, message: message.into() }));
     }
 

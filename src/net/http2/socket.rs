@@ -16,10 +16,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Gives the driver access to the state of the socket, which `h2` owns.
 #[derive(Clone)]
-pub struct Gauge(Arc<Mutex<State>>);
+pub struct Gauge(Arc<Mutex<GaugeState>>);
 
 #[derive(Default)]
-struct State {
+struct GaugeState {
     /// Bytes that may still be read, and written, in this slice.
     read_budget: usize,
     write_budget: usize,
@@ -33,7 +33,7 @@ struct State {
 }
 
 impl Gauge {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, GaugeState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -86,7 +86,7 @@ impl Socket {
     /// A stream that is connected and registered.
     pub fn on(stream: Stream, registry: &Registry, token: Token) -> io::Result<(Socket, Gauge)> {
         let registry = registry.try_clone()?;
-        let gauge = Gauge(Arc::new(Mutex::new(State::default())));
+        let gauge = Gauge(Arc::new(Mutex::new(GaugeState::default())));
         Ok((Socket { stream, registry, token, gauge: gauge.clone(), blocked: false }, gauge))
     }
 

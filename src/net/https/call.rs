@@ -21,14 +21,14 @@ pub(super) struct Active {
     name: String,
     /// Used only to reset the stream; the request itself was passed to `h2`.
     request: SendStream<Bytes>,
-    answer: Answer,
+    answer: ResponseState,
     waker: Arc<CallWaker<CallId>>,
     /// Bytes that the connection had written before this call. If the number does not grow, no byte of the call was
     /// sent.
     written_before: u64,
 }
 
-enum Answer {
+enum ResponseState {
     /// With the number of informational responses so far.
     Head(ResponseFuture, usize),
     Body(RecvStream),
@@ -64,7 +64,7 @@ pub(super) fn start(link: &Link<CallId>, peer: &Peer, id: CallId, request: Reque
         stream.send_reset(Reason::CANCEL);
         return Err(CallError::Unknown(format!("{name}: {e}")));
     }
-    Ok(Active { id, deadline, name, request: stream, answer: Answer::Head(answer, 0), waker, written_before })
+    Ok(Active { id, deadline, name, request: stream, answer: ResponseState::Head(answer, 0), waker, written_before })
 }
 
 impl Active {
@@ -96,15 +96,15 @@ impl Active {
     fn poll_answer(&mut self, cx: &mut Context<'_>, out: &mut Vec<Event>) -> Poll<Result<(), Fault>> {
         loop {
             match &mut self.answer {
-                Answer::Head(head, informational) => {
+                ResponseState::Head(head, informational) => {
                     if !informational_responses(head, informational, cx) {
                         return Poll::Ready(Err(Fault::Informational));
                     }
                     let (head, body) = ready!(Pin::new(head).poll(cx))?.into_parts();
                     out.push(Event::Head { id: self.id, status: head.status, headers: head.headers });
-                    self.answer = Answer::Body(body);
+                    self.answer = ResponseState::Body(body);
                 }
-                Answer::Body(body) => match ready!(body.poll_data(cx)) {
+                ResponseState::Body(body) => match ready!(body.poll_data(cx)) {
                     Some(bytes) => {
                         let bytes = bytes?;
                         body.flow_control().release_capacity(bytes.len())?;

@@ -15,7 +15,7 @@ use std::task::{Context, Poll, Waker};
 /// were cancelled and that the server still counts.
 const MAX_CALLS: usize = 80;
 
-pub(super) struct Connection {
+pub(super) struct HttpsConnection {
     pub(super) token: Token,
     /// The server with which the connection was opened.
     peer: Peer,
@@ -31,11 +31,11 @@ pub(super) struct Connection {
     times: Times,
 }
 
-impl Connection {
+impl HttpsConnection {
     /// `link` is greeted.
-    pub(super) fn new(mut link: Link<CallId>, token: Token, peer: Peer, times: Times, now: Boot) -> Connection {
+    pub(super) fn new(mut link: Link<CallId>, token: Token, peer: Peer, times: Times, now: Boot) -> HttpsConnection {
         let (pings, heard) = (link.ping_pong(), (link.read(), now));
-        Connection { token, peer, link, calls: BTreeMap::new(), look: true, heard, pings, asked: None, times }
+        HttpsConnection { token, peer, link, calls: BTreeMap::new(), look: true, heard, pings, asked: None, times }
     }
 
     pub(super) fn ready(&mut self) {

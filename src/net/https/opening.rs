@@ -8,7 +8,7 @@ use crate::net::http2::link::{Health, Link};
 use crate::net::http2::socket::Socket;
 use crate::net::stream::{Stream, connected};
 use crate::net::tls::session::{ByteCount, Session};
-use crate::net::tls::verified::Refusal;
+use crate::net::tls::verified::HandshakeFailure;
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 use rustix::net::sockopt::set_tcp_user_timeout;
@@ -26,7 +26,7 @@ pub(super) struct Opening {
     address: SocketAddr,
     /// The time limit of the stage.
     pub(super) until: Boot,
-    stage: Stage,
+    stage: OpeningStage,
     /// The socket may be ready.
     look: bool,
     rest: VecDeque<SocketAddr>,
@@ -35,7 +35,7 @@ pub(super) struct Opening {
     byte_count: Arc<ByteCount>,
 }
 
-enum Stage {
+enum OpeningStage {
     Tcp(TcpStream),
     Tls(Box<Session>),
     Greeting(Box<Link<CallId>>),
@@ -43,7 +43,7 @@ enum Stage {
     Failed(String),
 }
 
-pub(super) enum Progress {
+pub(super) enum OpeningProgress {
     Pending {
         again: bool,
     },
@@ -88,62 +88,59 @@ impl Opening {
         self.look = true;
     }
 
-    pub(super) fn advance(&mut self, registry: &Registry, now: Boot) -> Progress {
+    pub(super) fn advance(&mut self, registry: &Registry, now: Boot) -> OpeningProgress {
         loop {
-            let stage = std::mem::replace(&mut self.stage, Stage::Failed("the attempt is over".to_owned()));
+            let stage = std::mem::replace(&mut self.stage, OpeningStage::Failed("the attempt is over".to_owned()));
             let look = std::mem::take(&mut self.look);
             let (stage, again) = match stage {
-                Stage::Tcp(stream) => match connected(&stream) {
-                    Ok(false) => (Stage::Tcp(stream), false),
+                OpeningStage::Tcp(stream) => match connected(&stream) {
+                    Ok(false) => (OpeningStage::Tcp(stream), false),
                     Ok(true) => match self.start_tls(stream, now) {
                         Ok(session) => {
-                            self.stage = Stage::Tls(Box::new(session));
+                            self.stage = OpeningStage::Tls(Box::new(session));
                             continue;
                         }
-                        Err(e) => (Stage::Failed(text(&e)), false),
+                        Err(e) => (OpeningStage::Failed(text(&e)), false),
                     },
-                    Err(e) => (Stage::Failed(text(&e)), false),
+                    Err(e) => (OpeningStage::Failed(text(&e)), false),
                 },
-                Stage::Tls(mut session) => match session.handshake() {
-                    Ok(false) => (Stage::Tls(session), false),
+                OpeningStage::Tls(mut session) => match session.handshake() {
+                    Ok(false) => (OpeningStage::Tls(session), false),
                     Ok(true) => match self.start_http(session, registry) {
                         Ok(link) => {
-                            (self.stage, self.look) = (Stage::Greeting(Box::new(link)), true);
+                            (self.stage, self.look) = (OpeningStage::Greeting(Box::new(link)), true);
                             continue;
                         }
-                        Err(why) => (Stage::Failed(why), false),
+                        Err(why) => (OpeningStage::Failed(why), false),
                     },
-                    Err(e) if e.kind() == ErrorKind::UnexpectedEof => {
-                        (Stage::Failed("the server closed the connection during the TLS handshake".to_owned()), false)
-                    }
-                    Err(e) => (Stage::Failed(Refusal::of(&e).map_or_else(|| text(&e), |r| r.to_string())), false),
+                    Err(e) => (OpeningStage::Failed(handshake_error(&e)), false),
                 },
-                Stage::Greeting(mut link) => match link.drive(look, |_| {}) {
+                OpeningStage::Greeting(mut link) => match link.drive(look, |_| {}) {
                     Health::Good { .. } if link.is_greeted() => {
-                        return Progress::Open { link: *link, address: self.address, peer: self.peer.clone() };
+                        return OpeningProgress::Open { link: *link, address: self.address, peer: self.peer.clone() };
                     }
-                    Health::Good { again } => (Stage::Greeting(link), again),
-                    Health::Leaving { why, .. } => (Stage::Failed(why), false),
+                    Health::Good { again } => (OpeningStage::Greeting(link), again),
+                    Health::Leaving { why, .. } => (OpeningStage::Failed(why), false),
                     // With TLS 1.3, the server judges the client's certificate after the client's handshake.
                     Health::Over { why, .. } if why.contains("fatal alert") => {
-                        (Stage::Failed(format!("the server refuses the client's certificate ({why})")), false)
+                        (OpeningStage::Failed(format!("the server refuses the client's certificate ({why})")), false)
                     }
-                    Health::Over { why, .. } => (Stage::Failed(why), false),
+                    Health::Over { why, .. } => (OpeningStage::Failed(why), false),
                 },
-                Stage::Failed(why) => (Stage::Failed(why), false),
+                OpeningStage::Failed(why) => (OpeningStage::Failed(why), false),
             };
             self.stage = stage;
             let why = match &self.stage {
-                Stage::Failed(why) => why.clone(),
-                _ if self.until > now => return Progress::Pending { again },
-                Stage::Tcp(_) => format!("no connection within {} s", self.times.connect.as_secs()),
-                Stage::Tls(_) => format!("no TLS handshake within {} s", self.times.greeting.as_secs()),
-                Stage::Greeting(_) => {
+                OpeningStage::Failed(why) => why.clone(),
+                _ if self.until > now => return OpeningProgress::Pending { again },
+                OpeningStage::Tcp(_) => format!("no connection within {} s", self.times.connect.as_secs()),
+                OpeningStage::Tls(_) => format!("no TLS handshake within {} s", self.times.greeting.as_secs()),
+                OpeningStage::Greeting(_) => {
                     format!("connected, but no answer (HTTP/2 SETTINGS) within {} s", self.times.greeting.as_secs())
                 }
             };
             self.failed.push((self.address, why));
-            let Some(next) = self.rest.pop_front() else { return Progress::Failed(self.reasons()) };
+            let Some(next) = self.rest.pop_front() else { return OpeningProgress::Failed(self.reasons()) };
             (self.address, self.until, self.look) = (next, now + self.times.connect, true);
             self.stage = connect(next, registry, self.token);
         }
@@ -160,7 +157,7 @@ impl Opening {
 
     fn start_http(&self, session: Box<Session>, registry: &Registry) -> Result<Link<CallId>, String> {
         if session.protocol() != Some(b"h2") {
-            return Err(Refusal::Protocol.to_string());
+            return Err(HandshakeFailure::Protocol.to_string());
         }
         let mut stream = Stream::Tls(session);
         let registered = stream.reregister(registry, self.token, Interest::READABLE);
@@ -179,15 +176,22 @@ impl Opening {
     }
 }
 
-fn connect(address: SocketAddr, registry: &Registry, token: Token) -> Stage {
+fn connect(address: SocketAddr, registry: &Registry, token: Token) -> OpeningStage {
     let opened = TcpStream::connect(address).and_then(|mut stream| {
         registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
         Ok(stream)
     });
     match opened {
-        Ok(stream) => Stage::Tcp(stream),
-        Err(e) => Stage::Failed(text(&e)),
+        Ok(stream) => OpeningStage::Tcp(stream),
+        Err(e) => OpeningStage::Failed(text(&e)),
     }
+}
+
+fn handshake_error(e: &io::Error) -> String {
+    if e.kind() == ErrorKind::UnexpectedEof {
+        return "the server closed the connection during the TLS handshake".to_owned();
+    }
+    HandshakeFailure::of(e).map_or_else(|| text(e), |failure| failure.to_string())
 }
 
 /// The error in lower case, without its number.

@@ -5,8 +5,8 @@
 //! calls have ended. This is reported as Down only if the new connection fails. The same happens when the server is
 //! replaced.
 
-use super::connection::Connection;
-use super::opening::{Opening, Progress};
+use super::connection::HttpsConnection;
+use super::opening::{Opening, OpeningProgress};
 use super::peer::{Addresses, Host, Peer};
 use super::{CallError, CallId, Event, Request, Times};
 use crate::api::ordered::OrderSlice;
@@ -25,7 +25,7 @@ pub struct Client {
     tokens: [Token; 2],
     slots: [Slot; 2],
     /// Connections that get no new calls, until their calls have ended.
-    leaving: Vec<Connection>,
+    leaving: Vec<HttpsConnection>,
     /// Calls that wait for a connection or for a free stream.
     queue: VecDeque<(CallId, Request)>,
     next_id: u64,
@@ -41,7 +41,7 @@ pub struct Client {
 enum Slot {
     Empty,
     Opening(Box<Opening>),
-    Open(Box<Connection>),
+    Open(Box<HttpsConnection>),
 }
 
 #[derive(PartialEq)]
@@ -143,7 +143,7 @@ impl Client {
                 _ => {}
             }
         }
-        self.leaving.iter_mut().filter(|c| c.token == token).for_each(Connection::ready);
+        self.leaving.iter_mut().filter(|c| c.token == token).for_each(HttpsConnection::ready);
     }
 
     /// Reads and writes without blocking, within a budget, and appends the events. Call it when a socket is ready, a
@@ -182,11 +182,11 @@ impl Client {
             Slot::Opening(opening) => Some(opening.until),
             Slot::Open(connection) => connection.next_ping(),
         });
-        let leaving = self.leaving.iter().filter_map(Connection::next_ping);
+        let leaving = self.leaving.iter().filter_map(HttpsConnection::next_ping);
         slots.chain(leaving).chain(self.deadlines().map(|(at, _)| at)).min()
     }
 
-    fn connections(&self) -> impl Iterator<Item = &Connection> {
+    fn connections(&self) -> impl Iterator<Item = &HttpsConnection> {
         let open = self.slots.iter().filter_map(|slot| match slot {
             Slot::Open(connection) => Some(&**connection),
             Slot::Empty | Slot::Opening(_) => None,
@@ -196,7 +196,7 @@ impl Client {
 
     fn deadlines(&self) -> impl Iterator<Item = (Boot, CallId)> {
         let queued = self.queue.iter().filter_map(|(id, request)| Some((request.deadline?, *id)));
-        self.connections().flat_map(Connection::deadlines).chain(queued)
+        self.connections().flat_map(HttpsConnection::deadlines).chain(queued)
     }
 
     /// Ends calls whose deadline has passed.
@@ -289,9 +289,9 @@ impl Client {
             Slot::Opening(opening) => {
                 let token = opening.token;
                 match opening.advance(registry, now) {
-                    Progress::Pending { again } => again,
-                    Progress::Open { link, address, peer } => {
-                        let connection = Connection::new(link, token, peer, self.times, now);
+                    OpeningProgress::Pending { again } => again,
+                    OpeningProgress::Open { link, address, peer } => {
+                        let connection = HttpsConnection::new(link, token, peer, self.times, now);
                         *slot = Slot::Open(Box::new(connection));
                         if self.told != Some(Told::Up(address)) {
                             self.told = Some(Told::Up(address));
@@ -299,7 +299,7 @@ impl Client {
                         }
                         true
                     }
-                    Progress::Failed(why) => {
+                    OpeningProgress::Failed(why) => {
                         *slot = Slot::Empty;
                         self.addresses.failed(&self.peer);
                         self.refuse_queue(&why);

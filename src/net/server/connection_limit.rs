@@ -40,7 +40,7 @@ pub enum Activity {
 
 /// The properties of a connection that this decision needs.
 #[derive(Clone, Copy, Debug)]
-pub struct Held {
+pub struct HeldConnection {
     pub slot: usize,
     pub peer: Peer,
     pub activity: Activity,
@@ -48,7 +48,7 @@ pub struct Held {
     pub progress: Boot,
 }
 
-impl Held {
+impl HeldConnection {
     /// The sort key: the smallest is closed first. Among equals that is the one with the oldest progress.
     fn worth(&self, now: Boot) -> (bool, Activity, Boot) {
         let stale = now.since(self.progress) >= STALE;
@@ -65,12 +65,14 @@ impl Held {
 
 /// The slot of the connection to close for a new connection of `peer`; None if that is not necessary. `held` contains
 /// the connections of the listener, and `room` the maximum number of them.
-pub fn victim(peer: Peer, held: &[Held], room: usize, now: Boot) -> Option<usize> {
-    let least = |of: &dyn Fn(&Held) -> bool| held.iter().filter(|h| of(h)).min_by_key(|h| h.worth(now)).map(|h| h.slot);
-    let count = |of: &dyn Fn(&Held) -> bool| held.iter().filter(|h| of(h)).count();
+pub fn victim(peer: Peer, held: &[HeldConnection], room: usize, now: Boot) -> Option<usize> {
+    let least = |of: &dyn Fn(&HeldConnection) -> bool| {
+        held.iter().filter(|h| of(h)).min_by_key(|h| h.worth(now)).map(|h| h.slot)
+    };
+    let count = |of: &dyn Fn(&HeldConnection) -> bool| held.iter().filter(|h| of(h)).count();
     if is_limited(peer) {
-        let own = |h: &Held| h.peer == peer;
-        let limited = |h: &Held| is_limited(h.peer);
+        let own = |h: &HeldConnection| h.peer == peer;
+        let limited = |h: &HeldConnection| is_limited(h.peer);
         if count(&own) >= MAX_OF_A_USER {
             return least(&own);
         }
@@ -82,7 +84,7 @@ pub fn victim(peer: Peer, held: &[Held], room: usize, now: Boot) -> Option<usize
         return None;
     }
     // A new connection of a limited user closes one of root only if there is no other.
-    let of_users = if is_limited(peer) { least(&|h: &Held| is_limited(h.peer)) } else { None };
+    let of_users = if is_limited(peer) { least(&|h: &HeldConnection| is_limited(h.peer)) } else { None };
     of_users.or_else(|| least(&|_| true))
 }
 
@@ -93,16 +95,16 @@ mod tests {
     const NOW: Boot = Boot(100_000_000_000);
     const MAX_CONNECTIONS: usize = 32;
 
-    fn held(peer: Peer, each: &[(Activity, u64)]) -> Vec<Held> {
+    fn held(peer: Peer, each: &[(Activity, u64)]) -> Vec<HeldConnection> {
         let one = |(slot, (activity, ago)): (usize, &(Activity, u64))| {
             let progress = Boot(NOW.0 - ago * 1_000_000_000);
-            Held { slot, peer, activity: *activity, progress }
+            HeldConnection { slot, peer, activity: *activity, progress }
         };
         each.iter().enumerate().map(one).collect()
     }
 
-    fn renumbered(lists: &[&[Held]]) -> Vec<Held> {
-        lists.concat().into_iter().enumerate().map(|(slot, h)| Held { slot, ..h }).collect()
+    fn renumbered(lists: &[&[HeldConnection]]) -> Vec<HeldConnection> {
+        lists.concat().into_iter().enumerate().map(|(slot, h)| HeldConnection { slot, ..h }).collect()
     }
 
     #[test]

@@ -15,8 +15,8 @@ mod tests;
 use crate::api::time::Boot;
 use crate::net::listener::{Listener, Place};
 use crate::net::stream::{Peer, Stream};
-use connection::{Connection, Outcome, Turn};
-use connection_limit::Held;
+use connection::{DriveOutcome, HttpConnection, Turn};
+use connection_limit::HeldConnection;
 use exchange::{Content, Response, StreamedBody, Ticket};
 use listeners::{ListenerId, ListenerRules, Table};
 use mio::{Registry, Token};
@@ -37,7 +37,7 @@ pub struct Server<S> {
     first: usize,
     listeners: Vec<(ListenerId, Listener)>,
     /// The connections. A listener uses the range `listeners::slots`. Grows as needed; an empty slot is small.
-    slots: Vec<Option<Box<Connection<S>>>>,
+    slots: Vec<Option<Box<HttpConnection<S>>>>,
     /// Whether there is work that needs no waiting.
     work: bool,
     /// The slot at which the next turn begins to serve the secure listeners.
@@ -176,7 +176,7 @@ impl<S: StreamedBody> Server<S> {
         let rules = self.rules(id);
         let Some(stream) = with_tls(stream, id, rules, content) else { return };
         let Some(slot) = self.make_room(id, peer, registry, now, content) else { return };
-        let mut connection = Connection::new(stream, peer, id, rules, now);
+        let mut connection = HttpConnection::new(stream, peer, id, rules, now);
         match connection.stream().register(registry, self.token(slot)) {
             Ok(()) => self.slots[slot] = Some(Box::new(connection)),
             Err(e) => {
@@ -285,15 +285,15 @@ impl<S: StreamedBody> Server<S> {
         let mut outcome = connection.drive(&mut turn);
         if let Err(e) = connection.register_source(registry, token) {
             log::warn!("failed to register a stream with the poll; closing it error={:?}", e.to_string());
-            outcome = Outcome::Close;
+            outcome = DriveOutcome::Close;
         }
-        if outcome == Outcome::Again {
+        if outcome == DriveOutcome::Again {
             connection.again();
         }
         match outcome {
-            Outcome::Wait => {}
-            Outcome::Again => self.work = true,
-            Outcome::Close => self.drop_slot(slot, registry, content),
+            DriveOutcome::Wait => {}
+            DriveOutcome::Again => self.work = true,
+            DriveOutcome::Close => self.drop_slot(slot, registry, content),
         }
     }
 
@@ -335,7 +335,7 @@ impl<S: StreamedBody> Server<S> {
         let mut mine = listeners::slots(self.table, id);
         let room = mine.len();
         let connections = mine.clone().filter_map(|slot| Some(self.slots.get(slot)?.as_ref()?.held(slot)));
-        let held: Vec<Held> = connections.collect();
+        let held: Vec<HeldConnection> = connections.collect();
         if let Some(victim) = connection_limit::victim(peer, &held, room, now) {
             self.drop_slot(victim, registry, content);
         }

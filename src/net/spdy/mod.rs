@@ -15,7 +15,7 @@ mod reader;
 pub mod upgrade;
 mod writer;
 
-pub use reader::{Event, Malformed, Reader};
+pub use reader::{Malformed, Reader, SpdyEvent};
 pub use writer::{MAX_DATA, Writer};
 
 use std::fmt;

@@ -5,7 +5,7 @@ use std::fmt;
 
 /// What the server sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event<'a> {
+pub enum SpdyEvent<'a> {
     /// A part of a stream's data, in order. Never empty.
     Data { stream: StreamId, bytes: &'a [u8] },
     /// The server sends nothing more on this stream.
@@ -37,11 +37,11 @@ impl fmt::Display for Malformed {
 /// Memory: one frame header and the longest body that is needed (8 bytes). Data is passed on as it arrives.
 #[derive(Debug, Default)]
 pub struct Reader {
-    state: State,
+    state: FrameState,
 }
 
 #[derive(Debug)]
-enum State {
+enum FrameState {
     /// Collects the header of the next frame.
     Header(Collected),
     /// Within a data frame. `left`: bytes that have not arrived yet.
@@ -71,9 +71,9 @@ impl Collected {
     }
 }
 
-impl Default for State {
-    fn default() -> State {
-        State::Header(Collected::default())
+impl Default for FrameState {
+    fn default() -> FrameState {
+        FrameState::Header(Collected::default())
     }
 }
 
@@ -82,34 +82,36 @@ impl Reader {
     ///
     /// # Errors
     /// The server violates the protocol.
-    pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, Malformed> {
+    pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<SpdyEvent<'a>>, Malformed> {
         loop {
             match &mut self.state {
-                State::Header(collected) => {
+                FrameState::Header(collected) => {
                     let Some(header) = collected.take(HEADER, input) else { return Ok(None) };
                     self.state = after_header(header)?;
                 }
-                State::Data { stream, fin: true, left: 0 } => {
+                FrameState::Data { stream, fin: true, left: 0 } => {
                     let stream = *stream;
-                    self.state = State::default();
-                    return Ok(Some(Event::End { stream }));
+                    self.state = FrameState::default();
+                    return Ok(Some(SpdyEvent::End { stream }));
                 }
-                State::Data { left: 0, .. } | State::Skip { left: 0, fin: None } => self.state = State::default(),
-                State::Data { stream, left, .. } => {
+                FrameState::Data { left: 0, .. } | FrameState::Skip { left: 0, fin: None } => {
+                    self.state = FrameState::default()
+                }
+                FrameState::Data { stream, left, .. } => {
                     let bytes = up_to(left, input);
-                    return Ok((!bytes.is_empty()).then_some(Event::Data { stream: *stream, bytes }));
+                    return Ok((!bytes.is_empty()).then_some(SpdyEvent::Data { stream: *stream, bytes }));
                 }
-                State::Skip { left: 0, fin: Some(stream) } => {
+                FrameState::Skip { left: 0, fin: Some(stream) } => {
                     let stream = *stream;
-                    self.state = State::default();
-                    return Ok(Some(Event::End { stream }));
+                    self.state = FrameState::default();
+                    return Ok(Some(SpdyEvent::End { stream }));
                 }
-                State::Skip { left, .. } => {
+                FrameState::Skip { left, .. } => {
                     if up_to(left, input).is_empty() {
                         return Ok(None);
                     }
                 }
-                State::Body { kind, length, body } => {
+                FrameState::Body { kind, length, body } => {
                     let (kind, length) = (*kind, *length);
                     let wanted = wanted(kind);
                     let Some(bytes) = body.take(wanted, input) else { return Ok(None) };
@@ -118,16 +120,16 @@ impl Reader {
                     let stream = StreamId(first & MAX_STREAM);
                     // What follows is not needed: the headers of a reply, a later version's fields.
                     let left = length.saturating_sub(wanted as u32);
-                    self.state = State::Skip { left, fin: None };
+                    self.state = FrameState::Skip { left, fin: None };
                     match kind {
                         RST_STREAM => {
                             let status = ResetStatus(u32::from_be_bytes(status));
-                            return Ok(Some(Event::Reset { stream, status }));
+                            return Ok(Some(SpdyEvent::Reset { stream, status }));
                         }
-                        PING => return Ok(Some(Event::Ping(first))),
-                        GOAWAY => return Ok(Some(Event::GoAway)),
+                        PING => return Ok(Some(SpdyEvent::Ping(first))),
+                        GOAWAY => return Ok(Some(SpdyEvent::GoAway)),
                         // SYN_REPLY or HEADERS with FIN.
-                        _ => self.state = State::Skip { left, fin: Some(stream) },
+                        _ => self.state = FrameState::Skip { left, fin: Some(stream) },
                     }
                 }
             }
@@ -138,9 +140,9 @@ impl Reader {
     pub fn is_between_frames(&self) -> bool {
         matches!(
             self.state,
-            State::Header(Collected { length: 0, .. })
-                | State::Data { left: 0, fin: false, .. }
-                | State::Skip { left: 0, fin: None }
+            FrameState::Header(Collected { length: 0, .. })
+                | FrameState::Data { left: 0, fin: false, .. }
+                | FrameState::Skip { left: 0, fin: None }
         )
     }
 }
@@ -150,12 +152,12 @@ fn wanted(kind: u16) -> usize {
     if kind == RST_STREAM { 8 } else { 4 }
 }
 
-fn after_header([a, b, c, d, flags, length @ ..]: [u8; HEADER]) -> Result<State, Malformed> {
+fn after_header([a, b, c, d, flags, length @ ..]: [u8; HEADER]) -> Result<FrameState, Malformed> {
     let length = length.into_iter().fold(0, |n, byte| n << 8 | u32::from(byte));
     let fin = flags & FIN != 0;
     if a & 0x80 == 0 {
         let stream = StreamId(u32::from_be_bytes([a, b, c, d]));
-        return Ok(State::Data { stream, fin, left: length });
+        return Ok(FrameState::Data { stream, fin, left: length });
     }
     let version = u16::from_be_bytes([a & 0x7f, b]);
     if version != VERSION {
@@ -166,12 +168,12 @@ fn after_header([a, b, c, d, flags, length @ ..]: [u8; HEADER]) -> Result<State,
         RST_STREAM | PING | GOAWAY => {}
         SYN_REPLY | HEADERS if fin => {}
         // A reply means nothing, settings and windows are not used, and a stream of the server has no meaning.
-        _ => return Ok(State::Skip { left: length, fin: None }),
+        _ => return Ok(FrameState::Skip { left: length, fin: None }),
     }
     if (length as usize) < wanted(kind) {
         return Err(Malformed::Length { kind, length });
     }
-    Ok(State::Body { kind, length, body: Collected::default() })
+    Ok(FrameState::Body { kind, length, body: Collected::default() })
 }
 
 /// Takes up to `left` bytes.
@@ -203,14 +205,14 @@ mod tests {
         for mut part in input.chunks(piece) {
             while let Some(event) = reader.next(&mut part)? {
                 match (event, seen.last_mut()) {
-                    (Event::Data { stream, bytes }, Some(Seen::Data(last, all))) if *last == stream.0 => {
+                    (SpdyEvent::Data { stream, bytes }, Some(Seen::Data(last, all))) if *last == stream.0 => {
                         all.extend_from_slice(bytes);
                     }
-                    (Event::Data { stream, bytes }, _) => seen.push(Seen::Data(stream.0, bytes.to_vec())),
-                    (Event::End { stream }, _) => seen.push(Seen::End(stream.0)),
-                    (Event::Reset { stream, status }, _) => seen.push(Seen::Reset(stream.0, status.0)),
-                    (Event::Ping(id), _) => seen.push(Seen::Ping(id)),
-                    (Event::GoAway, _) => seen.push(Seen::GoAway),
+                    (SpdyEvent::Data { stream, bytes }, _) => seen.push(Seen::Data(stream.0, bytes.to_vec())),
+                    (SpdyEvent::End { stream }, _) => seen.push(Seen::End(stream.0)),
+                    (SpdyEvent::Reset { stream, status }, _) => seen.push(Seen::Reset(stream.0, status.0)),
+                    (SpdyEvent::Ping(id), _) => seen.push(Seen::Ping(id)),
+                    (SpdyEvent::GoAway, _) => seen.push(Seen::GoAway),
                 }
             }
             assert!(part.is_empty());

@@ -95,7 +95,7 @@ impl Connector {
 
 /// Why a handshake failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum HandshakeFailure {
     /// The certificate of the server is signed by another CA.
     OtherAuthority,
     /// The certificate of the server has expired, or the clock of this machine is wrong.
@@ -111,25 +111,25 @@ pub enum Refusal {
     Other(String),
 }
 
-impl Refusal {
+impl HandshakeFailure {
     /// The reason in an error of a session; None if the socket failed.
-    pub fn of(error: &io::Error) -> Option<Refusal> {
+    pub fn of(error: &io::Error) -> Option<HandshakeFailure> {
         let error = error.get_ref()?.downcast_ref::<Error>()?;
         Some(match error {
             // The same name as the right CA with another key is a bad signature.
             Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
-                Refusal::OtherAuthority
+                HandshakeFailure::OtherAuthority
             }
             Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
-                Refusal::Expired
+                HandshakeFailure::Expired
             }
             Error::InvalidCertificate(CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. }) => {
-                Refusal::NotYetValid
+                HandshakeFailure::NotYetValid
             }
             Error::InvalidCertificate(CertificateError::NotValidForNameContext { presented, .. }) => {
-                Refusal::OtherName(presented.clone())
+                HandshakeFailure::OtherName(presented.clone())
             }
-            Error::InvalidCertificate(CertificateError::NotValidForName) => Refusal::OtherName(Vec::new()),
+            Error::InvalidCertificate(CertificateError::NotValidForName) => HandshakeFailure::OtherName(Vec::new()),
             Error::AlertReceived(
                 alert @ (AlertDescription::BadCertificate
                 | AlertDescription::CertificateExpired
@@ -139,43 +139,43 @@ impl Refusal {
                 | AlertDescription::UnknownCA
                 | AlertDescription::UnsupportedCertificate
                 | AlertDescription::AccessDenied),
-            ) => Refusal::Client(format!("{alert:?}")),
+            ) => HandshakeFailure::Client(format!("{alert:?}")),
             Error::AlertReceived(AlertDescription::NoApplicationProtocol) | Error::NoApplicationProtocol => {
-                Refusal::Protocol
+                HandshakeFailure::Protocol
             }
-            Error::InvalidMessage(_) => Refusal::Other(format!("the server does not answer in TLS ({error})")),
-            other => Refusal::Other(other.to_string()),
+            Error::InvalidMessage(_) => HandshakeFailure::Other(format!("the server does not answer in TLS ({error})")),
+            other => HandshakeFailure::Other(other.to_string()),
         })
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for HandshakeFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refusal::OtherAuthority => f.write_str(
+            HandshakeFailure::OtherAuthority => f.write_str(
                 "the server's certificate is not signed by the configured CA; correct the CA, or the address if this \
                  is another server",
             ),
-            Refusal::Expired => {
+            HandshakeFailure::Expired => {
                 f.write_str("the server's certificate has expired; renew it, or correct the clock of this machine")
             }
-            Refusal::NotYetValid => {
+            HandshakeFailure::NotYetValid => {
                 f.write_str("the server's certificate is not valid yet; correct the clock of this machine")
             }
-            Refusal::OtherName(names) => {
+            HandshakeFailure::OtherName(names) => {
                 // A certificate can have hundreds of names.
                 let shown: Vec<&str> = names.iter().take(8).map(|name| bare(name)).collect();
                 let more = if names.len() > shown.len() { ", ..." } else { "" };
                 let shown = shown.join(", ");
                 write!(f, "the server's certificate is for other names ({shown}{more}); configure one of them")
             }
-            Refusal::Client(alert) => {
+            HandshakeFailure::Client(alert) => {
                 write!(f, "the server refuses the client's certificate ({alert}); renew it")
             }
-            Refusal::Protocol => f.write_str(
+            HandshakeFailure::Protocol => f.write_str(
                 "the server does not offer HTTP/2 (ALPN h2); correct the address, or remove the proxy in between",
             ),
-            Refusal::Other(why) => write!(f, "TLS: {why}"),
+            HandshakeFailure::Other(why) => write!(f, "TLS: {why}"),
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::story::*;
 use crate::world::{Fault, S, World};
 use serde_json::{Value, json};
 use std::time::Duration;
-use wherry::api::ephemeral::Wanted;
+use wherry::api::ephemeral::RequestedContainers;
 use wherry::api::names::Uid;
 use wherry::engine::control::ephemeral::Origin;
 use wherry::engine::control::{EphemeralRequest, Reply, Request, RequestId};
@@ -254,7 +254,7 @@ fn w29_a_missing_image_has_the_usual_back_off() {
     w.ask(Request::Ephemeral(EphemeralRequest {
         uid,
         origin: Origin::Api,
-        wanted: Wanted::More(vec![container]),
+        wanted: RequestedContainers::More(vec![container]),
         dry_run: false,
     }));
     w.run(1);
@@ -340,7 +340,7 @@ fn w29_requests_that_cannot_be_granted_are_refused() {
         w.ask(Request::Ephemeral(EphemeralRequest {
             uid: uid.clone(),
             origin: Origin::Api,
-            wanted: Wanted::More(containers),
+            wanted: RequestedContainers::More(containers),
             dry_run,
         }))
     };
@@ -374,7 +374,7 @@ fn w29_the_control_socket_permits_no_security_context() {
     let uid = Uid::from(w.shown_uid("web"));
     let privileged = json!({ "name": "d", "image": "busybox:1.35", "securityContext": { "privileged": true } });
     let ask = |w: &mut World, origin, containers: Vec<Value>| {
-        let wanted = Wanted::More(containers);
+        let wanted = RequestedContainers::More(containers);
         w.ask(Request::Ephemeral(EphemeralRequest { uid: uid.clone(), origin, wanted, dry_run: false }))
     };
     let id = ask(&mut w, Origin::ControlSocket, vec![privileged.clone()]);

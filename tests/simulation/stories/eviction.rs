@@ -5,7 +5,7 @@ use crate::story::*;
 use crate::world::host::{CAPACITY, MEMORY_LIMIT};
 use crate::world::{Fault, World, config};
 use std::time::Duration;
-use wherry::api::eviction::{Kind, Limit, Policy, Signal, Threshold};
+use wherry::api::eviction::{EvictionPolicy, Limit, Signal, Threshold, ThresholdKind};
 use wherry::engine::config::EngineConfig;
 use wherry::engine::effect::Measure;
 use wherry::engine::event::Event;
@@ -14,32 +14,32 @@ fn seconds(s: u64) -> Duration {
     Duration::from_secs(s)
 }
 
-fn threshold(signal: Signal, kind: Kind) -> Threshold {
+fn threshold(signal: Signal, kind: ThresholdKind) -> Threshold {
     Threshold { signal, kind, limit: Limit::Amount(MEMORY_LIMIT), reclaim: None }
 }
 
-fn policy(thresholds: &[Threshold]) -> Policy {
-    Policy { thresholds: thresholds.to_vec(), transition: seconds(30), ..Policy::default() }
+fn policy(thresholds: &[Threshold]) -> EvictionPolicy {
+    EvictionPolicy { thresholds: thresholds.to_vec(), transition: seconds(30), ..EvictionPolicy::default() }
 }
 
-fn hard(signal: Signal) -> Policy {
-    policy(&[threshold(signal, Kind::Hard)])
+fn hard(signal: Signal) -> EvictionPolicy {
+    policy(&[threshold(signal, ThresholdKind::Hard)])
 }
 
 /// A node on which 100 of 1000 units must stay free. Without reports of the kernel it is measured every 10 s.
-fn node_with_limit(mut policy: Policy) -> World {
+fn node_with_limit(mut policy: EvictionPolicy) -> World {
     if policy.thresholds.iter().all(|t| t.signal != Signal::MemoryAvailable) {
         let limit = Limit::Amount(1);
-        policy.thresholds.push(Threshold { limit, ..threshold(Signal::MemoryAvailable, Kind::Hard) });
+        policy.thresholds.push(Threshold { limit, ..threshold(Signal::MemoryAvailable, ThresholdKind::Hard) });
     }
     node_with_reports(policy, false)
 }
 
-fn node_with_reports(policy: Policy, reports: bool) -> World {
+fn node_with_reports(policy: EvictionPolicy, reports: bool) -> World {
     node_on_disks(policy, reports, false)
 }
 
-fn node_on_disks(policy: Policy, reports: bool, one_disk: bool) -> World {
+fn node_on_disks(policy: EvictionPolicy, reports: bool, one_disk: bool) -> World {
     let mut w = World::new(EngineConfig { eviction: policy, ..config() });
     w.history = Some(Vec::new());
     w.host.reports = reports;
@@ -148,8 +148,8 @@ fn e4_a_critical_pod_is_never_evicted() {
 
 #[test]
 fn e2_a_soft_threshold_has_to_be_met_for_its_grace_period() {
-    let soft = threshold(Signal::MemoryAvailable, Kind::Soft(seconds(40)));
-    let mut w = node_with_limit(Policy { max_grace: seconds(7), ..policy(&[soft]) });
+    let soft = threshold(Signal::MemoryAvailable, ThresholdKind::Soft(seconds(40)));
+    let mut w = node_with_limit(EvictionPolicy { max_grace: seconds(7), ..policy(&[soft]) });
     w.file("web", &format!("terminationGracePeriodSeconds: 20, {ONE}"));
     w.uses("web", 500);
     w.run(12);
@@ -170,7 +170,7 @@ fn e2_a_soft_threshold_has_to_be_met_for_its_grace_period() {
 #[test]
 fn e2_a_dip_shorter_than_the_grace_period_evicts_no_pod_although_the_reclaim_is_missing() {
     let reclaim = Some(Limit::Amount(300));
-    let soft = Threshold { reclaim, ..threshold(Signal::MemoryAvailable, Kind::Soft(seconds(40))) };
+    let soft = Threshold { reclaim, ..threshold(Signal::MemoryAvailable, ThresholdKind::Soft(seconds(40))) };
     let mut w = node_with_limit(policy(&[soft]));
     w.file("web", ONE);
     w.uses("web", 500);
@@ -226,7 +226,7 @@ fn e2_a_condition_stays_for_the_transition_period() {
 #[test]
 fn e2_a_threshold_is_met_until_the_minimum_reclaim_is_available() {
     let reclaim = Some(Limit::Amount(200));
-    let more = Threshold { reclaim, ..threshold(Signal::MemoryAvailable, Kind::Hard) };
+    let more = Threshold { reclaim, ..threshold(Signal::MemoryAvailable, ThresholdKind::Hard) };
     let mut w = node_with_limit(policy(&[more]));
     for name in ["a", "b", "c"] {
         w.file(name, ONE);
@@ -372,8 +372,8 @@ fn e3_dead_containers_are_removed_at_disk_pressure() {
 fn e3_images_on_another_file_system_stay() {
     for one_disk in [false, true] {
         let mut w = node_with_limit(policy(&[
-            threshold(Signal::NodefsAvailable, Kind::Hard),
-            threshold(Signal::ImagefsInodesFree, Kind::Hard),
+            threshold(Signal::NodefsAvailable, ThresholdKind::Hard),
+            threshold(Signal::ImagefsInodesFree, ThresholdKind::Hard),
         ]));
         w.host.one_disk = one_disk;
         w.runtime.images.insert("old:1".into());
@@ -546,7 +546,7 @@ fn e1_reports_cause_at_most_one_measurement_a_second() {
 #[test]
 fn e1_a_disk_that_cannot_be_measured_does_not_hide_a_lack_of_memory() {
     let signals = [Signal::MemoryAvailable, Signal::NodefsAvailable, Signal::ImagefsAvailable];
-    let mut w = node_with_limit(policy(&signals.map(|signal| threshold(signal, Kind::Hard))));
+    let mut w = node_with_limit(policy(&signals.map(|signal| threshold(signal, ThresholdKind::Hard))));
     w.file("web", ONE);
     w.uses("web", 500);
     w.run(2);
@@ -567,7 +567,7 @@ fn e2_thresholds_that_a_reload_removes_end_the_pressure() {
     w.host.memory = 450;
     w.until("it is evicted", 30, |w| w.is_evicted("web"));
     w.run(2);
-    w.set_policy(Policy::default());
+    w.set_policy(EvictionPolicy::default());
     w.until("it runs again", 60, |w| w.runs("web/main"));
 }
 

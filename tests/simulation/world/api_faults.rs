@@ -6,7 +6,7 @@ use super::{Item, MS, S, World};
 use crate::chance::below;
 use serde_json::json;
 use std::time::Duration;
-use wherry::api::cluster::request::{ApiError, ApiRequest, ApiResponse, Reading};
+use wherry::api::cluster::request::{ApiError, ApiRequest, ApiResponse, BodyDelivery};
 use wherry::engine::event::{ApiEvent, Event};
 use wherry::engine::op::OpId;
 use wherry::engine::rng::Rng;
@@ -150,7 +150,7 @@ impl World {
             self.event_in(after, Event::Api(ApiEvent::Done { op, result }));
             return Fate::Over;
         }
-        if request.reading == Reading::Lines {
+        if request.reading == BodyDelivery::Lines {
             return Fate::Answered(LATENCY);
         }
         if let Some(mut dice) = chaos.mishap("the answer is lost:", &of, rate) {

@@ -5,7 +5,7 @@ use super::{Item, MS, S, World};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use wherry::api::cluster::request::{ApiError, ApiRequest, ApiResponse, Method, Reading};
+use wherry::api::cluster::request::{ApiError, ApiRequest, ApiResponse, BodyDelivery, Method};
 use wherry::api::names::Uid;
 use wherry::engine::event::{ApiEvent, Event};
 use wherry::engine::op::OpId;
@@ -374,7 +374,7 @@ impl ApiServer {
         let selector = query.get("fieldSelector").cloned().unwrap_or_default();
         let body: Value = request.body.as_ref().map_or(Value::Null, |(_, text)| serde_json::from_str(text).unwrap());
         match (request.method, request.reading) {
-            (Method::Get, Reading::Items) => {
+            (Method::Get, BodyDelivery::Items) => {
                 let wanted = query.get("resourceVersion").and_then(|v| v.parse::<u64>().ok());
                 let cache = self.cache.as_ref().filter(|_| wanted.is_some());
                 let (objects, version) =
@@ -389,7 +389,7 @@ impl ApiServer {
                     .collect();
                 Some((200, json!({ "items": items, "version": version })))
             }
-            (Method::Get, Reading::Lines) => {
+            (Method::Get, BodyDelivery::Lines) => {
                 let from: u64 = query.get("resourceVersion").and_then(|v| v.parse().ok()).unwrap_or(0);
                 if from < self.oldest {
                     return Some((410, json!("Expired")));
@@ -603,7 +603,7 @@ impl World {
             let body = json!({ "kind": "Status", "code": 403, "reason": "Forbidden" });
             return self.api_answer(op, 403, &body, LATENCY);
         }
-        let is_pods = request.reading == Reading::Items && request.path.starts_with("/api/v1/pods");
+        let is_pods = request.reading == BodyDelivery::Items && request.path.starts_with("/api/v1/pods");
         if let Some(text) = self.api.foreign.clone().filter(|_| is_pods) {
             let result = Ok(ApiResponse { status: 200, retry_after: None, body: text.into_bytes() });
             return self.event_in(LATENCY, Event::Api(ApiEvent::Done { op, result }));
@@ -656,7 +656,7 @@ impl World {
     }
 
     fn api_respond(&mut self, op: OpId, request: &ApiRequest, status: u16, body: Value, after: u64) {
-        if request.reading == Reading::Items && status == 200 {
+        if request.reading == BodyDelivery::Items && status == 200 {
             for item in body["items"].as_array().into_iter().flatten() {
                 let mut item = item.clone();
                 // As in a real list.

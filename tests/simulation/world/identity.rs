@@ -2,7 +2,7 @@
 
 use super::{MS, World};
 use std::time::Duration;
-use wherry::api::cluster::certificate::{InUse, Purpose, Request, ServingNames, Validity};
+use wherry::api::cluster::certificate::{InUse, Purpose, ServingNames, SigningRequest, Validity};
 use wherry::api::cluster::requests::Signer;
 use wherry::engine::config::ServingIssuer;
 use wherry::engine::effect::{IdentityCall, Key};
@@ -78,7 +78,7 @@ impl World {
                 }
                 files.requested = Some(purpose.clone());
                 let name = request_name(purpose, files.keys);
-                Ok(Answer::CertificateRequest(Request { name: name.clone(), request: name }))
+                Ok(Answer::CertificateRequest(SigningRequest { name: name.clone(), request: name }))
             }
             IdentityCall::Store { signer, chain } => {
                 let files = identity.files(*signer);

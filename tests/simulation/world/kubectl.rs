@@ -6,10 +6,10 @@ use super::manifests::DIRECTORY;
 use crate::plan::Kubectl;
 use crate::story::{Manifest, read};
 use serde_json::{Value, json};
-use wherry::api::kube::edit::{EditVerdict, Effected, FileFound, ManifestEdit, Outcome, PlannedEdit};
+use wherry::api::kube::edit::{EditOutcome, EditVerdict, Effected, FileFound, ManifestEdit, PlannedEdit};
 use wherry::api::kube::path::{ObjectPath, Target, parse};
 use wherry::api::kube::status::Failure;
-use wherry::api::kube::write::{self, Change};
+use wherry::api::kube::write::{self, ObjectChange};
 use wherry::api::names::FullName;
 
 impl World {
@@ -27,14 +27,18 @@ impl World {
         let exists = self.engine.manifest_of(&name).is_some() || self.engine.pod_named(&name).is_some();
         match (what, &answer) {
             (Kubectl::Create, Ok(outcome)) => {
-                self.kubectl_must(*outcome == Outcome::Created && exists, "a new pod is there", &name);
+                self.kubectl_must(*outcome == EditOutcome::Created && exists, "a new pod is there", &name);
             }
             (Kubectl::InvalidChange, Ok(_)) => self.kubectl_must(false, "an invalid change is refused", &name),
             (Kubectl::Delete, Ok(outcome)) => {
-                self.kubectl_must(*outcome == Outcome::Removed, "a deletion removes", &name)
+                self.kubectl_must(*outcome == EditOutcome::Removed, "a deletion removes", &name)
             }
             (Kubectl::Replace | Kubectl::Label(_), Ok(outcome)) => {
-                self.kubectl_must(matches!(outcome, Outcome::Changed | Outcome::Unchanged), "a change changes", &name);
+                self.kubectl_must(
+                    matches!(outcome, EditOutcome::Changed | EditOutcome::Unchanged),
+                    "a change changes",
+                    &name,
+                );
             }
             (_, Err(refused)) => self.kubectl_must(refused.code < 500, "no change fails", &name),
         }
@@ -46,21 +50,21 @@ impl World {
         }
     }
 
-    fn request(&mut self, name: &FullName, what: Kubectl) -> Result<Outcome, Failure> {
+    fn request(&mut self, name: &FullName, what: Kubectl) -> Result<EditOutcome, Failure> {
         let object = object_path(name);
         let source = self.engine.manifest_of(name).map(|pod| pod.source.clone());
         let live = self.engine.pod_named(name).map(|view| serde_json::to_value(&view.pod.object).unwrap_or_default());
         let change = match what {
-            Kubectl::Create => Some(Change::Create(json!({ "spec": { "containers": [
+            Kubectl::Create => Some(ObjectChange::Create(json!({ "spec": { "containers": [
                 { "name": "main", "image": "busybox:1.35" }] } }))),
             Kubectl::Label(value) => {
-                Some(Change::Merge(json!({ "metadata": { "labels": { "round": value.to_string() } } })))
+                Some(ObjectChange::Merge(json!({ "metadata": { "labels": { "round": value.to_string() } } })))
             }
-            Kubectl::InvalidChange => Some(Change::Merge(json!({ "spec": { "restartPolicy": "Perhaps" } }))),
+            Kubectl::InvalidChange => Some(ObjectChange::Merge(json!({ "spec": { "restartPolicy": "Perhaps" } }))),
             Kubectl::Replace => {
                 let pod =
                     self.engine.manifest_of(name).map(|pod| serde_json::to_value(&pod.object).unwrap_or_default());
-                Some(Change::Replace(pod.unwrap_or_default()))
+                Some(ObjectChange::Replace(pod.unwrap_or_default()))
             }
             Kubectl::Delete => None,
         };
@@ -68,7 +72,7 @@ impl World {
         write::check(resource, &text, change.as_ref(), &Value::Null, source.is_some(), live.as_ref())?;
         let Some(source) = source.as_ref().or_else(|| matches!(what, Kubectl::Create).then_some(&EMPTY)) else {
             // It terminates already.
-            return Ok(Outcome::Removed);
+            return Ok(EditOutcome::Removed);
         };
         let document = (!source.path.is_empty()).then_some(source.document);
         let (node_name, seen) = (self.config.node.name.clone(), "2027-01-15T08:00:00Z".to_owned());
@@ -83,7 +87,7 @@ impl World {
     }
 
     /// Writes the file. The engine decides at once, because the model's directory reports changes at once.
-    fn carry_out_edit(&mut self, name: &FullName, path: &str, planned: &PlannedEdit) -> Result<Outcome, Failure> {
+    fn carry_out_edit(&mut self, name: &FullName, path: &str, planned: &PlannedEdit) -> Result<EditOutcome, Failure> {
         let mut files = self.files.clone();
         match (&planned.text, planned.outcome) {
             (Some(text), _) => {
@@ -92,7 +96,7 @@ impl World {
                 files.insert(path.to_owned(), manifest);
                 self.set_files(files);
             }
-            (None, Outcome::Removed) => {
+            (None, EditOutcome::Removed) => {
                 files.remove(path);
                 self.set_files(files);
             }

@@ -1,6 +1,6 @@
 //! The parts of a kubeconfig for a copy of it.
 
-use super::{MAX_BYTES, Object, certificates};
+use super::{KubeconfigMap, MAX_BYTES, certificates};
 use crate::api::document;
 use crate::foreign::{self, Links};
 use rustls::pki_types::CertificateDer;
@@ -43,7 +43,7 @@ impl Contents {
     /// The field, and the error in it.
     pub fn parse(text: &[u8], directory: &Path) -> Result<Contents, String> {
         let document = document::value(text)?;
-        let root = Object { value: &document, path: "kubeconfig".to_owned(), directory };
+        let root = KubeconfigMap { value: &document, path: "kubeconfig".to_owned(), directory };
         let (cluster, user) = match root.text("current-context")? {
             Some(name) => {
                 let context = root.named("contexts", "context", name)?;
@@ -71,17 +71,19 @@ impl Contents {
     }
 }
 
-fn only_cluster<'a>(root: &Object<'a>) -> Result<Object<'a>, String> {
+fn only_cluster<'a>(root: &KubeconfigMap<'a>) -> Result<KubeconfigMap<'a>, String> {
     let entries = root.value.get("clusters").and_then(serde_json::Value::as_array);
     match entries.map(Vec::as_slice) {
-        Some([entry]) if entry.get("cluster").is_some_and(serde_json::Value::is_object) => {
-            Ok(Object { value: &entry["cluster"], path: "clusters[0].cluster".to_owned(), directory: root.directory })
-        }
+        Some([entry]) if entry.get("cluster").is_some_and(serde_json::Value::is_object) => Ok(KubeconfigMap {
+            value: &entry["cluster"],
+            path: "clusters[0].cluster".to_owned(),
+            directory: root.directory,
+        }),
         _ => Err(root.wrong("clusters", "it must have one cluster, or a current-context")),
     }
 }
 
-fn user_of(user: &Object<'_>) -> Result<User, String> {
+fn user_of(user: &KubeconfigMap<'_>) -> Result<User, String> {
     if let (Some((_, chain)), Some((_, key))) = (user.content("client-certificate")?, user.content("client-key")?) {
         return Ok(User::Certificate { chain, key });
     }

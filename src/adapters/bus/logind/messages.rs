@@ -120,7 +120,7 @@ fn delay(microseconds: u64) -> Duration {
 
 /// A parsed signal.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Signal {
+pub(super) enum BusSignal {
     /// The new unique name of logind; None if logind left the bus.
     Owner(Option<String>),
     Event(LogindEvent),
@@ -131,31 +131,31 @@ pub(super) enum Signal {
 }
 
 /// Parses a signal. `logind` is logind's unique name: a PrepareForShutdown from any other sender is rejected.
-pub(super) fn signal(message: &Message, logind: Option<&str>) -> Signal {
+pub(super) fn signal(message: &Message, logind: Option<&str>) -> BusSignal {
     let (sender, interface, member) = (message.sender(), message.interface(), message.member());
     let (interface, member) = (interface.as_deref().unwrap_or(""), member.as_deref().unwrap_or(""));
     let sender = sender.as_deref().unwrap_or("");
     match (interface, member) {
-        (LOCAL, _) | (BUS, "NameAcquired" | "NameLost") => Signal::Other,
+        (LOCAL, _) | (BUS, "NameAcquired" | "NameLost") => BusSignal::Other,
         (BUS, "NameOwnerChanged") if sender == BUS => match message.read3::<&str, &str, &str>() {
-            Ok((LOGIND, _, "")) => Signal::Owner(None),
-            Ok((LOGIND, _, new)) => Signal::Owner(Some(new.to_owned())),
-            Ok(_) => Signal::Other,
-            Err(_) => Signal::Strange("NameOwnerChanged with a wrong signature"),
+            Ok((LOGIND, _, "")) => BusSignal::Owner(None),
+            Ok((LOGIND, _, new)) => BusSignal::Owner(Some(new.to_owned())),
+            Ok(_) => BusSignal::Other,
+            Err(_) => BusSignal::Strange("NameOwnerChanged with a wrong signature"),
         },
         (_, "PrepareForShutdown") => {
             if logind.is_none_or(|logind| logind != sender) {
-                return Signal::Strange("PrepareForShutdown not sent by logind");
+                return BusSignal::Strange("PrepareForShutdown not sent by logind");
             }
             if interface != MANAGER || message.path().as_deref() != Some(LOGIND_PATH) {
-                return Signal::Strange("PrepareForShutdown of another interface or object");
+                return BusSignal::Strange("PrepareForShutdown of another interface or object");
             }
             match only::<bool>(message) {
-                Ok(begins) => Signal::Event(LogindEvent::Preparing(begins)),
-                Err(_) => Signal::Strange("PrepareForShutdown with a wrong signature"),
+                Ok(begins) => BusSignal::Event(LogindEvent::Preparing(begins)),
+                Err(_) => BusSignal::Strange("PrepareForShutdown with a wrong signature"),
             }
         }
-        _ => Signal::Strange("unexpected signal"),
+        _ => BusSignal::Strange("unexpected signal"),
     }
 }
 
@@ -248,9 +248,9 @@ mod tests {
     #[test]
     fn s4_only_a_signal_from_logind_announces_a_shutdown() {
         let told = |message: &Message| signal(message, Some(":1.5"));
-        assert_eq!(told(&prepare(":1.5").append1(true)), Signal::Event(LogindEvent::Preparing(true)));
-        assert_eq!(told(&prepare(":1.5").append1(false)), Signal::Event(LogindEvent::Preparing(false)));
-        let strange = |signal| assert!(matches!(signal, Signal::Strange(_)), "{signal:?}");
+        assert_eq!(told(&prepare(":1.5").append1(true)), BusSignal::Event(LogindEvent::Preparing(true)));
+        assert_eq!(told(&prepare(":1.5").append1(false)), BusSignal::Event(LogindEvent::Preparing(false)));
+        let strange = |signal| assert!(matches!(signal, BusSignal::Strange(_)), "{signal:?}");
         for other in [prepare(":1.6").append1(true), prepare(LOGIND).append1(true)] {
             strange(told(&other));
         }
@@ -276,10 +276,10 @@ mod tests {
             message.set_sender(Some(sender.to_owned().into()));
             signal(&message, Some(":1.4"))
         };
-        assert_eq!(changed(BUS, LOGIND, ""), Signal::Owner(None));
-        assert_eq!(changed(BUS, LOGIND, ":1.9"), Signal::Owner(Some(":1.9".into())));
-        assert_eq!(changed(BUS, "org.example", ":1.9"), Signal::Other);
-        assert!(matches!(changed(":1.9", LOGIND, ":1.9"), Signal::Strange(_)));
+        assert_eq!(changed(BUS, LOGIND, ""), BusSignal::Owner(None));
+        assert_eq!(changed(BUS, LOGIND, ":1.9"), BusSignal::Owner(Some(":1.9".into())));
+        assert_eq!(changed(BUS, "org.example", ":1.9"), BusSignal::Other);
+        assert!(matches!(changed(":1.9", LOGIND, ":1.9"), BusSignal::Strange(_)));
     }
 
     #[test]

@@ -10,14 +10,14 @@
 pub mod dropin;
 mod messages;
 
-use super::connection::{Connection, Incident};
+use super::connection::{BusConnection, Incident};
 use super::reply;
 use crate::api::time::Boot;
 use crate::engine::effect::LogindCall;
 use crate::engine::event::{Answer, LogindEvent};
 use crate::engine::op::{OpError, OpId};
 use dbus::Message;
-use messages::{Answered, Signal};
+use messages::{Answered, BusSignal};
 use mio::{Registry, Token};
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -70,7 +70,7 @@ pub enum BusEvent {
 
 /// The connection to the bus, with its calls in flight.
 pub struct Logind {
-    connection: Connection<What>,
+    connection: BusConnection<What>,
     uid: u32,
     /// The unique name of logind; None while it is not on the bus.
     owner: Option<String>,
@@ -97,7 +97,7 @@ impl Logind {
     /// Creates a disabled client. `address` has D-Bus's format. `token` becomes ready when `drive` has to be called.
     pub fn new(address: &str, token: Token) -> Logind {
         Logind {
-            connection: Connection::in_background(address, token),
+            connection: BusConnection::in_background(address, token),
             uid: rustix::process::geteuid().as_raw(),
             owner: None,
             subscribed: false,
@@ -213,10 +213,10 @@ impl Logind {
 
     fn signal(&mut self, message: &Message, out: &mut Vec<BusEvent>) {
         match messages::signal(message, self.owner.as_deref()) {
-            Signal::Owner(owner) => self.owner_changed(owner, out),
-            Signal::Event(event) => out.push(BusEvent::Logind(event)),
-            Signal::Other => {}
-            Signal::Strange(what) => {
+            BusSignal::Owner(owner) => self.owner_changed(owner, out),
+            BusSignal::Event(event) => out.push(BusEvent::Logind(event)),
+            BusSignal::Other => {}
+            BusSignal::Strange(what) => {
                 if self.strange_told.insert(what) {
                     let sender = message.sender().map(|s| s.to_string()).unwrap_or_default();
                     log::warn!("ignoring signals of this kind on the system bus from now on: {what} sender={sender}");

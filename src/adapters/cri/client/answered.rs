@@ -3,7 +3,7 @@
 
 use super::method::Method;
 use super::wire::{op_error, parse, parse_each};
-use super::{Client, ClientEvent, Next, Step, Work};
+use super::{CallRole, ClientEvent, CriClient, OperationAnswer, OperationData};
 use crate::adapters::cri::{answers, proto};
 use crate::api::cgroups::CgroupDriver;
 use crate::api::facts::{ContainerFact, ContainerState, ImageList, SandboxFact};
@@ -17,19 +17,25 @@ use bytes::Bytes;
 use protobuf::Message;
 use std::collections::BTreeSet;
 
-impl Client {
+impl CriClient {
     /// Handles the failure of a call.
-    pub(super) fn failed(&mut self, op: OpId, step: &Step, error: CallError, now: Boot) -> Result<Next, OpError> {
+    pub(super) fn failed(
+        &mut self,
+        op: OpId,
+        step: &CallRole,
+        error: CallError,
+        now: Boot,
+    ) -> Result<OperationAnswer, OpError> {
         let error = op_error(error);
         match step {
-            Step::ReadSandbox | Step::ReadContainer { .. } if error.is_not_found() => self.read_so_far(op),
+            CallRole::ReadSandbox | CallRole::ReadContainer { .. } if error.is_not_found() => self.read_so_far(op),
             // containerd before 2.0 has no RuntimeConfig.
-            Step::RuntimeConfig if is_unimplemented(&error) => {
+            CallRole::RuntimeConfig if is_unimplemented(&error) => {
                 self.driver_told(None);
                 self.status_so_far(op, None, None)
             }
             // The task's process has usually ended already.
-            Step::KillTask(id) if matches!(error, OpError::Answered { .. }) => self.delete_task(op, id, now),
+            CallRole::KillTask(id) if matches!(error, OpError::Answered { .. }) => self.delete_task(op, id, now),
             _ => Err(error),
         }
     }
@@ -38,95 +44,95 @@ impl Client {
     pub(super) fn answered(
         &mut self,
         op: OpId,
-        step: Step,
+        step: CallRole,
         method: Method,
         body: &Bytes,
         now: Boot,
-    ) -> Result<Next, OpError> {
+    ) -> Result<OperationAnswer, OpError> {
         match step {
-            Step::Version => self.status_so_far(op, Some(parse(method, body)?), None),
-            Step::Status => self.status_so_far(op, None, Some(parse(method, body)?)),
-            Step::RuntimeConfig => {
+            CallRole::Version => self.status_so_far(op, Some(parse(method, body)?), None),
+            CallRole::Status => self.status_so_far(op, None, Some(parse(method, body)?)),
+            CallRole::RuntimeConfig => {
                 let answer: proto::RuntimeConfigResponse = parse(method, body)?;
                 self.driver_told(answers::cgroup_driver(&answer));
                 self.status_so_far(op, None, None)
             }
-            Step::ListSandboxes => self.listed_sandboxes(op, method, body),
-            Step::ListContainers => self.listed_containers(op, method, body),
-            Step::FindSandboxes => self.read_sandboxes(op, parse(method, body)?, now),
-            Step::FindContainers => self.read_containers(op, parse(method, body)?, now),
-            Step::ReadSandbox => self.read_sandbox(op, &parse(method, body)?),
-            Step::ReadContainer { sandbox } => self.read_container(op, &parse(method, body)?, &sandbox),
-            Step::Run { .. } => {
+            CallRole::ListSandboxes => self.listed_sandboxes(op, method, body),
+            CallRole::ListContainers => self.listed_containers(op, method, body),
+            CallRole::FindSandboxes => self.read_sandboxes(op, parse(method, body)?, now),
+            CallRole::FindContainers => self.read_containers(op, parse(method, body)?, now),
+            CallRole::ReadSandbox => self.read_sandbox(op, &parse(method, body)?),
+            CallRole::ReadContainer { sandbox } => self.read_container(op, &parse(method, body)?, &sandbox),
+            CallRole::Run { .. } => {
                 let answer: proto::RunPodSandboxResponse = self.parse_change(op, method, body)?;
-                self.sandbox_status(op, Step::RanSandbox, answer.pod_sandbox_id, true, now).map(|()| None)
+                self.sandbox_status(op, CallRole::RanSandbox, answer.pod_sandbox_id, true, now).map(|()| None)
             }
-            Step::RanSandbox => match answers::sandbox(&parse(method, body)?) {
+            CallRole::RanSandbox => match answers::sandbox(&parse(method, body)?) {
                 Some(fact) => Ok(Some(Answer::Sandbox(self.with_sandbox_pid(fact)))),
                 None => Err(OpError::Unknown("the runtime's answer has no status of a pod's sandbox".into())),
             },
-            Step::Image => Ok(Some(Answer::Image(answers::image(&parse(method, body)?)))),
-            Step::Pull => {
+            CallRole::Image => Ok(Some(Answer::Image(answers::image(&parse(method, body)?)))),
+            CallRole::Pull => {
                 let _: proto::PullImageResponse = self.parse_change(op, method, body)?;
                 self.pulled(op, now)
             }
-            Step::Create => created(method, parse(method, body)?),
-            Step::Start(id) => {
+            CallRole::Create => created(method, parse(method, body)?),
+            CallRole::Start(id) => {
                 let _: proto::StartContainerResponse = self.parse_change(op, method, body)?;
-                self.container_status(op, Step::Started, id.to_string(), true, now).map(|()| None)
+                self.container_status(op, CallRole::Started, id.to_string(), true, now).map(|()| None)
             }
-            Step::Started => match answers::container(&parse(method, body)?, None) {
+            CallRole::Started => match answers::container(&parse(method, body)?, None) {
                 Some(fact) => Ok(Some(Answer::Container(self.with_pid(fact)))),
                 None => Err(OpError::Unknown("the runtime's answer has no status of a pod's container".into())),
             },
-            Step::Exec => Ok(Some(Answer::Executed(answers::executed(parse(method, body)?)))),
-            Step::ExecUrl => stream_url(method, parse::<proto::ExecResponse>(method, body)?.url),
-            Step::AttachUrl => stream_url(method, parse::<proto::AttachResponse>(method, body)?.url),
-            Step::PortForwardUrl => stream_url(method, parse::<proto::PortForwardResponse>(method, body)?.url),
-            Step::Usage => usage(method, body),
-            Step::ListImages => self.listed_images(op, method, body),
-            Step::ListImageUsers => self.listed_image_users(op, method, body),
-            Step::SandboxImage => {
+            CallRole::Exec => Ok(Some(Answer::Executed(answers::executed(parse(method, body)?)))),
+            CallRole::ExecUrl => stream_url(method, parse::<proto::ExecResponse>(method, body)?.url),
+            CallRole::AttachUrl => stream_url(method, parse::<proto::AttachResponse>(method, body)?.url),
+            CallRole::PortForwardUrl => stream_url(method, parse::<proto::PortForwardResponse>(method, body)?.url),
+            CallRole::Usage => usage(method, body),
+            CallRole::ListImages => self.listed_images(op, method, body),
+            CallRole::ListImageUsers => self.listed_image_users(op, method, body),
+            CallRole::SandboxImage => {
                 let status: proto::StatusResponse = parse(method, body)?;
                 self.images_so_far(op, |list| list.sandbox_image = answers::sandbox_image(&status))
             }
-            Step::ImageFs => Ok(Some(Answer::ImageFs(answers::image_file_systems(parse(method, body)?)))),
-            Step::KillTask(id) => self.delete_task(op, &id, now),
-            Step::Change => Ok(Some(Answer::Ok)),
+            CallRole::ImageFs => Ok(Some(Answer::ImageFs(answers::image_file_systems(parse(method, body)?)))),
+            CallRole::KillTask(id) => self.delete_task(op, &id, now),
+            CallRole::Change => Ok(Some(Answer::Ok)),
         }
     }
 
-    fn listed_sandboxes(&mut self, op: OpId, method: Method, body: &Bytes) -> Result<Next, OpError> {
+    fn listed_sandboxes(&mut self, op: OpId, method: Method, body: &Bytes) -> Result<OperationAnswer, OpError> {
         let sandboxes = self.list(method, body, answers::odd_sandbox, answers::listed_sandbox)?;
-        if let Some(Work::List(listed)) = self.work(op) {
+        if let Some(OperationData::List(listed)) = self.work(op) {
             listed.sandboxes = sandboxes;
         }
         self.list_so_far(op)
     }
 
-    fn listed_containers(&mut self, op: OpId, method: Method, body: &Bytes) -> Result<Next, OpError> {
+    fn listed_containers(&mut self, op: OpId, method: Method, body: &Bytes) -> Result<OperationAnswer, OpError> {
         let containers = self.list(method, body, answers::odd_container, answers::listed_container)?;
-        if let Some(Work::List(listed)) = self.work(op) {
+        if let Some(OperationData::List(listed)) = self.work(op) {
             listed.containers = containers;
         }
         self.list_so_far(op)
     }
 
-    fn listed_images(&mut self, op: OpId, method: Method, body: &Bytes) -> Result<Next, OpError> {
+    fn listed_images(&mut self, op: OpId, method: Method, body: &Bytes) -> Result<OperationAnswer, OpError> {
         let mut images = Vec::new();
         parse_each(method, body, |image: proto::Image| images.push(answers::listed_image(image)))?;
         self.images_so_far(op, |list| list.images = images)
     }
 
-    fn listed_image_users(&mut self, op: OpId, method: Method, body: &Bytes) -> Result<Next, OpError> {
+    fn listed_image_users(&mut self, op: OpId, method: Method, body: &Bytes) -> Result<OperationAnswer, OpError> {
         let mut users = Vec::new();
         parse_each(method, body, |c: proto::Container| users.push(answers::image_user(c)))?;
         self.images_so_far(op, |list| list.users = users)
     }
 
-    fn read_sandbox(&mut self, op: OpId, status: &proto::PodSandboxStatusResponse) -> Result<Next, OpError> {
+    fn read_sandbox(&mut self, op: OpId, status: &proto::PodSandboxStatusResponse) -> Result<OperationAnswer, OpError> {
         let fact = answers::sandbox(status).map(|f| self.with_sandbox_pid(f));
-        if let Some(Work::Read(facts)) = self.work(op) {
+        if let Some(OperationData::Read(facts)) = self.work(op) {
             facts.sandboxes.extend(fact);
         }
         self.read_so_far(op)
@@ -137,41 +143,51 @@ impl Client {
         op: OpId,
         status: &proto::ContainerStatusResponse,
         sandbox: &str,
-    ) -> Result<Next, OpError> {
+    ) -> Result<OperationAnswer, OpError> {
         let fact = answers::container(status, Some(sandbox)).map(|f| self.with_pid(f));
-        if let Some(Work::Read(facts)) = self.work(op) {
+        if let Some(OperationData::Read(facts)) = self.work(op) {
             facts.containers.extend(fact);
         }
         self.read_so_far(op)
     }
 
     /// Requests the status of a pulled image.
-    fn pulled(&mut self, op: OpId, now: Boot) -> Result<Next, OpError> {
+    fn pulled(&mut self, op: OpId, now: Boot) -> Result<OperationAnswer, OpError> {
         let image = match self.work(op) {
-            Some(Work::Pull(image)) => std::mem::take(image),
+            Some(OperationData::Pull(image)) => std::mem::take(image),
             _ => String::new(),
         };
         self.image_status(op, image, now).map(|()| None)
     }
 
     /// Requests the statuses of the sandboxes in a pod's list.
-    fn read_sandboxes(&mut self, op: OpId, list: proto::ListPodSandboxResponse, now: Boot) -> Result<Next, OpError> {
+    fn read_sandboxes(
+        &mut self,
+        op: OpId,
+        list: proto::ListPodSandboxResponse,
+        now: Boot,
+    ) -> Result<OperationAnswer, OpError> {
         self.unless_cancelled(op)?;
         for sandbox in list.items {
             let ready = sandbox.state == proto::PodSandboxState::SANDBOX_READY.into();
             let verbose = ready && !self.pids.contains_key(&sandbox.id);
-            self.sandbox_status(op, Step::ReadSandbox, sandbox.id, verbose, now)?;
+            self.sandbox_status(op, CallRole::ReadSandbox, sandbox.id, verbose, now)?;
         }
         self.read_so_far(op)
     }
 
     /// Requests the statuses of the containers in a pod's list.
-    fn read_containers(&mut self, op: OpId, list: proto::ListContainersResponse, now: Boot) -> Result<Next, OpError> {
+    fn read_containers(
+        &mut self,
+        op: OpId,
+        list: proto::ListContainersResponse,
+        now: Boot,
+    ) -> Result<OperationAnswer, OpError> {
         self.unless_cancelled(op)?;
         for c in list.containers {
             let running = c.state == proto::ContainerState::CONTAINER_RUNNING.into();
             let verbose = running && !self.pids.contains_key(&c.id);
-            let step = Step::ReadContainer { sandbox: c.pod_sandbox_id };
+            let step = CallRole::ReadContainer { sandbox: c.pod_sandbox_id };
             self.container_status(op, step, c.id, verbose, now)?;
         }
         self.read_so_far(op)
@@ -194,7 +210,7 @@ impl Client {
     }
 
     /// The work of the operation if all its calls have ended.
-    fn complete(&mut self, op: OpId) -> Option<&mut Work> {
+    fn complete(&mut self, op: OpId) -> Option<&mut OperationData> {
         self.operations.get_mut(&op).filter(|o| o.waiting == 0).map(|o| &mut o.work)
     }
 
@@ -203,8 +219,8 @@ impl Client {
         op: OpId,
         new_version: Option<proto::VersionResponse>,
         new_status: Option<proto::StatusResponse>,
-    ) -> Result<Next, OpError> {
-        if let Some(Work::Status(both)) = self.work(op) {
+    ) -> Result<OperationAnswer, OpError> {
+        if let Some(OperationData::Status(both)) = self.work(op) {
             let (version, status) = &mut **both;
             if let Some(new) = new_version {
                 *version = new;
@@ -214,7 +230,7 @@ impl Client {
             }
         }
         Ok(match self.complete(op) {
-            Some(Work::Status(both)) => {
+            Some(OperationData::Status(both)) => {
                 let fact = answers::runtime(&both.0, &both.1);
                 self.containerd = fact.name == "containerd";
                 Some(Answer::Runtime(fact))
@@ -230,8 +246,8 @@ impl Client {
         self.ended.push(ClientEvent::Driver(driver));
     }
 
-    fn list_so_far(&mut self, op: OpId) -> Result<Next, OpError> {
-        let Some(Work::List(listed)) = self.complete(op) else { return Ok(None) };
+    fn list_so_far(&mut self, op: OpId) -> Result<OperationAnswer, OpError> {
+        let Some(OperationData::List(listed)) = self.complete(op) else { return Ok(None) };
         let mut listed = std::mem::take(listed);
         let containers = listed.containers.iter().map(|c| c.id.as_str());
         let there: BTreeSet<&str> = containers.chain(listed.sandboxes.iter().map(|s| s.id.as_str())).collect_set();
@@ -247,18 +263,18 @@ impl Client {
         Ok(Some(Answer::Listed(listed)))
     }
 
-    fn images_so_far(&mut self, op: OpId, note: impl FnOnce(&mut ImageList)) -> Result<Next, OpError> {
-        if let Some(Work::Images(list)) = self.work(op) {
+    fn images_so_far(&mut self, op: OpId, note: impl FnOnce(&mut ImageList)) -> Result<OperationAnswer, OpError> {
+        if let Some(OperationData::Images(list)) = self.work(op) {
             note(list);
         }
         Ok(match self.complete(op) {
-            Some(Work::Images(list)) => Some(Answer::Images(std::mem::take(list))),
+            Some(OperationData::Images(list)) => Some(Answer::Images(std::mem::take(list))),
             _ => None,
         })
     }
 
-    fn read_so_far(&mut self, op: OpId) -> Result<Next, OpError> {
-        let Some(Work::Read(facts)) = self.complete(op) else { return Ok(None) };
+    fn read_so_far(&mut self, op: OpId) -> Result<OperationAnswer, OpError> {
+        let Some(OperationData::Read(facts)) = self.complete(op) else { return Ok(None) };
         let mut facts = std::mem::take(facts);
         facts.sandboxes.order_by_key(|s| std::cmp::Reverse((s.created_at, s.attempt)));
         facts.containers.order_by_key(|c| std::cmp::Reverse((c.created_at, c.attempt)));
@@ -316,20 +332,20 @@ impl Client {
     }
 }
 
-fn usage(method: Method, body: &Bytes) -> Result<Next, OpError> {
+fn usage(method: Method, body: &Bytes) -> Result<OperationAnswer, OpError> {
     let mut usage = Vec::new();
     parse_each(method, body, |stats: proto::ContainerStats| usage.extend(answers::usage(stats)))?;
     Ok(Some(Answer::Usage(usage)))
 }
 
-fn created(method: Method, answer: proto::CreateContainerResponse) -> Result<Next, OpError> {
+fn created(method: Method, answer: proto::CreateContainerResponse) -> Result<OperationAnswer, OpError> {
     if answer.container_id.is_empty() {
         return Err(OpError::Unknown(format!("{}: the runtime's answer has no id", method.path)));
     }
     Ok(Some(Answer::Created(ContainerId::from(answer.container_id))))
 }
 
-fn stream_url(method: Method, url: String) -> Result<Next, OpError> {
+fn stream_url(method: Method, url: String) -> Result<OperationAnswer, OpError> {
     if url.is_empty() {
         return Err(OpError::Unknown(format!("{}: the runtime's answer has no URL", method.path)));
     }

@@ -2,7 +2,7 @@
 
 use super::method;
 use super::wire::{invalid, lists_of};
-use super::{Client, Next, Step};
+use super::{CallRole, CriClient, OperationAnswer};
 use crate::adapters::cri::{proto, requests};
 use crate::api::names::{ContainerId, Uid};
 use crate::api::pod::Pod;
@@ -17,7 +17,7 @@ use std::time::Duration;
 /// The version of the kubelet API, sent with Version.
 const KUBELET_API_VERSION: &str = "0.1.0";
 
-impl Client {
+impl CriClient {
     pub(super) fn begin(&mut self, op: OpId, call: RuntimeCall, now: Boot) -> Result<(), OpError> {
         match call {
             RuntimeCall::Status => self.status(op, now),
@@ -29,21 +29,21 @@ impl Client {
             }
             RuntimeCall::StopSandbox { id } => {
                 let request = proto::StopPodSandboxRequest { pod_sandbox_id: id.to_string(), ..Default::default() };
-                self.call(op, Step::Change, method::STOP_POD_SANDBOX, &request, now)
+                self.call(op, CallRole::Change, method::STOP_POD_SANDBOX, &request, now)
             }
             RuntimeCall::RemoveSandbox { id } => {
                 let request = proto::RemovePodSandboxRequest { pod_sandbox_id: id.to_string(), ..Default::default() };
-                self.call(op, Step::Change, method::REMOVE_POD_SANDBOX, &request, now)
+                self.call(op, CallRole::Change, method::REMOVE_POD_SANDBOX, &request, now)
             }
             RuntimeCall::CreateContainer(create) => self.create_container(op, &create, now),
             RuntimeCall::StartContainer { id } => {
                 let request = proto::StartContainerRequest { container_id: id.to_string(), ..Default::default() };
-                self.call(op, Step::Start(id), method::START_CONTAINER, &request, now)
+                self.call(op, CallRole::Start(id), method::START_CONTAINER, &request, now)
             }
             RuntimeCall::StopContainer { id, grace } => self.stop_container(op, &id, grace, now),
             RuntimeCall::RemoveContainer { id } => {
                 let request = proto::RemoveContainerRequest { container_id: id.to_string(), ..Default::default() };
-                self.call(op, Step::Change, method::REMOVE_CONTAINER, &request, now)
+                self.call(op, CallRole::Change, method::REMOVE_CONTAINER, &request, now)
             }
             RuntimeCall::UpdateContainer { pod, container, id } => {
                 let resources = requests::container_resources(&pod, &container, &self.config).map_err(invalid)?;
@@ -51,7 +51,7 @@ impl Client {
             }
             RuntimeCall::ReopenContainerLog { id } => {
                 let request = proto::ReopenContainerLogRequest { container_id: id.to_string(), ..Default::default() };
-                self.call(op, Step::Change, method::REOPEN_CONTAINER_LOG, &request, now)
+                self.call(op, CallRole::Change, method::REOPEN_CONTAINER_LOG, &request, now)
             }
             RuntimeCall::DeleteTask { id } => self.kill_task(op, id, now),
             RuntimeCall::Exec(exec) => {
@@ -64,13 +64,13 @@ impl Client {
             RuntimeCall::Stream(stream) => self.stream(op, stream.target, now),
             RuntimeCall::Usage => {
                 let request = proto::ListContainerStatsRequest::new();
-                self.call(op, Step::Usage, method::LIST_CONTAINER_STATS, &request, now)
+                self.call(op, CallRole::Usage, method::LIST_CONTAINER_STATS, &request, now)
             }
             RuntimeCall::ImageStatus { image } => self.image_status(op, image, now),
             RuntimeCall::PullImage { pod, image, credential } => self.pull_image(op, &pod, image, credential, now),
             RuntimeCall::ListImages => self.list_images(op, now),
             RuntimeCall::ImageFs => {
-                self.call(op, Step::ImageFs, method::IMAGE_FS_INFO, &proto::ImageFsInfoRequest::new(), now)
+                self.call(op, CallRole::ImageFs, method::IMAGE_FS_INFO, &proto::ImageFsInfoRequest::new(), now)
             }
             RuntimeCall::RemoveImage { id } => self.remove_image(op, id, now),
         }
@@ -78,14 +78,14 @@ impl Client {
 
     fn list_all(&mut self, op: OpId, now: Boot) -> Result<(), OpError> {
         let (sandboxes, containers) = (proto::ListPodSandboxRequest::new(), proto::ListContainersRequest::new());
-        self.call(op, Step::ListSandboxes, method::LIST_POD_SANDBOX, &sandboxes, now)?;
-        self.call(op, Step::ListContainers, method::LIST_CONTAINERS, &containers, now)
+        self.call(op, CallRole::ListSandboxes, method::LIST_POD_SANDBOX, &sandboxes, now)?;
+        self.call(op, CallRole::ListContainers, method::LIST_CONTAINERS, &containers, now)
     }
 
     fn find_pod(&mut self, op: OpId, uid: &Uid, now: Boot) -> Result<(), OpError> {
         let (sandboxes, containers) = lists_of(uid);
-        self.call(op, Step::FindSandboxes, method::LIST_POD_SANDBOX, &sandboxes, now)?;
-        self.call(op, Step::FindContainers, method::LIST_CONTAINERS, &containers, now)
+        self.call(op, CallRole::FindSandboxes, method::LIST_POD_SANDBOX, &sandboxes, now)?;
+        self.call(op, CallRole::FindContainers, method::LIST_CONTAINERS, &containers, now)
     }
 
     fn run_sandbox(
@@ -100,7 +100,7 @@ impl Client {
             runtime_handler: handler.to_string(),
             ..Default::default()
         };
-        self.call(op, Step::Run { handler }, method::RUN_POD_SANDBOX, &request, now)
+        self.call(op, CallRole::Run { handler }, method::RUN_POD_SANDBOX, &request, now)
     }
 
     fn stop_container(&mut self, op: OpId, id: &ContainerId, grace: Duration, now: Boot) -> Result<(), OpError> {
@@ -109,7 +109,7 @@ impl Client {
             timeout: whole_seconds(grace),
             ..Default::default()
         };
-        self.call(op, Step::Change, method::STOP_CONTAINER, &request, now)
+        self.call(op, CallRole::Change, method::STOP_CONTAINER, &request, now)
     }
 
     fn update_container(
@@ -124,22 +124,22 @@ impl Client {
             linux: MessageField::some(resources),
             ..Default::default()
         };
-        self.call(op, Step::Change, method::UPDATE_CONTAINER_RESOURCES, &request, now)
+        self.call(op, CallRole::Change, method::UPDATE_CONTAINER_RESOURCES, &request, now)
     }
 
     /// All images, and what uses them: the containers and the sandbox image.
     fn list_images(&mut self, op: OpId, now: Boot) -> Result<(), OpError> {
         let (images, containers) = (proto::ListImagesRequest::new(), proto::ListContainersRequest::new());
         let status = proto::StatusRequest { verbose: true, ..Default::default() };
-        self.call(op, Step::ListImages, method::LIST_IMAGES, &images, now)?;
-        self.call(op, Step::ListImageUsers, method::LIST_CONTAINERS, &containers, now)?;
-        self.call(op, Step::SandboxImage, method::STATUS, &status, now)
+        self.call(op, CallRole::ListImages, method::LIST_IMAGES, &images, now)?;
+        self.call(op, CallRole::ListImageUsers, method::LIST_CONTAINERS, &containers, now)?;
+        self.call(op, CallRole::SandboxImage, method::STATUS, &status, now)
     }
 
     fn remove_image(&mut self, op: OpId, image: String, now: Boot) -> Result<(), OpError> {
         let image = MessageField::some(proto::ImageSpec { image, ..Default::default() });
         let request = proto::RemoveImageRequest { image, ..Default::default() };
-        self.call(op, Step::Change, method::REMOVE_IMAGE, &request, now)
+        self.call(op, CallRole::Change, method::REMOVE_IMAGE, &request, now)
     }
 
     fn exec_sync(
@@ -152,7 +152,7 @@ impl Client {
     ) -> Result<(), OpError> {
         let timeout = whole_seconds(timeout);
         let request = proto::ExecSyncRequest { container_id: id.to_string(), cmd, timeout, ..Default::default() };
-        self.call(op, Step::Exec, method::EXEC_SYNC, &request, now)
+        self.call(op, CallRole::Exec, method::EXEC_SYNC, &request, now)
     }
 
     /// The runtime's answer is a URL for all of them.
@@ -164,20 +164,20 @@ impl Client {
                 let more = Default::default();
                 let request =
                     proto::ExecRequest { container_id, cmd, tty, stdin, stdout, stderr, special_fields: more };
-                self.call(op, Step::ExecUrl, method::EXEC, &request, now)
+                self.call(op, CallRole::ExecUrl, method::EXEC, &request, now)
             }
             StreamTarget::Attach { id, channels, .. } => {
                 let Channels { stdin, stdout, stderr, tty } = channels;
                 let container_id = id.to_string();
                 let more = Default::default();
                 let request = proto::AttachRequest { container_id, stdin, tty, stdout, stderr, special_fields: more };
-                self.call(op, Step::AttachUrl, method::ATTACH, &request, now)
+                self.call(op, CallRole::AttachUrl, method::ATTACH, &request, now)
             }
             StreamTarget::PortForward { sandbox, ports } => {
                 let port = ports.into_iter().map(i32::from).collect();
                 let pod_sandbox_id = sandbox.to_string();
                 let request = proto::PortForwardRequest { pod_sandbox_id, port, ..Default::default() };
-                self.call(op, Step::PortForwardUrl, method::PORT_FORWARD, &request, now)
+                self.call(op, CallRole::PortForwardUrl, method::PORT_FORWARD, &request, now)
             }
         }
     }
@@ -185,11 +185,11 @@ impl Client {
     /// Version and Status, and RuntimeConfig if the cgroup driver is still unknown.
     fn status(&mut self, op: OpId, now: Boot) -> Result<(), OpError> {
         let version = proto::VersionRequest { version: KUBELET_API_VERSION.into(), ..Default::default() };
-        self.call(op, Step::Version, method::VERSION, &version, now)?;
-        self.call(op, Step::Status, method::STATUS, &proto::StatusRequest::new(), now)?;
+        self.call(op, CallRole::Version, method::VERSION, &version, now)?;
+        self.call(op, CallRole::Status, method::STATUS, &proto::StatusRequest::new(), now)?;
         if !self.driver_known {
             let request = proto::RuntimeConfigRequest::new();
-            self.call(op, Step::RuntimeConfig, method::RUNTIME_CONFIG, &request, now)?;
+            self.call(op, CallRole::RuntimeConfig, method::RUNTIME_CONFIG, &request, now)?;
         }
         Ok(())
     }
@@ -210,7 +210,7 @@ impl Client {
             sandbox_config: MessageField::some(config),
             ..Default::default()
         };
-        self.call(op, Step::Pull, method::PULL_IMAGE, &request, now)
+        self.call(op, CallRole::Pull, method::PULL_IMAGE, &request, now)
     }
 
     fn create_container(&mut self, op: OpId, create: &CreateContainer, now: Boot) -> Result<(), OpError> {
@@ -223,7 +223,7 @@ impl Client {
             sandbox_config: MessageField::some(sandbox.map_err(invalid)?),
             ..Default::default()
         };
-        self.call(op, Step::Create, method::CREATE_CONTAINER, &request, now)
+        self.call(op, CallRole::Create, method::CREATE_CONTAINER, &request, now)
     }
 
     /// A task of containerd is killed before it is deleted. No other runtime has tasks.
@@ -238,24 +238,24 @@ impl Client {
             all: true,
             ..Default::default()
         };
-        self.call(op, Step::KillTask(id), method::KILL_TASK, &request, now)
+        self.call(op, CallRole::KillTask(id), method::KILL_TASK, &request, now)
     }
 
-    pub(super) fn delete_task(&mut self, op: OpId, id: &ContainerId, now: Boot) -> Result<Next, OpError> {
+    pub(super) fn delete_task(&mut self, op: OpId, id: &ContainerId, now: Boot) -> Result<OperationAnswer, OpError> {
         let request = proto::containerd::DeleteTaskRequest { container_id: id.to_string(), ..Default::default() };
-        self.call(op, Step::Change, method::DELETE_TASK, &request, now).map(|()| None)
+        self.call(op, CallRole::Change, method::DELETE_TASK, &request, now).map(|()| None)
     }
 
     pub(super) fn image_status(&mut self, op: OpId, image: String, now: Boot) -> Result<(), OpError> {
         let image = MessageField::some(proto::ImageSpec { image, ..Default::default() });
         let request = proto::ImageStatusRequest { image, ..Default::default() };
-        self.call(op, Step::Image, method::IMAGE_STATUS, &request, now)
+        self.call(op, CallRole::Image, method::IMAGE_STATUS, &request, now)
     }
 
     pub(super) fn sandbox_status(
         &mut self,
         op: OpId,
-        step: Step,
+        step: CallRole,
         id: String,
         verbose: bool,
         now: Boot,
@@ -267,7 +267,7 @@ impl Client {
     pub(super) fn container_status(
         &mut self,
         op: OpId,
-        step: Step,
+        step: CallRole,
         id: String,
         verbose: bool,
         now: Boot,

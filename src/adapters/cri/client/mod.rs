@@ -53,11 +53,11 @@ pub enum ClientEvent {
     InvalidAnswer { why: String },
 }
 
-pub struct Client {
+pub struct CriClient {
     transport: Box<dyn Transport>,
     config: RequestConfig,
     operations: BTreeMap<OpId, Operation>,
-    calls: BTreeMap<CallId, InFlight>,
+    calls: BTreeMap<CallId, CallInFlight>,
     /// Events that the next drive returns: of operations that ended before their first call, and `InvalidAnswer`.
     ended: Vec<ClientEvent>,
     /// `cgroupDriver` of the configuration, for a runtime that does not report its driver.
@@ -79,11 +79,11 @@ struct Operation {
     cancelled: bool,
     /// The changing call has succeeded.
     changed: bool,
-    work: Work,
+    work: OperationData,
 }
 
 /// The data that an operation collects for its answer.
-enum Work {
+enum OperationData {
     Status(Box<(proto::VersionResponse, proto::StatusResponse)>),
     List(Listed),
     Read(PodFacts),
@@ -94,15 +94,15 @@ enum Work {
     Plain,
 }
 
-struct InFlight {
+struct CallInFlight {
     op: OpId,
-    step: Step,
+    step: CallRole,
     method: Method,
     begun: Boot,
 }
 
 /// The role of a call in its operation.
-enum Step {
+enum CallRole {
     Version,
     Status,
     RuntimeConfig,
@@ -143,11 +143,11 @@ enum Step {
 }
 
 /// The answer of the operation, or None if it continues.
-type Next = Option<Answer>;
+type OperationAnswer = Option<Answer>;
 
-impl Client {
-    pub fn new(transport: Box<dyn Transport>, config: RequestConfig) -> Client {
-        Client {
+impl CriClient {
+    pub fn new(transport: Box<dyn Transport>, config: RequestConfig) -> CriClient {
+        CriClient {
             transport,
             configured_driver: config.cgroups.driver,
             config,
@@ -181,12 +181,12 @@ impl Client {
     /// ends as `InvalidArgument` without a call.
     pub fn start(&mut self, op: OpId, call: RuntimeCall, timeout: Duration, now: Boot) {
         let work = match &call {
-            RuntimeCall::Status => Work::Status(Box::default()),
-            RuntimeCall::List => Work::List(Listed::default()),
-            RuntimeCall::ReadPod { .. } => Work::Read(PodFacts::default()),
-            RuntimeCall::PullImage { image, .. } => Work::Pull(image.clone()),
-            RuntimeCall::ListImages => Work::Images(ImageList::default()),
-            _ => Work::Plain,
+            RuntimeCall::Status => OperationData::Status(Box::default()),
+            RuntimeCall::List => OperationData::List(Listed::default()),
+            RuntimeCall::ReadPod { .. } => OperationData::Read(PodFacts::default()),
+            RuntimeCall::PullImage { image, .. } => OperationData::Pull(image.clone()),
+            RuntimeCall::ListImages => OperationData::Images(ImageList::default()),
+            _ => OperationData::Plain,
         };
         let operation = Operation { deadline: now + timeout, waiting: 0, cancelled: false, changed: false, work };
         self.operations.insert(op, operation);
@@ -256,13 +256,20 @@ impl Client {
     }
 
     /// Makes one call of an operation.
-    fn call(&mut self, op: OpId, step: Step, method: Method, request: &impl Message, now: Boot) -> Result<(), OpError> {
+    fn call(
+        &mut self,
+        op: OpId,
+        step: CallRole,
+        method: Method,
+        request: &impl Message,
+        now: Boot,
+    ) -> Result<(), OpError> {
         let body = wire::written(method, request)?;
         self.send(op, step, method, body, now);
         Ok(())
     }
 
-    fn send(&mut self, op: OpId, step: Step, method: Method, body: Vec<u8>, now: Boot) {
+    fn send(&mut self, op: OpId, step: CallRole, method: Method, body: Vec<u8>, now: Boot) {
         let Some(operation) = self.operations.get_mut(&op) else { return };
         operation.waiting += 1;
         let call = Call {
@@ -274,7 +281,7 @@ impl Client {
             most: MAX_MESSAGE,
         };
         let id = self.transport.call(call, now);
-        self.calls.insert(id, InFlight { op, step, method, begun: now });
+        self.calls.insert(id, CallInFlight { op, step, method, begun: now });
     }
 
     /// Handles the end of a call. Returns true if further calls were started.
@@ -285,10 +292,10 @@ impl Client {
         now: Boot,
         out: &mut Vec<ClientEvent>,
     ) -> bool {
-        let Some(InFlight { op, step, method, begun }) = self.calls.remove(&id) else { return false };
+        let Some(CallInFlight { op, step, method, begun }) = self.calls.remove(&id) else { return false };
         out.push(ClientEvent::Called {
             operation_type: method.operation_type,
-            handler: if let Step::Run { handler } = &step { Some(handler.clone()) } else { None },
+            handler: if let CallRole::Run { handler } = &step { Some(handler.clone()) } else { None },
             duration: now.since(begun),
             error: result.is_err(),
         });
@@ -332,7 +339,7 @@ impl Client {
         out.push(ClientEvent::Done { op, result });
     }
 
-    fn work(&mut self, op: OpId) -> Option<&mut Work> {
+    fn work(&mut self, op: OpId) -> Option<&mut OperationData> {
         self.operations.get_mut(&op).map(|o| &mut o.work)
     }
 }

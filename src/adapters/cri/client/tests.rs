@@ -54,7 +54,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 struct Bench {
     wire: Rc<RefCell<Wire>>,
-    client: Client,
+    client: CriClient,
     called: Vec<(&'static str, bool)>,
     handlers: Vec<Box<str>>,
     invalid: Vec<String>,
@@ -64,7 +64,7 @@ struct Bench {
 impl Bench {
     fn new(call: RuntimeCall) -> Bench {
         let wire = Rc::new(RefCell::new(Wire::default()));
-        let client = Client::new(Box::new(Scripted(wire.clone())), config());
+        let client = CriClient::new(Box::new(Scripted(wire.clone())), config());
         let mut bench =
             Bench { wire, client, called: Vec::new(), handlers: Vec::new(), invalid: Vec::new(), drivers: Vec::new() };
         bench.client.start(OP, call, TIMEOUT, NOW);
@@ -316,7 +316,7 @@ fn a_request_that_is_too_large_is_refused_and_one_without_a_connection_is_not_se
     let end = |bytes: usize| {
         let path = std::path::Path::new("/nonexistent/runtime.sock");
         let transport = H2Transport::connect(path, poll.registry(), mio::Token(0)).unwrap();
-        let mut client = Client::new(Box::new(transport), config());
+        let mut client = CriClient::new(Box::new(transport), config());
         let mut large = pod("{}");
         large.object.metadata.annotations = Some([("a".to_owned(), "x".repeat(bytes))].into());
         client.start(
@@ -593,7 +593,7 @@ fn an_undecodable_answer_is_unknown_and_reported() {
 #[test]
 fn a_command_and_a_read_of_the_usage_are_one_call_each() {
     let wire = Rc::new(RefCell::new(Wire::default()));
-    let mut client = Client::new(Box::new(Scripted(wire.clone())), config());
+    let mut client = CriClient::new(Box::new(Scripted(wire.clone())), config());
     let words = vec!["ls".to_owned(), "-l".to_owned()];
     let exec = |id: &str| {
         let (command, timeout) = (Command(words.clone()), Duration::from_millis(1500));
@@ -671,7 +671,7 @@ fn a_command_and_a_read_of_the_usage_are_one_call_each() {
 #[test]
 fn a_list_of_images_contains_their_users_and_the_image_of_the_sandboxes() {
     let wire = Rc::new(RefCell::new(Wire::default()));
-    let mut client = Client::new(Box::new(Scripted(wire.clone())), config());
+    let mut client = CriClient::new(Box::new(Scripted(wire.clone())), config());
     client.start(OpId(1), RuntimeCall::ListImages, TIMEOUT, NOW);
     client.start(OpId(2), RuntimeCall::ImageFs, TIMEOUT, NOW);
     client.start(OpId(3), RuntimeCall::RemoveImage { id: "sha256:1".into() }, TIMEOUT, NOW);
@@ -739,7 +739,7 @@ fn a_list_of_images_contains_their_users_and_the_image_of_the_sandboxes() {
 #[test]
 fn each_stream_is_one_call_that_returns_a_url() {
     let wire = Rc::new(RefCell::new(Wire::default()));
-    let mut client = Client::new(Box::new(Scripted(wire.clone())), config());
+    let mut client = CriClient::new(Box::new(Scripted(wire.clone())), config());
     let channels = Channels { stdin: true, stdout: true, stderr: false, tty: true };
     let words = vec!["sh".to_owned(), "-i".to_owned()];
     let container = || "main".to_owned();

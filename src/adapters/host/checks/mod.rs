@@ -15,7 +15,7 @@ pub mod cni;
 mod kernel;
 mod paths;
 
-pub use paths::{Directory, Purpose, hangs, is_stuck};
+pub use paths::{ConfiguredDirectory, Purpose, hangs, is_stuck};
 
 use crate::api::cgroups::CgroupNames;
 use crate::api::finding::Finding;
@@ -40,10 +40,10 @@ impl Default for Roots {
 
 /// The parts of the configuration that the checks need.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct CheckSettings {
     pub cgroups: CgroupNames,
     pub seccomp_default: bool,
-    pub directories: Vec<Directory>,
+    pub directories: Vec<ConfiguredDirectory>,
     pub now: Wall,
     /// The maximum time to wait for directories that do not answer.
     pub patience: Duration,
@@ -51,7 +51,7 @@ pub struct Wanted {
 
 /// Runs all checks and returns the findings in the order for display. This takes about a millisecond and a few dozen
 /// system calls, unless a file system hangs.
-pub fn machine(roots: &Roots, wanted: &Wanted) -> Vec<Finding> {
+pub fn machine(roots: &Roots, wanted: &CheckSettings) -> Vec<Finding> {
     let mut found = kernel::inspect(roots, wanted.seccomp_default);
     found.extend(cgroups::inspect(roots, &wanted.cgroups));
     found.extend(paths::inspect(&wanted.directories, wanted.patience));

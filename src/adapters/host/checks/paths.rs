@@ -30,7 +30,7 @@ pub enum Purpose {
 
 /// One directory of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Directory {
+pub struct ConfiguredDirectory {
     /// The name of the finding.
     pub check: &'static str,
     pub path: PathBuf,
@@ -40,8 +40,8 @@ pub struct Directory {
 }
 
 /// Checks all directories. Waits at most `patience` for each.
-pub(super) fn inspect(directories: &[Directory], patience: Duration) -> Vec<Finding> {
-    let ask = |directory: &Directory| {
+pub(super) fn inspect(directories: &[ConfiguredDirectory], patience: Duration) -> Vec<Finding> {
+    let ask = |directory: &ConfiguredDirectory| {
         let of_thread = directory.clone();
         foreign::start(move || (one(&of_thread), disk(&of_thread)))
     };
@@ -73,7 +73,7 @@ pub fn hangs(check: &'static str, path: &Path, field: &str, why: &NoAnswer) -> F
 }
 
 /// The free space of the file system of a directory, with its device. None unless the directory needs free space.
-fn disk(directory: &Directory) -> Option<(u64, Finding)> {
+fn disk(directory: &ConfiguredDirectory) -> Option<(u64, Finding)> {
     let there = nearest(&directory.path);
     let device = std::fs::metadata(there).ok().filter(|_| directory.purpose == Purpose::Keep)?.dev();
     Some((device, room(there, statvfs(there).map_err(|e| e.to_string()))))
@@ -94,8 +94,8 @@ fn nearest(path: &Path) -> &Path {
     path.ancestors().find(|p| p.symlink_metadata().is_ok()).unwrap_or(Path::new("/"))
 }
 
-fn one(directory: &Directory) -> Finding {
-    let Directory { check, path, field, purpose } = directory;
+fn one(directory: &ConfiguredDirectory) -> Finding {
+    let ConfiguredDirectory { check, path, field, purpose } = directory;
     let shown = path.display();
     let there = match std::fs::metadata(path) {
         Ok(meta) if meta.is_dir() => Some(meta),
@@ -133,8 +133,8 @@ fn one(directory: &Directory) -> Finding {
     }
 }
 
-fn read(directory: &Directory, there: Option<&Metadata>) -> Finding {
-    let Directory { check, path, field, .. } = directory;
+fn read(directory: &ConfiguredDirectory, there: Option<&Metadata>) -> Finding {
+    let ConfiguredDirectory { check, path, field, .. } = directory;
     let shown = path.display();
     let Some(meta) = there else {
         let message = format!("{shown} does not exist: no pod is desired until it does");
@@ -147,7 +147,7 @@ fn read(directory: &Directory, there: Option<&Metadata>) -> Finding {
 }
 
 /// A finding if every user can write the directory: manifests and records there can run any program as root.
-fn open_to_all(directory: &Directory, meta: &Metadata) -> Option<Finding> {
+fn open_to_all(directory: &ConfiguredDirectory, meta: &Metadata) -> Option<Finding> {
     let mode = meta.permissions().mode() & 0o7777;
     let shown = directory.path.display();
     (mode & 0o002 != 0 && directory.purpose != Purpose::Write).then(|| {
@@ -205,8 +205,8 @@ mod tests {
     use crate::api::finding::Level;
     use std::fs;
 
-    fn directory(path: &Path, purpose: Purpose) -> Directory {
-        Directory { check: "state", path: path.to_owned(), field: "--root-dir", purpose }
+    fn directory(path: &Path, purpose: Purpose) -> ConfiguredDirectory {
+        ConfiguredDirectory { check: "state", path: path.to_owned(), field: "--root-dir", purpose }
     }
 
     fn statvfs_of(free: u64, inodes: (u64, u64), flags: StatVfsMountFlags) -> StatVfs {

@@ -1,6 +1,6 @@
 //! A file system that does not answer delays only its own files.
 
-use super::super::inspection::Subject;
+use super::super::inspection::InspectionSubject;
 use super::*;
 use std::sync::atomic::Ordering;
 
@@ -13,8 +13,8 @@ fn hang(lab: &mut Lab, subject: Option<&str>, mount: u64) -> (Option<Vec<String>
         let Some(inspection) = lab.manifests.take_inspection(now) else { return (last, hung) };
         let ticket = inspection.ticket();
         let name = match &inspection.question.subject {
-            Subject::Directory { .. } => None,
-            Subject::File { name, .. } => name.to_str(),
+            InspectionSubject::Directory { .. } => None,
+            InspectionSubject::File { name, .. } => name.to_str(),
         };
         let pods = if name == subject && !inspection.question.avoid.mounts.contains(&mount) {
             inspection.at.store(mount, Ordering::Relaxed);
@@ -133,8 +133,8 @@ fn d2_a_path_is_inspected_again_if_the_mount_table_changed_meanwhile() {
     lab.manifests.due(now);
     for subject in [None, Some("a.yaml")] {
         let subject_of = |inspection: &Inspection| match &inspection.question.subject {
-            Subject::Directory { .. } => None,
-            Subject::File { name, .. } => name.to_str().map(str::to_owned),
+            InspectionSubject::Directory { .. } => None,
+            InspectionSubject::File { name, .. } => name.to_str().map(str::to_owned),
         };
         let inspection = lab.manifests.take_inspection(now).unwrap();
         assert_eq!(subject_of(&inspection).as_deref(), subject);

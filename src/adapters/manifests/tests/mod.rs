@@ -63,7 +63,7 @@ impl Lab {
     fn on(root: tempfile::TempDir) -> Lab {
         let poll = Poll::new().unwrap();
         let directory = root.path().join("m");
-        let mut settings = Settings::new(&directory, &root.path().join("root"), CHECK);
+        let mut settings = ManifestSettings::new(&directory, &root.path().join("root"), CHECK);
         let mountinfo = root.path().join("mountinfo");
         if mountinfo.exists() {
             settings.mountinfo = mountinfo;
@@ -142,7 +142,7 @@ impl Lab {
     }
 
     /// The result of an inspection.
-    fn answer(&mut self, ticket: u64, seen: Result<Seen, NotSeen>) -> Option<Vec<Rc<Pod>>> {
+    fn answer(&mut self, ticket: u64, seen: Result<Inspected, NotSeen>) -> Option<Vec<Rc<Pod>>> {
         let report = self.manifests.inspected(ticket, seen, self.now())?;
         self.resolve(report)
     }

@@ -2,7 +2,7 @@
 
 use super::super::Machine;
 use crate::adapters::api_server::Credentials;
-use crate::adapters::identity::{self, Directory, Found};
+use crate::adapters::identity::{self, FoundServing, IdentityDirectory};
 use crate::adapters::pki::{Authority, Names};
 use crate::api::cluster::certificate::InUse;
 use crate::config::{CertificateSource, Config};
@@ -100,13 +100,13 @@ pub(super) fn prepare(inputs: &Inputs) -> Result<Prepared, String> {
         CertificateSource::Files { certificate, key } => {
             Some((certificates("tlsCertFile", certificate)?, private_key("tlsPrivateKeyFile", key)?))
         }
-        CertificateSource::Cluster => match identity::serving(&Directory::new(&inputs.root), &inputs.node)? {
-            Found::Certificate(serving) => {
+        CertificateSource::Cluster => match identity::serving(&IdentityDirectory::new(&inputs.root), &inputs.node)? {
+            FoundServing::Certificate(serving) => {
                 let is_valid = now <= serving.in_use.validity().not_after;
                 of_cluster = OfCluster::Found(serving.in_use);
                 is_valid.then_some((serving.chain, serving.key))
             }
-            Found::Nothing(why) => {
+            FoundServing::Nothing(why) => {
                 of_cluster = OfCluster::Nothing(why);
                 None
             }
@@ -281,7 +281,7 @@ mod tests {
         assert!(
             matches!(before.of_cluster, OfCluster::Nothing(why) if why.ends_with("cluster/serving.pem does not exist"))
         );
-        let directory = Directory::new(&root);
+        let directory = IdentityDirectory::new(&root);
         directory.request("n1", &Purpose::Serving(ServingNames::default())).unwrap();
         let key = fs::read_to_string(root.join("cluster/serving-next.key")).unwrap();
         let issued = ca.serving("n1", &key, &["n1"], (2020, 2100));

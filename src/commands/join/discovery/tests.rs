@@ -111,7 +111,7 @@ fn a_cluster_info_with_other_content_is_an_error() {
 }
 
 /// Discovers a server that gives these answers, one for each request. Returns the result and the number of requests.
-fn discovered(ca: &Ca, pins: Pins, answers: &[String]) -> (Result<Contents, (Stage, String)>, usize) {
+fn discovered(ca: &Ca, pins: Pins, answers: &[String]) -> (Result<Contents, (DiscoveryStage, String)>, usize) {
     let certified = ca.server("127.0.0.1", (2020, 2100));
     let server = Server::start(&Options { certified, client_ca: None, protocol: b"h2", max_streams: 100 });
     let address = server.address.to_string();
@@ -147,12 +147,12 @@ fn a_cluster_is_found_if_both_answers_are_equal_and_the_ca_verifies_the_server()
     assert!(discovered(&ca, pins.clone(), &[info.clone(), info.clone()]).0.is_ok());
     // The second answer differs, though it is signed, too.
     let (result, _) = discovered(&ca, pins.clone(), &[info.clone(), cluster_info(&ca, "https://b:6443")]);
-    assert!(matches!(&result, Err((Stage::Verified, why)) if why.contains("differently")));
+    assert!(matches!(&result, Err((DiscoveryStage::Verified, why)) if why.contains("differently")));
     // The holder of a token shows a CA of its own.
     let of_other = cluster_info(&other, "https://a:6443");
     let (result, count) = discovered(&ca, pins, &[of_other.clone(), of_other.clone()]);
-    assert!(matches!(&result, Err((Stage::Authority, why)) if why.contains("another key")) && count == 1);
+    assert!(matches!(&result, Err((DiscoveryStage::Authority, why)) if why.contains("another key")) && count == 1);
     // Without a pin, the CA must at least be the one of the server.
     let (result, count) = discovered(&ca, Pins::Unsafe, &[of_other.clone(), of_other]);
-    assert!(matches!(&result, Err((Stage::Verified, why)) if why.contains("not signed by")) && count == 1);
+    assert!(matches!(&result, Err((DiscoveryStage::Verified, why)) if why.contains("not signed by")) && count == 1);
 }

@@ -1,7 +1,7 @@
 use super::*;
 
-fn access(context: &str) -> Access<'_> {
-    Access {
+fn access(context: &str) -> KubeconfigEntries<'_> {
+    KubeconfigEntries {
         context,
         server: "https://127.0.0.1:6443",
         tls_name: None,
@@ -12,7 +12,7 @@ fn access(context: &str) -> Access<'_> {
     }
 }
 
-fn merged(text: &str, access: &Access<'_>, select: bool) -> Result<String, String> {
+fn merged(text: &str, access: &KubeconfigEntries<'_>, select: bool) -> Result<String, String> {
     super::text(&merge(parse(text)?, access, select)?)
 }
 
@@ -49,7 +49,7 @@ fn an_empty_file_becomes_a_kubeconfig_with_one_context() {
         assert_eq!(order(&text), order(NEW), "{empty:?}");
     }
     assert_eq!(merged("", &access("wherry@boat-7"), false).unwrap(), NEW);
-    let full = Access { tls_name: Some("boat-7"), namespace: Some("shop"), ..access("w") };
+    let full = KubeconfigEntries { tls_name: Some("boat-7"), namespace: Some("shop"), ..access("w") };
     let text = merged("", &full, false).unwrap();
     assert!(text.contains("    server: https://127.0.0.1:6443\n    tls-server-name: boat-7\n"), "{text}");
     assert!(text.contains("    user: w\n    namespace: shop\n"), "{text}");
@@ -102,9 +102,9 @@ fn everything_else_in_a_kubeconfig_stays_as_it_is() {
     for (select, current) in [(false, "prod"), (true, "wherry@boat-7")] {
         let text = merged(EXISTING, &access("wherry@boat-7"), select).unwrap();
         let after = parse(&text).unwrap();
-        let keys = |entries: &[Entry]| entries.iter().map(|e| e.key.clone()).collect::<Vec<_>>();
+        let keys = |entries: &[MapEntry]| entries.iter().map(|e| e.key.clone()).collect::<Vec<_>>();
         assert_eq!(keys(&after), keys(&before), "{text}");
-        let value = |entries: &[Entry], path: &[&str]| plain(at_path(entries, path));
+        let value = |entries: &[MapEntry], path: &[&str]| plain(at_path(entries, path));
         for path in [
             &["preferences"][..],
             &["unknown"],
@@ -129,13 +129,13 @@ fn everything_else_in_a_kubeconfig_stays_as_it_is() {
         assert_eq!(more.matches("name: second").count(), 3, "{more}");
         assert_eq!(more.matches("name: wherry@boat-7").count(), 3, "{more}");
     }
-    let other = Access { namespace: Some("dock"), ..access("wherry@boat-7") };
+    let other = KubeconfigEntries { namespace: Some("dock"), ..access("wherry@boat-7") };
     let text = merged(EXISTING, &other, false).unwrap();
     assert!(text.contains("namespace: dock") && !text.contains("namespace: shop"), "{text}");
 }
 
 /// The value at a path; an item of a list is selected by its name.
-fn at_path<'a>(entries: &'a [Entry], path: &[&str]) -> &'a Value {
+fn at_path<'a>(entries: &'a [MapEntry], path: &[&str]) -> &'a Value {
     let (first, rest) = path.split_first().unwrap();
     let mut value = &entries.iter().find(|e| e.key == *first).unwrap().node.value;
     for step in rest {
@@ -245,6 +245,6 @@ fn names_with_a_meaning_in_yaml_are_quoted_and_keep_their_value() {
     }
     // A long value stays on its line.
     let long = "x".repeat(5000);
-    let text = merged("", &Access { key: &long, ..access("w") }, false).unwrap();
+    let text = merged("", &KubeconfigEntries { key: &long, ..access("w") }, false).unwrap();
     assert_eq!(text.lines().filter(|l| l.len() > 5000).count(), 1);
 }

@@ -31,14 +31,14 @@ pub struct Active {
     most: usize,
     /// Used only to reset the stream; the request itself was passed to `h2`.
     request: SendStream<Bytes>,
-    answer: Answer,
+    answer: ResponseState,
     waker: Arc<CallWaker<CallId>>,
     /// Bytes that the connection had written before this call. If the number does not grow, no byte of the call was
     /// sent.
     written_before: u64,
 }
 
-enum Answer {
+enum ResponseState {
     /// With the number of informational responses so far.
     Headers(ResponseFuture, usize),
     Body {
@@ -82,7 +82,7 @@ pub fn start(link: &Link<CallId>, id: CallId, call: Call, now: Boot) -> Result<A
         server_stream: call.server_stream,
         most: call.most,
         request: stream,
-        answer: Answer::Headers(headers, 0),
+        answer: ResponseState::Headers(headers, 0),
         waker,
         written_before,
     })
@@ -116,7 +116,7 @@ impl Active {
     }
 
     fn poll_answer(&mut self, cx: &mut Context<'_>, out: &mut Vec<Completion>) -> Poll<Result<Bytes, CallError>> {
-        if let Answer::Headers(headers, informational) = &mut self.answer {
+        if let ResponseState::Headers(headers, informational) = &mut self.answer {
             if !informational_responses(headers, informational, cx) {
                 return Poll::Ready(Err(CallError::Unknown(format!("{}: {TOO_MANY_INFORMATIONAL}", self.path))));
             }
@@ -138,13 +138,13 @@ impl Active {
                 return Poll::Ready(Err(CallError::Unknown(why)));
             }
             let stream = response.into_body();
-            self.answer = Answer::Body { stream, deframer: Deframer::new(self.most), message: None };
+            self.answer = ResponseState::Body { stream, deframer: Deframer::new(self.most), message: None };
         }
         self.poll_body(cx, out)
     }
 
     fn poll_body(&mut self, cx: &mut Context<'_>, out: &mut Vec<Completion>) -> Poll<Result<Bytes, CallError>> {
-        let Answer::Body { stream, deframer, message } = &mut self.answer else { return Poll::Pending };
+        let ResponseState::Body { stream, deframer, message } = &mut self.answer else { return Poll::Pending };
         let (id, server_stream) = (self.id, self.server_stream);
         while let Some(data) = ready!(stream.poll_data(cx)) {
             let bytes = match data {

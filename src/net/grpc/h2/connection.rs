@@ -12,21 +12,21 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::task::Poll;
 
-pub struct Connection {
+pub struct GrpcConnection {
     link: Link<CallId>,
     calls: BTreeMap<CallId, Active>,
 }
 
-impl Connection {
-    pub fn connect(path: &Path, registry: &Registry, token: Token) -> Result<Connection, String> {
+impl GrpcConnection {
+    pub fn connect(path: &Path, registry: &Registry, token: Token) -> Result<GrpcConnection, String> {
         let (socket, gauge) = Socket::connect(path, registry, token).map_err(|e| e.to_string())?;
-        Ok(Connection { link: Link::new(socket, gauge)?, calls: BTreeMap::new() })
+        Ok(GrpcConnection { link: Link::new(socket, gauge)?, calls: BTreeMap::new() })
     }
 
     /// Over a stream that is connected, and registered under the token.
-    pub fn on(stream: Stream, registry: &Registry, token: Token) -> Result<Connection, String> {
+    pub fn on(stream: Stream, registry: &Registry, token: Token) -> Result<GrpcConnection, String> {
         let (socket, gauge) = Socket::on(stream, registry, token).map_err(|e| e.to_string())?;
-        Ok(Connection { link: Link::new(socket, gauge)?, calls: BTreeMap::new() })
+        Ok(GrpcConnection { link: Link::new(socket, gauge)?, calls: BTreeMap::new() })
     }
 
     /// Whether the peer's SETTINGS have arrived, which shows that the peer accepted the connection.

@@ -13,7 +13,7 @@ mod writing;
 use crate::api::time::Boot;
 use crate::net::buffered::{Buffered, Written};
 use crate::net::http1::Head;
-use crate::net::server::connection_limit::{Activity, Held};
+use crate::net::server::connection_limit::{Activity, HeldConnection};
 use crate::net::server::exchange::{Content, Response, StreamedBody, Ticket};
 use crate::net::server::listeners::{ListenerId, ListenerRules};
 use crate::net::stream::{Peer, Stream};
@@ -23,7 +23,7 @@ use pipe::{Pipe, Piped};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
-use writing::Next;
+use writing::AfterWrite;
 
 /// The maximum time from the first byte of a request (for a new connection: from accept) to its end.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
@@ -42,7 +42,7 @@ const REQUEST_BUDGET: usize = 16;
 
 /// The result of `drive`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum DriveOutcome {
     /// The connection waits for its client.
     Wait,
     /// The budget is used up. Call `drive` again without waiting.
@@ -50,7 +50,7 @@ pub enum Outcome {
     Close,
 }
 
-enum State<S> {
+enum ConnectionPhase<S> {
     /// Waiting for a request, or for the rest of one.
     Reading,
     /// The content has deferred the response. Further input belongs to the next request.
@@ -73,12 +73,12 @@ struct Streaming<S> {
     chunked: bool,
 }
 
-pub struct Connection<S> {
+pub struct HttpConnection<S> {
     stream: Buffered,
     peer: Peer,
     pub listener: ListenerId,
     rules: &'static ListenerRules,
-    state: State<S>,
+    state: ConnectionPhase<S>,
     input: Vec<u8>,
     end_of_input: bool,
     deadline: Option<Boot>,
@@ -106,20 +106,20 @@ pub struct Turn<'a, S> {
     pub last_ticket: &'a mut Ticket,
 }
 
-impl<S: StreamedBody> Connection<S> {
+impl<S: StreamedBody> HttpConnection<S> {
     pub fn new(
         stream: Stream,
         peer: Peer,
         listener: ListenerId,
         rules: &'static ListenerRules,
         now: Boot,
-    ) -> Connection<S> {
-        Connection {
+    ) -> HttpConnection<S> {
+        HttpConnection {
             stream: Buffered::new(stream),
             peer,
             listener,
             rules,
-            state: State::Reading,
+            state: ConnectionPhase::Reading,
             input: Vec::new(),
             end_of_input: false,
             deadline: Some(now + HEAD_TIMEOUT),
@@ -145,7 +145,7 @@ impl<S: StreamedBody> Connection<S> {
     /// Notes that the poll reported the connection's second source: that of its body, or the server that it is passed
     /// to.
     pub fn source_ready(&mut self) {
-        if let State::Piping(pipe) = &mut self.state {
+        if let ConnectionPhase::Piping(pipe) = &mut self.state {
             pipe.ready();
         }
         self.due = true;
@@ -153,7 +153,7 @@ impl<S: StreamedBody> Connection<S> {
 
     /// Continues a body that waits for changes, if they concern it.
     pub fn wake(&mut self, concerns: &dyn Fn(&S) -> bool) {
-        self.due |= matches!(&self.state, State::Following { rest, .. } if concerns(&rest.body));
+        self.due |= matches!(&self.state, ConnectionPhase::Following { rest, .. } if concerns(&rest.body));
     }
 
     /// The last `drive` has stopped at its budget.
@@ -172,8 +172,8 @@ impl<S: StreamedBody> Connection<S> {
     /// The poll refuses the source.
     pub fn register_source(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         match &mut self.state {
-            State::Piping(pipe) => pipe.register(registry, token),
-            State::Following { rest, .. } if !self.source => {
+            ConnectionPhase::Piping(pipe) => pipe.register(registry, token),
+            ConnectionPhase::Following { rest, .. } if !self.source => {
                 self.source = true;
                 match rest.body.source() {
                     Some(fd) => registry.register(&mut SourceFd(&fd.as_raw_fd()), token, Interest::READABLE),
@@ -196,7 +196,9 @@ impl<S: StreamedBody> Connection<S> {
     /// The streamed body.
     pub fn body(&self) -> Option<&S> {
         match &self.state {
-            State::Following { rest, .. } | State::Answering { rest: Some(rest), .. } => Some(&rest.body),
+            ConnectionPhase::Following { rest, .. } | ConnectionPhase::Answering { rest: Some(rest), .. } => {
+                Some(&rest.body)
+            }
             _ => None,
         }
     }
@@ -209,12 +211,12 @@ impl<S: StreamedBody> Connection<S> {
     /// For the dump: the listener, the state, and the number of bytes that are queued.
     pub fn summary(&self) -> (ListenerId, &'static str, usize) {
         let state = match &self.state {
-            State::Reading => "reading",
-            State::Pending { .. } => "pending",
-            State::Answering { .. } => "answering",
-            State::Following { .. } => "watching",
-            State::Piping(_) | State::NotUpgraded { .. } => "session",
-            State::Draining { .. } => "draining",
+            ConnectionPhase::Reading => "reading",
+            ConnectionPhase::Pending { .. } => "pending",
+            ConnectionPhase::Answering { .. } => "answering",
+            ConnectionPhase::Following { .. } => "watching",
+            ConnectionPhase::Piping(_) | ConnectionPhase::NotUpgraded { .. } => "session",
+            ConnectionPhase::Draining { .. } => "draining",
         };
         (self.listener, state, self.stream.queued())
     }
@@ -222,32 +224,32 @@ impl<S: StreamedBody> Connection<S> {
     /// The ticket of the request with a deferred response, if there is one.
     pub fn waits_for_answer(&self) -> Option<Ticket> {
         match &self.state {
-            State::Pending { ticket, .. } => Some(*ticket),
+            ConnectionPhase::Pending { ticket, .. } => Some(*ticket),
             _ => None,
         }
     }
 
     /// Starts to write a deferred response. Does nothing if none is expected.
     pub fn respond(&mut self, response: Response<S>, now: Boot) {
-        match std::mem::replace(&mut self.state, State::Reading) {
-            State::Pending { head, .. } => self.begin_answer(response, &head, now),
+        match std::mem::replace(&mut self.state, ConnectionPhase::Reading) {
+            ConnectionPhase::Pending { head, .. } => self.begin_answer(response, &head, now),
             other => self.state = other,
         }
         self.due = true;
     }
 
     /// The state and the peer, to decide which connection is closed for a new one.
-    pub fn held(&self, slot: usize) -> Held {
+    pub fn held(&self, slot: usize) -> HeldConnection {
         let activity = match self.state {
-            State::Reading if self.answered && self.input.is_empty() => Activity::Idle,
-            State::Reading => Activity::Reading,
-            State::Draining { .. } => Activity::Draining,
-            State::Answering { .. } => Activity::Answering,
-            State::Following { .. } => Activity::Watching,
-            State::Piping(_) | State::NotUpgraded { .. } => Activity::Session,
-            State::Pending { .. } => Activity::Pending,
+            ConnectionPhase::Reading if self.answered && self.input.is_empty() => Activity::Idle,
+            ConnectionPhase::Reading => Activity::Reading,
+            ConnectionPhase::Draining { .. } => Activity::Draining,
+            ConnectionPhase::Answering { .. } => Activity::Answering,
+            ConnectionPhase::Following { .. } => Activity::Watching,
+            ConnectionPhase::Piping(_) | ConnectionPhase::NotUpgraded { .. } => Activity::Session,
+            ConnectionPhase::Pending { .. } => Activity::Pending,
         };
-        Held { slot, peer: self.peer, activity, progress: self.progress }
+        HeldConnection { slot, peer: self.peer, activity, progress: self.progress }
     }
 
     pub fn peer(&self) -> Peer {
@@ -255,48 +257,48 @@ impl<S: StreamedBody> Connection<S> {
     }
 
     /// Does all work that is possible without waiting, within a budget.
-    pub fn drive(&mut self, turn: &mut Turn<'_, S>) -> Outcome {
+    pub fn drive(&mut self, turn: &mut Turn<'_, S>) -> DriveOutcome {
         self.stream.begin();
         match self.drive_state(turn) {
-            Outcome::Wait if self.stream.stopped() => Outcome::Again,
+            DriveOutcome::Wait if self.stream.stopped() => DriveOutcome::Again,
             outcome => outcome,
         }
     }
 
-    fn drive_state(&mut self, turn: &mut Turn<'_, S>) -> Outcome {
+    fn drive_state(&mut self, turn: &mut Turn<'_, S>) -> DriveOutcome {
         self.due = false;
         let now = turn.now;
         if self.is_over(now) {
-            return Outcome::Close;
+            return DriveOutcome::Close;
         }
         let (mut written, mut answered) = (0, 0);
         loop {
             match &mut self.state {
-                State::Reading => {
+                ConnectionPhase::Reading => {
                     if answered >= REQUEST_BUDGET {
-                        return Outcome::Again;
+                        return DriveOutcome::Again;
                     }
                     if let Some(outcome) = self.read_request(turn) {
                         return outcome;
                     }
                     answered += 1;
                 }
-                State::Pending { .. } => return self.wait_for_answer(),
-                State::Answering { by, .. } => {
+                ConnectionPhase::Pending { .. } => return self.wait_for_answer(),
+                ConnectionPhase::Answering { by, .. } => {
                     let by = *by;
                     match self.write_answer(by, &mut written, now) {
-                        Written::Blocked => return Outcome::Wait,
-                        Written::Budget => return Outcome::Again,
-                        Written::Broken => return Outcome::Close,
+                        Written::Blocked => return DriveOutcome::Wait,
+                        Written::Budget => return DriveOutcome::Again,
+                        Written::Broken => return DriveOutcome::Close,
                         Written::All => match self.written(turn) {
-                            Next::GoOn => {}
-                            Next::Yield => return Outcome::Again,
-                            Next::Close => return Outcome::Close,
+                            AfterWrite::GoOn => {}
+                            AfterWrite::Yield => return DriveOutcome::Again,
+                            AfterWrite::Close => return DriveOutcome::Close,
                         },
                     }
                 }
-                State::Following { .. } => return self.follow(&mut written, turn),
-                State::Piping(pipe) => match pipe.drive(&mut self.stream) {
+                ConnectionPhase::Following { .. } => return self.follow(&mut written, turn),
+                ConnectionPhase::Piping(pipe) => match pipe.drive(&mut self.stream) {
                     Piped::Goes(outcome, moved) => {
                         if moved {
                             self.has_moved(now);
@@ -309,11 +311,11 @@ impl<S: StreamedBody> Connection<S> {
                         self.refuse(response, now);
                     }
                 },
-                State::NotUpgraded { why } => {
+                ConnectionPhase::NotUpgraded { why } => {
                     let response = turn.content.failure(self.listener, 502, why);
                     self.refuse(response, now);
                 }
-                State::Draining { bytes } => {
+                ConnectionPhase::Draining { bytes } => {
                     let before = *bytes;
                     return self.drain(before);
                 }
@@ -334,9 +336,9 @@ impl<S: StreamedBody> Connection<S> {
     }
 
     /// The response follows later. A client that has disconnected waits for none.
-    fn wait_for_answer(&mut self) -> Outcome {
+    fn wait_for_answer(&mut self) -> DriveOutcome {
         self.read_ahead();
-        if self.end_of_input { Outcome::Close } else { Outcome::Wait }
+        if self.end_of_input { DriveOutcome::Close } else { DriveOutcome::Wait }
     }
 
     /// Bytes of a session have moved.
@@ -347,19 +349,21 @@ impl<S: StreamedBody> Connection<S> {
 
     /// A body that follows changes can have a deadline of its own, at which it continues, or ends properly.
     fn continues_by_itself(&self, now: Boot) -> bool {
-        matches!(&self.state, State::Following { rest, .. }
+        matches!(&self.state, ConnectionPhase::Following { rest, .. }
             if self.stream.queued() == 0 && rest.body.next_deadline().is_some_and(|at| at <= now))
     }
 
     /// The time at which a streamed body or a session ends. Short responses are completed.
     fn expiry(&self) -> Option<Boot> {
         match &self.state {
-            State::Answering { rest: Some(_), .. } | State::Following { .. } | State::Piping(_) => self.until,
-            State::Answering { .. }
-            | State::Reading
-            | State::Pending { .. }
-            | State::NotUpgraded { .. }
-            | State::Draining { .. } => None,
+            ConnectionPhase::Answering { rest: Some(_), .. }
+            | ConnectionPhase::Following { .. }
+            | ConnectionPhase::Piping(_) => self.until,
+            ConnectionPhase::Answering { .. }
+            | ConnectionPhase::Reading
+            | ConnectionPhase::Pending { .. }
+            | ConnectionPhase::NotUpgraded { .. }
+            | ConnectionPhase::Draining { .. } => None,
         }
     }
 }

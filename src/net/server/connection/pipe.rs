@@ -1,7 +1,7 @@
 //! A connection that was passed to another server after an upgrade: bytes in both directions, unchanged, with bounded
 //! queues. Each direction can end before the other.
 
-use super::Outcome;
+use super::DriveOutcome;
 use crate::net::buffered::{Buffered, Input, Written};
 use crate::net::server::exchange::Upstream;
 use crate::net::stream::Stream;
@@ -40,7 +40,7 @@ pub struct Pipe {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piped {
     /// As for a connection. True: bytes have moved.
-    Goes(Outcome, bool),
+    Goes(DriveOutcome, bool),
     /// The upstream cannot be reached, or ended before it sent anything.
     Unanswered,
 }
@@ -88,7 +88,7 @@ impl Pipe {
     /// Passes on bytes until both sides block.
     pub fn drive(&mut self, client: &mut Buffered) -> Piped {
         if !self.is_registered {
-            return Piped::Goes(Outcome::Again, false);
+            return Piped::Goes(DriveOutcome::Again, false);
         }
         self.upstream.begin();
         let (mut moved, mut written) = (0, 0);
@@ -97,7 +97,7 @@ impl Pipe {
             if let Some(n) = copy(client, &mut self.upstream, &mut self.to_upstream) {
                 moved += n;
             } else {
-                return Piped::Goes(Outcome::Close, moved > 0);
+                return Piped::Goes(DriveOutcome::Close, moved > 0);
             }
             match self.upstream.write(&mut written, BUDGET) {
                 Written::Broken if !self.answered => return Piped::Unanswered,
@@ -116,20 +116,20 @@ impl Pipe {
                 return Piped::Unanswered;
             }
             if client.write(&mut written, BUDGET) == Written::Broken {
-                return Piped::Goes(Outcome::Close, moved > 0);
+                return Piped::Goes(DriveOutcome::Close, moved > 0);
             }
             end(&mut self.upstream, &mut self.to_upstream);
             end(client, &mut self.to_client);
             // The session is over when its server has ended it: an exec has no use for further input.
             if self.to_client == Flow::Ended {
-                return Piped::Goes(Outcome::Close, moved > 0);
+                return Piped::Goes(DriveOutcome::Close, moved > 0);
             }
             if moved + written == before {
-                let outcome = if self.upstream.stopped() { Outcome::Again } else { Outcome::Wait };
+                let outcome = if self.upstream.stopped() { DriveOutcome::Again } else { DriveOutcome::Wait };
                 return Piped::Goes(outcome, moved > 0);
             }
             if moved >= BUDGET || written >= BUDGET {
-                return Piped::Goes(Outcome::Again, true);
+                return Piped::Goes(DriveOutcome::Again, true);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Reads requests, passes them to the content, and discards the input that no one needs.
 
-use super::{Connection, HEAD_TIMEOUT, Outcome, State, Turn};
+use super::{ConnectionPhase, DriveOutcome, HEAD_TIMEOUT, HttpConnection, Turn};
 use crate::api::time::Boot;
 use crate::net::buffered::Input;
 use crate::net::http1::{self, Head, Parsed};
@@ -16,7 +16,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) const DISCARD_BUDGET: usize = 64 * 1024;
 
 /// The result of `read_head`.
-enum Step {
+enum ReadStep {
     Wait,
     Close,
     Head(Head, Bytes),
@@ -26,22 +26,22 @@ enum Step {
     WrongMethod(&'static [&'static str]),
 }
 
-impl<S: StreamedBody> Connection<S> {
+impl<S: StreamedBody> HttpConnection<S> {
     /// Reads a request and begins its response. Some: the connection cannot go on now.
-    pub(super) fn read_request(&mut self, turn: &mut Turn<'_, S>) -> Option<Outcome> {
+    pub(super) fn read_request(&mut self, turn: &mut Turn<'_, S>) -> Option<DriveOutcome> {
         let (now, listener) = (turn.now, self.listener);
         match self.read_head(turn.content, now) {
-            Step::Wait => return Some(Outcome::Wait),
-            Step::Close => return Some(Outcome::Close),
-            Step::Head(head, body) => {
+            ReadStep::Wait => return Some(DriveOutcome::Wait),
+            ReadStep::Close => return Some(DriveOutcome::Close),
+            ReadStep::Head(head, body) => {
                 turn.last_ticket.0 += 1;
                 self.answer(head, &body, turn);
-                if matches!(self.state, State::Pending { .. }) {
+                if matches!(self.state, ConnectionPhase::Pending { .. }) {
                     // A response in this turn reaches a client that has shut down its write side.
-                    return Some(Outcome::Again);
+                    return Some(DriveOutcome::Again);
                 }
             }
-            Step::Body(mut head) => {
+            ReadStep::Body(mut head) => {
                 let certificate = self.stream.peer_certificate();
                 let request = Request { ticket: Ticket(0), listener, head: &head, certificate, body: &Bytes::new() };
                 match turn.content.refusal(&request) {
@@ -52,8 +52,8 @@ impl<S: StreamedBody> Connection<S> {
                     }
                 }
             }
-            Step::Refused(status, why) => self.refuse(turn.content.failure(listener, status, why), now),
-            Step::WrongMethod(allow) => {
+            ReadStep::Refused(status, why) => self.refuse(turn.content.failure(listener, status, why), now),
+            ReadStep::WrongMethod(allow) => {
                 let mut response = turn.content.failure(listener, 405, &format!("only {}", allow.join(" and ")));
                 response.headers.push(("Allow", allow.join(", ")));
                 self.refuse(response, now);
@@ -72,24 +72,24 @@ impl<S: StreamedBody> Connection<S> {
         (self.large, self.accepts_body, self.until) = (false, false, response.until);
         if matches!(response.body, Body::Later) {
             self.deadline = None;
-            self.state = State::Pending { ticket, head };
+            self.state = ConnectionPhase::Pending { ticket, head };
             return;
         }
         self.begin_answer(response, &head, turn.now);
     }
 
     /// Reads until a request is complete or there is no more input.
-    fn read_head(&mut self, content: &dyn Content<Stream = S>, now: Boot) -> Step {
+    fn read_head(&mut self, content: &dyn Content<Stream = S>, now: Boot) -> ReadStep {
         // The maximum length of the head, and of head and body once their lengths are known.
         let mut most = http1::MAX_HEAD;
         loop {
             if !self.input.is_empty() {
                 match http1::parse(&self.input, |path| content.accepts(self.listener, path)) {
                     Parsed::Partial => {}
-                    Parsed::Refused(status, why) => return Step::Refused(status, why),
-                    Parsed::WrongMethod(allow) => return Step::WrongMethod(allow),
+                    Parsed::Refused(status, why) => return ReadStep::Refused(status, why),
+                    Parsed::WrongMethod(allow) => return ReadStep::WrongMethod(allow),
                     Parsed::Head(head) if self.input.len() >= head.length + head.body => return self.complete(head),
-                    Parsed::Head(head) if !self.accepts_body => return Step::Body(head),
+                    Parsed::Head(head) if !self.accepts_body => return ReadStep::Body(head),
                     Parsed::Head(head) => {
                         most = head.length + head.body;
                         if head.body > LARGE_BODY && !self.large {
@@ -100,10 +100,10 @@ impl<S: StreamedBody> Connection<S> {
                 }
             }
             if self.end_of_input && self.input.is_empty() {
-                return Step::Close;
+                return ReadStep::Close;
             }
             if self.end_of_input {
-                return Step::Refused(400, "the request is incomplete");
+                return ReadStep::Refused(400, "the request is incomplete");
             }
             if let Some(step) = self.read_more(most, now) {
                 return step;
@@ -112,7 +112,7 @@ impl<S: StreamedBody> Connection<S> {
     }
 
     /// Takes a complete request out of the input.
-    fn complete(&mut self, head: Head) -> Step {
+    fn complete(&mut self, head: Head) -> ReadStep {
         let end = head.length + head.body;
         let body = Bytes::copy_from_slice(&self.input[head.length..end]);
         if end == self.input.len() {
@@ -120,11 +120,11 @@ impl<S: StreamedBody> Connection<S> {
         } else {
             self.input.drain(..end);
         }
-        Step::Head(head, body)
+        ReadStep::Head(head, body)
     }
 
     /// Reads once, up to `most` bytes of input. Some: there is nothing more to read now.
-    fn read_more(&mut self, most: usize, now: Boot) -> Option<Step> {
+    fn read_more(&mut self, most: usize, now: Boot) -> Option<ReadStep> {
         let mut buffer = [0; http1::MAX_HEAD];
         let room = most.saturating_sub(self.input.len()).min(buffer.len());
         match self.stream.read(&mut buffer[..room]) {
@@ -136,8 +136,8 @@ impl<S: StreamedBody> Connection<S> {
                 }
                 self.input.extend_from_slice(&buffer[..n]);
             }
-            Input::Blocked => return Some(Step::Wait),
-            Input::Broken => return Some(Step::Close),
+            Input::Blocked => return Some(ReadStep::Wait),
+            Input::Broken => return Some(ReadStep::Close),
         }
         None
     }
@@ -159,13 +159,13 @@ impl<S: StreamedBody> Connection<S> {
     }
 
     /// Discards what a refused client still sends. `before`: the bytes so far.
-    pub(super) fn drain(&mut self, before: usize) -> Outcome {
+    pub(super) fn drain(&mut self, before: usize) -> DriveOutcome {
         match self.stream.discard(DISCARD_BUDGET) {
             Some(n) if before + n < self.rules.drain.0 => {
-                self.state = State::Draining { bytes: before + n };
-                if n < DISCARD_BUDGET { Outcome::Wait } else { Outcome::Again }
+                self.state = ConnectionPhase::Draining { bytes: before + n };
+                if n < DISCARD_BUDGET { DriveOutcome::Wait } else { DriveOutcome::Again }
             }
-            _ => Outcome::Close,
+            _ => DriveOutcome::Close,
         }
     }
 }

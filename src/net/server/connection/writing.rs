@@ -2,8 +2,8 @@
 
 use super::reading::DISCARD_BUDGET;
 use super::{
-    ANSWER_TIMEOUT, Connection, HEAD_TIMEOUT, IDLE_TIMEOUT, Outcome, SESSION_TIMEOUT, State, Streaming, Turn,
-    WRITE_BUDGET,
+    ANSWER_TIMEOUT, ConnectionPhase, DriveOutcome, HEAD_TIMEOUT, HttpConnection, IDLE_TIMEOUT, SESSION_TIMEOUT,
+    Streaming, Turn, WRITE_BUDGET,
 };
 use crate::api::time::Boot;
 use crate::net::buffered::Written;
@@ -19,7 +19,7 @@ const GATHER: usize = 16 * 1024;
 const MAX_PIECES: usize = 8;
 
 /// The result of `written`.
-pub(super) enum Next {
+pub(super) enum AfterWrite {
     GoOn,
     /// The body needs more work before there is something to write.
     Yield,
@@ -45,7 +45,7 @@ impl<S: StreamedBody> Streaming<S> {
     }
 }
 
-impl<S: StreamedBody> Connection<S> {
+impl<S: StreamedBody> HttpConnection<S> {
     /// Starts to write a response.
     pub(super) fn begin_answer(&mut self, response: Response<S>, head: &Head, now: Boot) {
         let Response { status, content_type, headers, body, until: _ } = response;
@@ -75,7 +75,7 @@ impl<S: StreamedBody> Connection<S> {
             // It may take any time, also before it waits for the first change.
             Some(rest) if rest.body.is_watch() => {
                 (self.progress, self.deadline) = (now, None);
-                self.state = State::Following { rest, keep };
+                self.state = ConnectionPhase::Following { rest, keep };
             }
             rest => self.await_writing(keep, rest, now),
         }
@@ -87,9 +87,9 @@ impl<S: StreamedBody> Connection<S> {
         self.state = match Pipe::new(upstream, std::mem::take(&mut self.input)) {
             Ok(pipe) => {
                 self.deadline = Some(now + SESSION_TIMEOUT);
-                State::Piping(Box::new(pipe))
+                ConnectionPhase::Piping(Box::new(pipe))
             }
-            Err(e) => State::NotUpgraded { why: format!("cannot connect to {name}: {e}") },
+            Err(e) => ConnectionPhase::NotUpgraded { why: format!("cannot connect to {name}: {e}") },
         };
     }
 
@@ -105,7 +105,7 @@ impl<S: StreamedBody> Connection<S> {
         let timeout = if rest.is_some() { self.rules.stream_timeout } else { ANSWER_TIMEOUT };
         self.progress = now;
         self.deadline = Some(now + self.stall_timeout());
-        self.state = State::Answering { keep, rest, by: now + timeout };
+        self.state = ConnectionPhase::Answering { keep, rest, by: now + timeout };
     }
 
     /// Writes a refusal, and closes the connection after it.
@@ -130,39 +130,39 @@ impl<S: StreamedBody> Connection<S> {
     }
 
     /// Called when all output is written: queues more of the body, or changes the state.
-    pub(super) fn written(&mut self, turn: &mut Turn<'_, S>) -> Next {
-        let State::Answering { keep, rest, by } = &mut self.state else { return Next::GoOn };
+    pub(super) fn written(&mut self, turn: &mut Turn<'_, S>) -> AfterWrite {
+        let ConnectionPhase::Answering { keep, rest, by } = &mut self.state else { return AfterWrite::GoOn };
         let (keep, by) = (*keep, *by);
         if let Some(mut rest) = rest.take() {
             let mut out = Vec::new();
             let part = rest.pieces(turn.content, &mut out);
-            let next = if part == Part::More && out.is_empty() { Next::Yield } else { Next::GoOn };
+            let next = if part == Part::More && out.is_empty() { AfterWrite::Yield } else { AfterWrite::GoOn };
             self.stream.push(out);
             self.state = match part {
                 Part::End => {
                     self.end_body(rest.chunked);
-                    State::Answering { keep, rest: None, by }
+                    ConnectionPhase::Answering { keep, rest: None, by }
                 }
-                Part::Wait => State::Following { rest, keep },
-                Part::More => State::Answering { keep, rest: Some(rest), by },
+                Part::Wait => ConnectionPhase::Following { rest, keep },
+                Part::More => ConnectionPhase::Answering { keep, rest: Some(rest), by },
             };
             return next;
         }
         if keep {
-            self.state = State::Reading;
+            self.state = ConnectionPhase::Reading;
             self.answered = true;
             self.progress = turn.now;
             let timeout = if self.input.is_empty() { IDLE_TIMEOUT } else { HEAD_TIMEOUT };
             self.deadline = Some(turn.now + timeout);
-            return Next::GoOn;
+            return AfterWrite::GoOn;
         }
         if self.end_of_input || self.input.is_empty() || self.stream.stream().finish().is_err() {
-            return Next::Close;
+            return AfterWrite::Close;
         }
         self.input = Vec::new();
         self.deadline = Some(turn.now + self.rules.drain.1);
-        self.state = State::Draining { bytes: 0 };
-        Next::GoOn
+        self.state = ConnectionPhase::Draining { bytes: 0 };
+        AfterWrite::GoOn
     }
 
     /// A write of its own, and so a TLS record: a client in Go that reads the end of the body together with data can
@@ -174,19 +174,19 @@ impl<S: StreamedBody> Connection<S> {
     }
 
     /// Writes the new data of a body that waits for changes.
-    pub(super) fn follow(&mut self, written: &mut usize, turn: &mut Turn<'_, S>) -> Outcome {
+    pub(super) fn follow(&mut self, written: &mut usize, turn: &mut Turn<'_, S>) -> DriveOutcome {
         let (before, now) = (*written, turn.now);
         loop {
             match self.stream.write(written, WRITE_BUDGET) {
                 Written::All => {}
-                Written::Broken => return Outcome::Close,
-                Written::Budget => return Outcome::Again,
+                Written::Broken => return DriveOutcome::Close,
+                Written::Budget => return DriveOutcome::Again,
                 Written::Blocked => {
                     self.is_stalled(*written > before, now);
                     break;
                 }
             }
-            let State::Following { rest, keep } = &mut self.state else { return Outcome::Close };
+            let ConnectionPhase::Following { rest, keep } = &mut self.state else { return DriveOutcome::Close };
             let mut out = Vec::new();
             let part = rest.pieces(turn.content, &mut out);
             let (next, keep, chunked) = (rest.body.next_deadline(), *keep, rest.chunked);
@@ -196,10 +196,10 @@ impl<S: StreamedBody> Connection<S> {
                 self.end_body(chunked);
                 self.await_writing(keep, None, now);
                 // The state has changed.
-                return Outcome::Again;
+                return DriveOutcome::Again;
             }
             match (is_idle, part) {
-                (true, Part::More) => return Outcome::Again,
+                (true, Part::More) => return DriveOutcome::Again,
                 (true, _) => {
                     self.deadline = next;
                     break;
@@ -210,7 +210,7 @@ impl<S: StreamedBody> Connection<S> {
         if *written > before {
             self.progress = now;
         }
-        if self.stream.discard(DISCARD_BUDGET).is_none() { Outcome::Close } else { Outcome::Wait }
+        if self.stream.discard(DISCARD_BUDGET).is_none() { DriveOutcome::Close } else { DriveOutcome::Wait }
     }
 
     /// The client does not take more of a body that waits for changes.
