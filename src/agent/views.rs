@@ -2,8 +2,7 @@
 
 use crate::adapters::server::health::Check;
 use crate::api::cluster::expectation::Expectation;
-use crate::api::k8s as core;
-use crate::api::k8s::{ObjectMeta, Time};
+use crate::api::k8s::{self, ObjectMeta, Time};
 use crate::api::names::{FullName, Uid};
 use crate::engine::node::{PodView, SHUTTING_DOWN, Summary};
 use crate::engine::pod::worker::WorkerStatus;
@@ -15,8 +14,8 @@ use std::borrow::Cow;
 #[serde(rename_all = "camelCase")]
 struct Item<'a> {
     metadata: Cow<'a, ObjectMeta>,
-    spec: Option<Cow<'a, core::PodSpec>>,
-    status: &'a core::PodStatus,
+    spec: Option<Cow<'a, k8s::PodSpec>>,
+    status: &'a k8s::PodStatus,
     /// With `?verbose`.
     #[serde(skip_serializing_if = "Option::is_none")]
     wherry: Option<Own<'a>>,
@@ -66,7 +65,7 @@ fn item<'a>(view: &PodView<'a>, wherry: Option<Own<'a>>) -> Item<'a> {
 
 /// A kubelet shows the default policy too. (The spec does not have it, so that only a pod that names a policy gets a
 /// warning.)
-fn with_dns_policy(spec: &core::PodSpec) -> Cow<'_, core::PodSpec> {
+fn with_dns_policy(spec: &k8s::PodSpec) -> Cow<'_, k8s::PodSpec> {
     let mut spec = Cow::Borrowed(spec);
     if spec.dns_policy.is_none() {
         spec.to_mut().dns_policy = Some("ClusterFirst".to_owned());
@@ -121,15 +120,15 @@ pub fn runtime_not_ready(summary: &Summary) -> Option<String> {
 
 /// Whether the pod is in the phase Running although not all of its containers are ready. A pod that crashes repeatedly
 /// stays in that phase.
-pub fn is_unready(status: &core::PodStatus) -> bool {
-    let is_ready = |c: &core::PodCondition| c.type_ == "Ready" && c.status == "True";
+pub fn is_unready(status: &k8s::PodStatus) -> bool {
+    let is_ready = |c: &k8s::PodCondition| c.type_ == "Ready" && c.status == "True";
     status.phase.as_deref() == Some("Running") && !status.conditions.iter().flatten().any(is_ready)
 }
 
 /// Whether `kubectl get pods` would show Running: a container runs, and none is waiting or has failed.
-pub fn is_running(status: &core::PodStatus) -> bool {
+pub fn is_running(status: &k8s::PodStatus) -> bool {
     let states: Vec<_> = status.container_statuses.iter().flatten().filter_map(|c| c.state.as_ref()).collect();
-    let completed = |t: &core::ContainerStateTerminated| t.exit_code == 0;
+    let completed = |t: &k8s::ContainerStateTerminated| t.exit_code == 0;
     status.phase.as_deref() == Some("Running")
         && states.iter().any(|s| s.running.is_some())
         && states.iter().all(|s| s.waiting.is_none() && s.terminated.as_deref().is_none_or(completed))
@@ -159,7 +158,7 @@ pub fn unready<'a>(pods: &[PodView<'_>], warning: impl Fn(&Uid) -> Option<&'a st
 }
 
 /// The first waiting container gives the reason. A pod that has ended or is healthy waits for nothing.
-fn what_it_waits_for(status: &core::PodStatus, warning: Option<&str>) -> Option<String> {
+fn what_it_waits_for(status: &k8s::PodStatus, warning: Option<&str>) -> Option<String> {
     let phase = status.phase.as_deref().unwrap_or_default();
     if matches!(phase, "Succeeded" | "Failed") {
         return None;
@@ -211,21 +210,21 @@ mod tests {
 
     #[test]
     fn a_pod_runs_if_its_containers_do() {
-        let state = |waiting: bool, running: bool, exit_code: Option<i32>| core::ContainerStatus {
-            state: Some(core::ContainerState {
+        let state = |waiting: bool, running: bool, exit_code: Option<i32>| k8s::ContainerStatus {
+            state: Some(k8s::ContainerState {
                 waiting: waiting.then(Default::default),
                 running: running.then(Default::default),
                 terminated: exit_code
-                    .map(|exit_code| Box::new(core::ContainerStateTerminated { exit_code, ..Default::default() })),
+                    .map(|exit_code| Box::new(k8s::ContainerStateTerminated { exit_code, ..Default::default() })),
             }),
             ..Default::default()
         };
         let (waits, runs) = (|| state(true, false, None), || state(false, true, None));
         let (completed, failed) = (|| state(false, false, Some(0)), || state(false, false, Some(1)));
-        let pod = |phase: &str, containers: Vec<core::ContainerStatus>, ready: &str| core::PodStatus {
+        let pod = |phase: &str, containers: Vec<k8s::ContainerStatus>, ready: &str| k8s::PodStatus {
             phase: Some(phase.into()),
             container_statuses: Some(containers),
-            conditions: Some(vec![core::PodCondition {
+            conditions: Some(vec![k8s::PodCondition {
                 type_: "Ready".into(),
                 status: ready.into(),
                 ..Default::default()
@@ -249,19 +248,19 @@ mod tests {
         );
         assert!(
             !is_unready(&pod("Failed", vec![failed()], "False"))
-                && is_unready(&core::PodStatus { phase: Some("Running".into()), ..Default::default() })
+                && is_unready(&k8s::PodStatus { phase: Some("Running".into()), ..Default::default() })
         );
     }
 
     #[test]
     fn a_waiting_pod_shows_its_reason() {
-        let waiting = core::ContainerStateWaiting { reason: Some("ErrImagePull".into()), message: Some("no".into()) };
-        let container = core::ContainerStatus {
+        let waiting = k8s::ContainerStateWaiting { reason: Some("ErrImagePull".into()), message: Some("no".into()) };
+        let container = k8s::ContainerStatus {
             name: "main".into(),
-            state: Some(core::ContainerState { waiting: Some(Box::new(waiting)), ..Default::default() }),
+            state: Some(k8s::ContainerState { waiting: Some(Box::new(waiting)), ..Default::default() }),
             ..Default::default()
         };
-        let pod = |phase: &str, containers| core::PodStatus {
+        let pod = |phase: &str, containers| k8s::PodStatus {
             phase: Some(phase.into()),
             container_statuses: Some(containers),
             ..Default::default()

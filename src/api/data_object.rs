@@ -1,6 +1,6 @@
 //! ConfigMaps and Secrets from manifests: the values by key.
 
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::names::FullName;
 use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Source;
@@ -145,7 +145,7 @@ impl fmt::Debug for DataObject {
 }
 
 /// `data` and `binaryData` of a ConfigMap.
-pub(crate) fn of_config_map(map: &core::ConfigMap) -> BTreeMap<Box<str>, DataValue> {
+pub(crate) fn of_config_map(map: &k8s::ConfigMap) -> BTreeMap<Box<str>, DataValue> {
     let text = map.data.iter().flatten().map(|(k, v)| (k.as_str().into(), DataValue::Text(v.as_str().into())));
     let binary = map.binary_data.iter().flatten();
     let binary = binary.map(|(k, v)| (k.as_str().into(), DataValue::Binary(v.0.as_slice().into())));
@@ -153,7 +153,7 @@ pub(crate) fn of_config_map(map: &core::ConfigMap) -> BTreeMap<Box<str>, DataVal
 }
 
 /// `data` and `stringData` of a Secret. A key in `stringData` replaces the same key in `data`.
-pub(crate) fn of_secret(secret: &core::Secret) -> BTreeMap<Box<str>, DataValue> {
+pub(crate) fn of_secret(secret: &k8s::Secret) -> BTreeMap<Box<str>, DataValue> {
     let value = |bytes: &[u8]| match std::str::from_utf8(bytes) {
         Ok(text) => DataValue::Text(text.into()),
         Err(_) => DataValue::Binary(bytes.into()),

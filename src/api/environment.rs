@@ -2,7 +2,7 @@
 //! resources, in the order and with the precedence of a kubelet.
 
 use crate::api::data_object::{DataKey, DataKind, DataObjects, DataValue};
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::names::FullName;
 use crate::api::pod::Pod;
 use crate::api::quantity::{self, Quantity};
@@ -98,7 +98,7 @@ pub enum Variable {
 ///
 /// # Errors
 /// A value that is not optional does not exist.
-pub fn variables(container: &core::Container, facts: Facts<'_>) -> Result<Vec<Variable>, Missing> {
+pub fn variables(container: &k8s::Container, facts: Facts<'_>) -> Result<Vec<Variable>, Missing> {
     let services = facts.cluster.map(|cluster| cluster.services.variables(facts.pod)).unwrap_or_default();
     let mut all: Vec<Variable> = services.into_iter().map(|(name, value)| Variable::Found { name, value }).collect();
     for from in container.env_from.iter().flatten() {
@@ -133,7 +133,7 @@ fn key_of(pod: &Pod, kind: DataKind, name: &str) -> DataKey {
 }
 
 /// The object of an `envFrom`, and whether it is optional.
-fn source(from: &core::EnvFromSource) -> Option<((DataKind, &str), bool)> {
+fn source(from: &k8s::EnvFromSource) -> Option<((DataKind, &str), bool)> {
     if let Some(of) = &from.config_map_ref {
         return Some(((DataKind::ConfigMap, &of.name), of.optional == Some(true)));
     }
@@ -142,7 +142,7 @@ fn source(from: &core::EnvFromSource) -> Option<((DataKind, &str), bool)> {
 }
 
 /// The object and the key of a `valueFrom`, and whether they are optional.
-fn selector(from: &core::EnvVarSource) -> Option<((DataKind, &str), &str, bool)> {
+fn selector(from: &k8s::EnvVarSource) -> Option<((DataKind, &str), &str, bool)> {
     if let Some(of) = &from.config_map_key_ref {
         return Some(((DataKind::ConfigMap, &of.name), &of.key, of.optional == Some(true)));
     }
@@ -151,7 +151,7 @@ fn selector(from: &core::EnvVarSource) -> Option<((DataKind, &str), &str, bool)>
 }
 
 /// All text values of an object, with the prefix. Every valid key is the name of a variable.
-fn all_of(from: &core::EnvFromSource, facts: Facts<'_>) -> Result<Vec<Variable>, Missing> {
+fn all_of(from: &k8s::EnvFromSource, facts: Facts<'_>) -> Result<Vec<Variable>, Missing> {
     let Some(((kind, name), optional)) = source(from) else { return Ok(Vec::new()) };
     let key = key_of(facts.pod, kind, name);
     let Some(object) = facts.objects.get(&key) else {
@@ -169,11 +169,7 @@ fn all_of(from: &core::EnvFromSource, facts: Facts<'_>) -> Result<Vec<Variable>,
 }
 
 /// The value of a `valueFrom`; None if it is optional and does not exist.
-fn value_of(
-    from: &core::EnvVarSource,
-    container: &core::Container,
-    facts: Facts<'_>,
-) -> Result<Option<String>, Missing> {
+fn value_of(from: &k8s::EnvVarSource, container: &k8s::Container, facts: Facts<'_>) -> Result<Option<String>, Missing> {
     if let Some(field) = &from.field_ref {
         return field_value(&field.field_path, facts).map(Some);
     }
@@ -248,7 +244,7 @@ pub fn is_field(path: &str) -> bool {
 }
 
 /// True if the node's address is part of the environment of the container.
-pub fn needs_host_ip(container: &core::Container, host_network: bool) -> bool {
+pub fn needs_host_ip(container: &k8s::Container, host_network: bool) -> bool {
     container.env.iter().flatten().filter_map(|e| e.value_from.as_ref()?.field_ref.as_ref()).any(|field| {
         let path = field.field_path.as_str();
         path.starts_with("status.hostIP") || host_network && path.starts_with("status.podIP")
@@ -266,8 +262,8 @@ fn subscript(path: &str) -> Option<(&str, &str)> {
 /// # Errors
 /// The container does not exist, or Kubernetes does not support the resource here.
 pub fn resource_value(
-    of: &core::ResourceFieldSelector,
-    container: &core::Container,
+    of: &k8s::ResourceFieldSelector,
+    container: &k8s::Container,
     facts: Facts<'_>,
 ) -> Result<String, Missing> {
     let container = match of.container_name.as_deref().filter(|name| !name.is_empty()) {

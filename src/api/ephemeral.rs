@@ -4,7 +4,7 @@
 //! `accepted` makes the new list of a pod from a request, with the checks and the messages of an API server. The engine
 //! uses an ephemeral container like any other: `of` gives it the type of an ordinary container.
 
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::pod::Pod;
 use crate::api::{defaults, document, validate};
 use serde_json::Value;
@@ -17,7 +17,7 @@ pub const MAX_BYTES: usize = 128 << 10;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ephemeral {
-    pub container: core::Container,
+    pub container: k8s::Container,
     /// `targetContainerName`: the container whose processes it sees.
     pub target: Option<String>,
 }
@@ -54,8 +54,8 @@ impl fmt::Display for Invalid {
 }
 
 /// The ephemeral container as a container.
-pub fn of(spec: &core::EphemeralContainer) -> Ephemeral {
-    let core::EphemeralContainer {
+pub fn of(spec: &k8s::EphemeralContainer) -> Ephemeral {
+    let k8s::EphemeralContainer {
         args,
         command,
         env,
@@ -83,7 +83,7 @@ pub fn of(spec: &core::EphemeralContainer) -> Ephemeral {
         volume_mounts,
         working_dir,
     } = spec.clone();
-    let container = core::Container {
+    let container = k8s::Container {
         args,
         command,
         env,
@@ -114,7 +114,7 @@ pub fn of(spec: &core::EphemeralContainer) -> Ephemeral {
 }
 
 /// Sets the defaults of an ephemeral container.
-fn complete(spec: &mut core::EphemeralContainer) {
+fn complete(spec: &mut k8s::EphemeralContainer) {
     let mut container = of(spec).container;
     defaults::complete_container(&mut container, false);
     spec.termination_message_path = container.termination_message_path;
@@ -129,7 +129,7 @@ fn complete(spec: &mut core::EphemeralContainer) {
 ///
 /// # Errors
 /// All errors of the list, or the first wrong type and the unknown fields.
-pub fn accepted(pod: &Pod, wanted: &RequestedContainers) -> Result<Vec<core::EphemeralContainer>, Vec<Invalid>> {
+pub fn accepted(pod: &Pod, wanted: &RequestedContainers) -> Result<Vec<k8s::EphemeralContainer>, Vec<Invalid>> {
     let at_list = |message: String| vec![Invalid { field: "spec.ephemeralContainers".to_owned(), message }];
     let (RequestedContainers::More(values) | RequestedContainers::All(values)) = wanted;
     // The list is not parsed if it cannot be accepted.
@@ -143,7 +143,7 @@ pub fn accepted(pod: &Pod, wanted: &RequestedContainers) -> Result<Vec<core::Eph
     list.iter_mut().for_each(complete);
     let existing = pod.ephemeral_specs();
     if matches!(wanted, RequestedContainers::More(_)) {
-        let repeated = |old: &core::EphemeralContainer| list.iter().any(|new| new.name == old.name);
+        let repeated = |old: &k8s::EphemeralContainer| list.iter().any(|new| new.name == old.name);
         let mut all: Vec<_> = existing.iter().filter(|old| !repeated(old)).cloned().collect();
         all.append(&mut list);
         list = all;

@@ -62,31 +62,31 @@ pub fn kernel_name(pod: &Pod, cluster_domain: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::k8s as core;
+    use crate::api::k8s;
     use crate::api::names::{FullName, Uid};
     use crate::api::pod::Source;
 
-    fn pod(name: &str, spec: core::PodSpec) -> Pod {
+    fn pod(name: &str, spec: k8s::PodSpec) -> Pod {
         Pod {
             uid: Uid::from("u"),
             name: FullName::new("default", name),
             source: Source { path: String::new(), document: 1 },
             digest: String::new(),
-            object: core::Pod { spec: Some(spec), ..Default::default() },
+            object: k8s::Pod { spec: Some(spec), ..Default::default() },
             ephemeral: Vec::new(),
         }
     }
 
     #[test]
     fn the_name_is_the_pods_own_cut_to_a_label() {
-        assert_eq!(label(&pod("web", core::PodSpec::default())), "web");
+        assert_eq!(label(&pod("web", k8s::PodSpec::default())), "web");
         let long = format!("{}-{}", "a".repeat(62), "b".repeat(20));
-        assert_eq!(label(&pod(&long, core::PodSpec::default())), "a".repeat(62));
+        assert_eq!(label(&pod(&long, k8s::PodSpec::default())), "a".repeat(62));
     }
 
     #[test]
     fn a_name_that_the_pod_sets_replaces_all_others() {
-        let spec = core::PodSpec {
+        let spec = k8s::PodSpec {
             hostname: Some("hosty".into()),
             subdomain: Some("subby".into()),
             hostname_override: Some("db.example.com".into()),
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn fqdn_has_a_trailing_dot_without_a_cluster_domain_as_recorded() {
-        let spec = core::PodSpec {
+        let spec = k8s::PodSpec {
             hostname: Some("hosty".into()),
             subdomain: Some("subby".into()),
             set_hostname_as_fqdn: Some(true),

@@ -2,7 +2,7 @@
 //! (pkg/kubelet/cm: helpers_linux.go, qos_container_manager_linux.go, node_container_manager_linux.go). The settings of
 //! a single container in the CRI use the same functions.
 
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::ordered::CollectOrdered;
 use crate::api::pod::{Pod, is_sidecar};
 use crate::api::pod_resources;
@@ -66,11 +66,11 @@ pub struct Needs {
     pub memory_limit: Option<i64>,
 }
 
-pub fn requests(c: &core::Container) -> Option<&Quantities> {
+pub fn requests(c: &k8s::Container) -> Option<&Quantities> {
     c.resources.as_ref()?.requests.as_ref()
 }
 
-pub fn limits(c: &core::Container) -> Option<&Quantities> {
+pub fn limits(c: &k8s::Container) -> Option<&Quantities> {
     c.resources.as_ref()?.limits.as_ref()
 }
 
@@ -106,7 +106,7 @@ pub fn page_size_name(bytes: u64) -> String {
 }
 
 impl Needs {
-    pub fn of(c: &core::Container) -> Needs {
+    pub fn of(c: &k8s::Container) -> Needs {
         Needs { cpu_request: cpu(requests(c)), cpu_limit: cpu(limits(c)), memory_limit: memory(limits(c)) }
     }
 
@@ -124,7 +124,7 @@ impl Needs {
 
     /// The needs of the pod as a whole, or else the sum of all containers and sidecars, or the largest need during the
     /// init phase if that is more. Without overhead.
-    pub fn of_pod(spec: &core::PodSpec) -> Needs {
+    pub fn of_pod(spec: &k8s::PodSpec) -> Needs {
         let mut main =
             spec.containers.iter().fold(Needs::default(), |n, c| n.combine(Needs::of(c), i64::saturating_add));
         let (mut sidecars, mut init) = (Needs::default(), Needs::default());

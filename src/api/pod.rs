@@ -3,7 +3,7 @@
 use crate::api::data_object::{DataKey, DataKind};
 use crate::api::environment;
 use crate::api::ephemeral::{self, Ephemeral};
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::names::{FullName, Uid};
 use crate::api::volume_contents;
 use serde::Serialize;
@@ -23,7 +23,7 @@ pub struct Pod {
     /// Digest of the parsed content before defaulting. Equal digests mean equal pods (D3).
     pub digest: String,
     /// Defaulted and validated. `metadata` has the namespace, the UID and the `config.*` annotations.
-    pub object: core::Pod,
+    pub object: k8s::Pod,
     /// W29: the containers of `spec.ephemeralContainers`. A manifest has none; a user adds them to the running pod.
     pub ephemeral: Vec<Ephemeral>,
 }
@@ -85,14 +85,14 @@ impl Serialize for Pod {
 }
 
 /// A restartable init container: it starts in the order of the init containers and runs alongside the main containers.
-pub fn is_sidecar(container: &core::Container) -> bool {
+pub fn is_sidecar(container: &k8s::Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
 impl Pod {
     /// The spec. Validation rejects a pod without one, so the empty default is never used.
-    pub fn spec(&self) -> &core::PodSpec {
-        static EMPTY: std::sync::LazyLock<core::PodSpec> = std::sync::LazyLock::new(core::PodSpec::default);
+    pub fn spec(&self) -> &k8s::PodSpec {
+        static EMPTY: std::sync::LazyLock<k8s::PodSpec> = std::sync::LazyLock::new(k8s::PodSpec::default);
         self.object.spec.as_ref().unwrap_or(&EMPTY)
     }
 
@@ -102,34 +102,34 @@ impl Pod {
     }
 
     /// The main containers.
-    pub fn containers(&self) -> &[core::Container] {
+    pub fn containers(&self) -> &[k8s::Container] {
         &self.spec().containers
     }
 
     /// Init containers and sidecars (`is_sidecar`).
-    pub fn init_containers(&self) -> &[core::Container] {
+    pub fn init_containers(&self) -> &[k8s::Container] {
         self.spec().init_containers.as_deref().unwrap_or_default()
     }
 
     /// Init containers, then main containers, in start order: the containers of the manifest.
-    pub fn all_containers(&self) -> impl Iterator<Item = &core::Container> {
+    pub fn all_containers(&self) -> impl Iterator<Item = &k8s::Container> {
         self.init_containers().iter().chain(self.containers())
     }
 
     /// As `all_containers`, followed by the ephemeral containers. The index of a container is its position here.
-    pub fn every_container(&self) -> impl Iterator<Item = &core::Container> {
+    pub fn every_container(&self) -> impl Iterator<Item = &k8s::Container> {
         self.all_containers().chain(self.ephemeral.iter().map(|e| &e.container))
     }
 
     /// The container at `index` of `every_container`. An index out of range is a bug in the caller.
-    pub fn at(&self, index: usize) -> &core::Container {
+    pub fn at(&self, index: usize) -> &k8s::Container {
         let (init, main) = (self.init_containers(), self.containers());
         let of_manifest = init.get(index).or_else(|| main.get(index - init.len()));
         of_manifest.unwrap_or_else(|| &self.ephemeral[index - init.len() - main.len()].container)
     }
 
     /// The container with this name, of any kind.
-    pub fn container(&self, name: &str) -> Option<&core::Container> {
+    pub fn container(&self, name: &str) -> Option<&k8s::Container> {
         self.every_container().find(|c| c.name == name)
     }
 
@@ -144,7 +144,7 @@ impl Pod {
     }
 
     /// The same pod with these ephemeral containers.
-    pub fn with_ephemeral(&self, list: Vec<core::EphemeralContainer>) -> Pod {
+    pub fn with_ephemeral(&self, list: Vec<k8s::EphemeralContainer>) -> Pod {
         let mut pod = self.clone();
         pod.ephemeral = list.iter().map(ephemeral::of).collect();
         if let Some(spec) = &mut pod.object.spec {
@@ -154,7 +154,7 @@ impl Pod {
     }
 
     /// `spec.ephemeralContainers`
-    pub fn ephemeral_specs(&self) -> &[core::EphemeralContainer] {
+    pub fn ephemeral_specs(&self) -> &[k8s::EphemeralContainer] {
         self.spec().ephemeral_containers.as_deref().unwrap_or_default()
     }
 

@@ -6,7 +6,7 @@
 //! replaced.
 
 use crate::api::apparmor;
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::limits::{limits, requests};
 use crate::api::names::annotation;
 use crate::api::ordered::CollectOrdered;
@@ -87,7 +87,7 @@ pub fn continued(current: &Pod, new: &Pod) -> Pod {
 }
 
 /// How the container gets the amounts of `new`; None if it has them already.
-pub fn how(current: &core::Container, new: &core::Container) -> Option<How> {
+pub fn how(current: &k8s::Container, new: &k8s::Container) -> Option<How> {
     let changed = RESIZABLE.into_iter().filter(|resource| {
         let both = [requests, limits].map(|list| (amount(list(current), resource), amount(list(new), resource)));
         both.iter().any(|(a, b)| a != b)
@@ -103,7 +103,7 @@ pub fn how(current: &core::Container, new: &core::Container) -> Option<How> {
 }
 
 /// The bytes to which the memory limit decreases.
-pub fn lower_memory_limit(before: &core::ResourceRequirements, new: &core::Container) -> Option<u64> {
+pub fn lower_memory_limit(before: &k8s::ResourceRequirements, new: &k8s::Container) -> Option<u64> {
     let wanted = amount(limits(new), MEMORY)?;
     let before = amount(before.limits.as_ref(), MEMORY);
     before.is_none_or(|before| wanted < before).then(|| u64::try_from(wanted.value()).unwrap_or(0))
@@ -111,7 +111,7 @@ pub fn lower_memory_limit(before: &core::ResourceRequirements, new: &core::Conta
 
 /// The pod with the larger of the amounts before and after a resize. `before` contains the containers that still have
 /// their old amounts, by name.
-pub fn raised(pod: &Pod, before: &BTreeMap<&str, &core::ResourceRequirements>) -> Pod {
+pub fn raised(pod: &Pod, before: &BTreeMap<&str, &k8s::ResourceRequirements>) -> Pod {
     let mut pod = pod.clone();
     let Some(spec) = &mut pod.object.spec else { return pod };
     let containers = spec.init_containers.iter_mut().flatten().chain(&mut spec.containers);
@@ -132,15 +132,15 @@ pub fn raised(pod: &Pod, before: &BTreeMap<&str, &core::ResourceRequirements>) -
 const IDENTITY: [&str; 3] = [annotation::CONFIG_HASH, annotation::CONFIG_SEEN, annotation::CONFIG_SOURCE];
 
 /// The containers of both versions that can be resized.
-fn pairs<'p>(a: &'p Pod, b: &'p Pod) -> impl Iterator<Item = (&'p core::Container, &'p core::Container)> {
+fn pairs<'p>(a: &'p Pod, b: &'p Pod) -> impl Iterator<Item = (&'p k8s::Container, &'p k8s::Container)> {
     let of = |pod: &'p Pod| pod.init_containers().iter().filter(|c| is_sidecar(c)).chain(pod.containers());
     of(a).zip(of(b))
 }
 
 /// No request and no limit is removed.
-fn keeps_all(current: &core::Container, new: &core::Container) -> bool {
-    let kept = |list: fn(&core::Container) -> Option<&Quantities>| {
-        let has = |c: &core::Container, resource| list(c).is_some_and(|all| all.contains_key(resource));
+fn keeps_all(current: &k8s::Container, new: &k8s::Container) -> bool {
+    let kept = |list: fn(&k8s::Container) -> Option<&Quantities>| {
+        let has = |c: &k8s::Container, resource| list(c).is_some_and(|all| all.contains_key(resource));
         RESIZABLE.into_iter().all(|resource| !has(current, resource) || has(new, resource))
     };
     kept(requests) && kept(limits)
@@ -159,7 +159,7 @@ fn metadata(pod: &Pod) -> (BTreeMap<&str, &str>, BTreeMap<&str, &str>) {
 
 /// The pod without its identity, without labels and annotations, and without the amounts that can be resized. The
 /// annotations that set AppArmor profiles stay, because a container gets its profile when it is created.
-fn without_amounts(pod: &Pod) -> core::Pod {
+fn without_amounts(pod: &Pod) -> k8s::Pod {
     let mut object = pod.object.clone();
     object.metadata.uid = None;
     object.metadata.labels = None;
@@ -181,7 +181,7 @@ fn without_amounts(pod: &Pod) -> core::Pod {
             }
             list.take_if(|amounts| amounts.is_empty());
         }
-        container.resources.take_if(|resources| **resources == core::ResourceRequirements::default());
+        container.resources.take_if(|resources| **resources == k8s::ResourceRequirements::default());
     }
     object
 }

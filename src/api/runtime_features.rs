@@ -1,6 +1,6 @@
 //! The optional features that a container runtime reports in its status (CRI `StatusResponse`).
 
-use crate::api::k8s as core;
+use crate::api::k8s;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -104,7 +104,7 @@ impl StopSignals {
     }
 
     /// The signal that ends a container. None if it is unknown.
-    pub fn of_container<'s>(self, spec: &'s core::Container, reported: Option<&'s str>) -> Option<&'s str> {
+    pub fn of_container<'s>(self, spec: &'s k8s::Container, reported: Option<&'s str>) -> Option<&'s str> {
         match self {
             StopSignals::Reported => reported,
             StopSignals::Unreported => reported.or(spec.lifecycle.as_ref()?.stop_signal.as_deref()),
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn cri_o_honours_stop_signals_without_reporting_them() {
-        let mut spec = core::Container::default();
+        let mut spec = k8s::Container::default();
         spec.lifecycle.get_or_insert_default().stop_signal = Some("SIGUSR1".to_owned());
         for (runtime, version, reported, expected) in [
             ("containerd", "2.2.0", Some("SIGUSR1"), Some("SIGUSR1")),
@@ -148,7 +148,7 @@ mod tests {
             let signals = StopSignals::of(runtime, version);
             assert_eq!(signals.of_container(&spec, reported), expected, "{runtime} {version}");
         }
-        assert_eq!(StopSignals::Unreported.of_container(&core::Container::default(), None), None);
+        assert_eq!(StopSignals::Unreported.of_container(&k8s::Container::default(), None), None);
     }
 
     #[test]

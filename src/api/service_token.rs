@@ -1,7 +1,7 @@
 //! The tokens of service accounts in the volumes of a pod. Only an API server issues them.
 
 use crate::api::cluster::token;
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::names::Uid;
 use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;
@@ -34,7 +34,7 @@ impl Serialize for TokenKey {
 }
 
 impl TokenKey {
-    pub fn of(pod: &Pod, source: &core::ServiceAccountTokenProjection) -> TokenKey {
+    pub fn of(pod: &Pod, source: &k8s::ServiceAccountTokenProjection) -> TokenKey {
         let audience = source.audience.as_deref().filter(|text| !text.is_empty());
         let seconds = source.expiration_seconds.unwrap_or(LIFETIME);
         TokenKey {
@@ -56,7 +56,7 @@ pub fn of_pod(pod: &Pod) -> impl Iterator<Item = TokenKey> {
 /// The rule is a kubelet's.
 pub fn owner(pod: &Pod) -> Option<u32> {
     let of_pod = pod.spec().security_context.as_ref().and_then(|context| context.run_as_user);
-    let user = |c: &core::Container| c.security_context.as_ref().and_then(|context| context.run_as_user).or(of_pod);
+    let user = |c: &k8s::Container| c.security_context.as_ref().and_then(|context| context.run_as_user).or(of_pod);
     let mut users = pod.all_containers().map(user);
     let first = users.next()??;
     users.all(|user| user == Some(first)).then(|| u32::try_from(first).ok())?

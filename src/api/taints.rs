@@ -1,6 +1,6 @@
 //! Taints and tolerations, with the rules of the scheduler and the taint eviction controller.
 
-use crate::api::k8s as core;
+use crate::api::k8s;
 use serde::Serialize;
 use std::fmt;
 
@@ -21,15 +21,15 @@ impl NoExecute {
     }
 
     /// None if the taint has another effect.
-    pub fn of(taint: core::Taint) -> Option<NoExecute> {
-        let core::Taint { effect, key, value, .. } = taint;
+    pub fn of(taint: k8s::Taint) -> Option<NoExecute> {
+        let k8s::Taint { effect, key, value, .. } = taint;
         (effect == NO_EXECUTE).then(|| NoExecute { key, value: value.unwrap_or_default() })
     }
 
     /// Without a key, a toleration matches each key; without an effect, each effect. The operator is `Equal` if there
     /// is none.
-    pub fn is_tolerated_by(&self, toleration: &core::Toleration) -> bool {
-        let core::Toleration { key, operator, value, effect, .. } = toleration;
+    pub fn is_tolerated_by(&self, toleration: &k8s::Toleration) -> bool {
+        let k8s::Toleration { key, operator, value, effect, .. } = toleration;
         let [key, operator, value, effect] =
             [key, operator, value, effect].map(|text| text.as_deref().unwrap_or_default());
         let value = match operator {
@@ -40,7 +40,7 @@ impl NoExecute {
         (effect.is_empty() || effect == NO_EXECUTE) && (key.is_empty() || key == self.key) && value
     }
 
-    pub fn is_tolerated(&self, tolerations: Option<&Vec<core::Toleration>>) -> bool {
+    pub fn is_tolerated(&self, tolerations: Option<&Vec<k8s::Toleration>>) -> bool {
         tolerations.into_iter().flatten().any(|toleration| self.is_tolerated_by(toleration))
     }
 }

@@ -3,7 +3,7 @@
 use crate::api::data_object::{DataKey, DataKind, DataObject};
 use crate::api::environment::{self, Facts, Missing};
 use crate::api::go_quote;
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::limits::memory_of_pod;
 use crate::api::names::FullName;
 use crate::api::pod::Pod;
@@ -42,7 +42,7 @@ pub fn resolve(facts: Facts<'_>) -> impl Iterator<Item = Result<Volume, Unresolv
 /// The volumes without the contents of files: enough to mount them in a container. `images`: the ids of the images of
 /// image volumes, by volume.
 pub fn without_contents(pod: &Pod, images: &BTreeMap<String, String>) -> Vec<Volume> {
-    let kind = |volume: &core::Volume| match (plugin(volume), plain(volume, Medium::Disk)) {
+    let kind = |volume: &k8s::Volume| match (plugin(volume), plain(volume, Medium::Disk)) {
         (Some(plugin), _) => VolumeKind::Files { plugin, files: Vec::new() },
         (None, VolumeKind::Image { reference, .. }) => {
             VolumeKind::Image { reference, id: images.get(&volume.name).cloned().unwrap_or_default() }
@@ -80,7 +80,7 @@ fn fs_group(pod: &Pod) -> Option<FsGroup> {
 }
 
 /// The plugin of a volume whose files Wherry writes.
-fn plugin(volume: &core::Volume) -> Option<FilesPlugin> {
+fn plugin(volume: &k8s::Volume) -> Option<FilesPlugin> {
     [
         (volume.config_map.is_some(), FilesPlugin::ConfigMap),
         (volume.secret.is_some(), FilesPlugin::Secret),
@@ -91,7 +91,7 @@ fn plugin(volume: &core::Volume) -> Option<FilesPlugin> {
     .find_map(|(used, plugin)| used.then_some(plugin))
 }
 
-fn kind(volume: &core::Volume, facts: Facts<'_>) -> Result<VolumeKind, String> {
+fn kind(volume: &k8s::Volume, facts: Facts<'_>) -> Result<VolumeKind, String> {
     let files = if let Some(of) = &volume.config_map {
         let modes = Modes { default: of.default_mode, items: of.items.as_deref() };
         of_object(DataKind::ConfigMap, &of.name, of.optional, modes, facts)?
@@ -110,7 +110,7 @@ fn kind(volume: &core::Volume, facts: Facts<'_>) -> Result<VolumeKind, String> {
 }
 
 /// An emptyDir or a hostPath. Validation rejects all other sources.
-fn plain(volume: &core::Volume, medium: Medium) -> VolumeKind {
+fn plain(volume: &k8s::Volume, medium: Medium) -> VolumeKind {
     if let Some(of) = &volume.image {
         return VolumeKind::Image { reference: of.reference.clone().unwrap_or_default(), id: String::new() };
     }
@@ -123,7 +123,7 @@ fn plain(volume: &core::Volume, medium: Medium) -> VolumeKind {
     }
 }
 
-fn medium(volume: &core::Volume, facts: Facts<'_>) -> Medium {
+fn medium(volume: &k8s::Volume, facts: Facts<'_>) -> Medium {
     let Some(of) = &volume.empty_dir else { return Medium::Disk };
     let limit = of.size_limit.as_ref().and_then(|q| Quantity::parse(&q.0).ok()).filter(|q| !q.is_zero());
     let limit = limit.and_then(|q| u64::try_from(q.value()).ok());
@@ -154,7 +154,7 @@ fn requested_page_size(pod: &Pod) -> Option<u64> {
 #[derive(Clone, Copy)]
 struct Modes<'s> {
     default: Option<i32>,
-    items: Option<&'s [core::KeyToPath]>,
+    items: Option<&'s [k8s::KeyToPath]>,
 }
 
 impl Modes<'_> {
@@ -210,7 +210,7 @@ fn files(object: &DataObject, optional: bool, modes: Modes<'_>) -> Result<Vec<Vo
     Ok(files)
 }
 
-fn projected(of: &core::ProjectedVolumeSource, facts: Facts<'_>) -> Result<Vec<VolumeFile>, String> {
+fn projected(of: &k8s::ProjectedVolumeSource, facts: Facts<'_>) -> Result<Vec<VolumeFile>, String> {
     let mut files = Vec::new();
     for source in of.sources.iter().flatten() {
         if let Some(map) = &source.config_map {
@@ -233,7 +233,7 @@ fn projected(of: &core::ProjectedVolumeSource, facts: Facts<'_>) -> Result<Vec<V
 
 /// As in a kubelet, the mode is 0600 if the file belongs to a user or a group other than root.
 fn token(
-    source: &core::ServiceAccountTokenProjection,
+    source: &k8s::ServiceAccountTokenProjection,
     default: Option<i32>,
     facts: Facts<'_>,
 ) -> Result<VolumeFile, String> {
@@ -250,12 +250,12 @@ fn token(
 }
 
 fn downward(
-    items: Option<&[core::DownwardAPIVolumeFile]>,
+    items: Option<&[k8s::DownwardAPIVolumeFile]>,
     default: Option<i32>,
     facts: Facts<'_>,
 ) -> Result<Vec<VolumeFile>, String> {
     let modes = Modes { default, items: None };
-    let one = |item: &core::DownwardAPIVolumeFile| {
+    let one = |item: &k8s::DownwardAPIVolumeFile| {
         let metadata = &facts.pod.object.metadata;
         let text = if let Some(field) = &item.field_ref {
             match field.field_path.as_str() {

@@ -1,7 +1,7 @@
 //! Reports the end of each container once, together with the first published status that shows it.
 
 use crate::api::facts::PodFacts;
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::names::Uid;
 use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;
@@ -15,7 +15,7 @@ use std::rc::Rc;
 /// A pod's published status, and the observed state behind it.
 pub struct Published<'a> {
     pub pod: &'a Rc<Pod>,
-    pub status: &'a core::PodStatus,
+    pub status: &'a k8s::PodStatus,
     pub facts: &'a PodFacts,
 }
 
@@ -75,17 +75,17 @@ impl ContainerEnds {
 }
 
 /// Those of main containers and ephemeral containers.
-fn statuses(status: &core::PodStatus) -> impl Iterator<Item = &core::ContainerStatus> {
+fn statuses(status: &k8s::PodStatus) -> impl Iterator<Item = &k8s::ContainerStatus> {
     status.container_statuses.iter().chain(&status.ephemeral_container_statuses).flatten()
 }
 
 /// The newest end of a container: of its current instance, or of the previous one.
-fn newest_end(status: &core::ContainerStatus) -> Option<(&str, &core::ContainerStateTerminated)> {
+fn newest_end(status: &k8s::ContainerStatus) -> Option<(&str, &k8s::ContainerStateTerminated)> {
     end(&status.state).or_else(|| end(&status.last_state))
 }
 
 /// An end, and the runtime's id of the container. None for a lost container, whose end is unknown.
-fn end(state: &Option<core::ContainerState>) -> Option<(&str, &core::ContainerStateTerminated)> {
+fn end(state: &Option<k8s::ContainerState>) -> Option<(&str, &k8s::ContainerStateTerminated)> {
     let end = state.as_ref()?.terminated.as_ref()?;
     // `containerd://ID`
     let id = end.container_id.as_deref()?;
@@ -111,31 +111,31 @@ mod tests {
         Rc::new(document::read(text.as_bytes(), "/m/web.yaml", context).0.remove(0))
     }
 
-    fn ended(id: &str, at: i64) -> core::ContainerState {
+    fn ended(id: &str, at: i64) -> k8s::ContainerState {
         let finished_at = Wall(at * 1_000_000_000).timestamp().map(Time);
         let container_id = Some(id).filter(|id| !id.is_empty()).map(|id| format!("containerd://{id}"));
-        let end = core::ContainerStateTerminated { container_id, finished_at, ..Default::default() };
-        core::ContainerState { terminated: Some(Box::new(end)), ..Default::default() }
+        let end = k8s::ContainerStateTerminated { container_id, finished_at, ..Default::default() };
+        k8s::ContainerState { terminated: Some(Box::new(end)), ..Default::default() }
     }
 
-    fn runs() -> core::ContainerState {
-        core::ContainerState { running: Some(Default::default()), ..Default::default() }
+    fn runs() -> k8s::ContainerState {
+        k8s::ContainerState { running: Some(Default::default()), ..Default::default() }
     }
 
     /// Publishes the status of one container. Returns the number of reported ends.
     fn reported(
         ends: &mut ContainerEnds,
         pod: &Rc<Pod>,
-        state: core::ContainerState,
-        last: core::ContainerState,
+        state: k8s::ContainerState,
+        last: k8s::ContainerState,
     ) -> usize {
-        let main = core::ContainerStatus {
+        let main = k8s::ContainerStatus {
             name: "main".into(),
             state: Some(state),
             last_state: Some(last),
             ..Default::default()
         };
-        let status = core::PodStatus { container_statuses: Some(vec![main]), ..Default::default() };
+        let status = k8s::PodStatus { container_statuses: Some(vec![main]), ..Default::default() };
         let mut outbox = Outbox::default();
         outbox.publish(&pod.uid, &pod.name);
         let facts = PodFacts::default();
@@ -184,8 +184,8 @@ mod tests {
     #[test]
     fn an_end_precedes_the_notices_and_the_new_status() {
         let (web, mut outbox) = (pod("web"), Outbox::default());
-        let main = core::ContainerStatus { name: "main".into(), state: Some(ended("c1", 7)), ..Default::default() };
-        let status = core::PodStatus { container_statuses: Some(vec![main]), ..Default::default() };
+        let main = k8s::ContainerStatus { name: "main".into(), state: Some(ended("c1", 7)), ..Default::default() };
+        let status = k8s::PodStatus { container_statuses: Some(vec![main]), ..Default::default() };
         let facts = PodFacts::default();
         outbox.publish(&web.uid, &web.name);
         outbox.emit_event(Some(&web), Some("main"), Severity::Normal, Reason::Pulled, String::new());

@@ -9,7 +9,7 @@ use wherry::api::document::{Context, parse};
 use wherry::api::eviction::{EvictionPolicy, Limit, Signal, Threshold, ThresholdKind};
 use wherry::api::pod::Pod;
 use wherry::engine::event::Event;
-use wherry_engine::api::k8s as core;
+use wherry_engine::api::k8s;
 
 /// The variable with which the stories run on CRI-O.
 pub const ANOTHER_RUNTIME: &str = "WHERRY_STORIES_ON_CRI_O";
@@ -181,7 +181,7 @@ impl World {
         at.map(|(at, _)| at.saturating_sub(since) / MS).collect()
     }
 
-    pub fn status(&self, name: &str) -> core::PodStatus {
+    pub fn status(&self, name: &str) -> k8s::PodStatus {
         let view = self.engine.pods().into_iter().find(|v| &*v.pod.name.name == name);
         view.map(|v| v.status.clone()).unwrap_or_default()
     }
@@ -198,7 +198,7 @@ impl World {
         view.map(|v| brief(v.status)).unwrap_or_default()
     }
 
-    pub fn container_status(&self, pod: &str, container: &str) -> core::ContainerStatus {
+    pub fn container_status(&self, pod: &str, container: &str) -> k8s::ContainerStatus {
         let status = self.status(pod);
         let all = [status.init_container_statuses, status.container_statuses, status.ephemeral_container_statuses];
         let all = all.into_iter().flatten().flatten();

@@ -1,6 +1,6 @@
 use super::hierarchies::tests::{hierarchy, names};
 use super::*;
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::names::FullName;
 use crate::api::pod::Source;
 use std::path::PathBuf;
@@ -50,7 +50,7 @@ fn pod() -> Rc<Pod> {
         name: FullName::new("default", "web"),
         source: Source { path: String::new(), document: 1 },
         digest: String::new(),
-        object: core::Pod { spec: Some(core::PodSpec::default()), ..Default::default() },
+        object: k8s::Pod { spec: Some(k8s::PodSpec::default()), ..Default::default() },
     })
 }
 

@@ -1,6 +1,6 @@
 use super::remove::exists;
 use super::*;
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::mount::MountSource;
 use crate::api::names::{FullName, Uid};
 use crate::api::pod::Source;
@@ -45,7 +45,7 @@ fn pod(spec: &str) -> Rc<Pod> {
         name: FullName::new("default", "p20"),
         source: Source { path: String::new(), document: 1 },
         digest: String::new(),
-        object: core::Pod { spec: Some(serde_json::from_value(spec).unwrap()), ..Default::default() },
+        object: k8s::Pod { spec: Some(serde_json::from_value(spec).unwrap()), ..Default::default() },
     })
 }
 

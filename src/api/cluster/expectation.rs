@@ -1,6 +1,6 @@
 //! The expected life of a pod of the API server while the server is away, for people.
 
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::ordered::OrderSlice;
 use crate::api::pod::Pod;
 use crate::api::taints::NoExecute;
@@ -64,9 +64,9 @@ impl Expectation {
 
 /// The rules of the taint eviction controller: the shortest `tolerationSeconds` of all tolerations of the taint counts,
 /// and one without it has no limit.
-fn unreachable(tolerations: &[core::Toleration]) -> Unreachable {
+fn unreachable(tolerations: &[k8s::Toleration]) -> Unreachable {
     let taint = NoExecute::of_key(UNREACHABLE);
-    let all: Vec<&core::Toleration> = tolerations.iter().filter(|t| taint.is_tolerated_by(t)).collect();
+    let all: Vec<&k8s::Toleration> = tolerations.iter().filter(|t| taint.is_tolerated_by(t)).collect();
     let seconds = all.iter().filter_map(|t| t.toleration_seconds).min();
     match seconds {
         Some(seconds) => Unreachable::Deleted(u64::try_from(seconds).unwrap_or(0)),

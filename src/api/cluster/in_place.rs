@@ -1,7 +1,7 @@
 //! The changes of a pod's object that the running pod follows: labels, annotations, ephemeral containers, and what an
 //! API server lets users change in the spec. Everything else stays as it was when the node accepted the pod.
 
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::names::annotation;
 use crate::api::pod::Pod;
 use crate::api::resize;
@@ -64,12 +64,12 @@ fn annotation_of<'p>(pod: &'p Pod, key: &str) -> Option<&'p String> {
 
 /// The running pod has the whole spec of `new`, so that the node has acted on its generation.
 pub fn has_spec(accepted: &Pod, new: &Pod) -> bool {
-    let of = |pod: &Pod| core::PodSpec { ephemeral_containers: None, ..pod.spec().clone() };
+    let of = |pod: &Pod| k8s::PodSpec { ephemeral_containers: None, ..pod.spec().clone() };
     of(accepted) == of(new)
 }
 
 /// `readinessGates`: the reason against the condition Ready, as a kubelet gives it. `stored`: the status at the server.
-pub fn closed_gate(spec: &core::PodSpec, stored: &core::PodStatus) -> Option<String> {
+pub fn closed_gate(spec: &k8s::PodSpec, stored: &k8s::PodStatus) -> Option<String> {
     let closed = spec.readiness_gates.iter().flatten().filter_map(|gate| {
         let name = &gate.condition_type;
         let found = stored.conditions.iter().flatten().find(|condition| condition.type_ == *name);
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_gate_is_open_if_its_condition_is_true() {
-        let spec: core::PodSpec =
+        let spec: k8s::PodSpec =
             serde_json::from_value(json!({ "containers": [], "readinessGates": [{ "conditionType": "a" }] })).unwrap();
         let stored = |conditions| serde_json::from_value(json!({ "conditions": conditions })).unwrap();
         let condition = |status| json!([{ "type": "a", "status": status }]);

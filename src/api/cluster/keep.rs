@@ -5,7 +5,7 @@
 
 use crate::api::cluster::mirror;
 use crate::api::document::{Context, Document};
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;
 use crate::api::problem::Problem;
@@ -131,7 +131,7 @@ fn is_empty(value: &Value) -> bool {
 
 /// Removes the tokens of the service account, and the volumes that contain nothing else. Returns the names of the
 /// volumes.
-fn without_tokens(spec: &mut core::PodSpec) -> Vec<String> {
+fn without_tokens(spec: &mut k8s::PodSpec) -> Vec<String> {
     let (mut changed, mut removed) = (Vec::new(), Vec::new());
     let volumes = spec.volumes.take().into_iter().flatten();
     let volumes = volumes.filter_map(|mut volume| {

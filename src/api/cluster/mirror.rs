@@ -4,7 +4,7 @@
 //! anyway. *(ours)* The mirror leaves them out, and an annotation names the fields. A kubelet makes no mirror of such a
 //! pod.
 
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::names::FullName;
 use crate::api::ordered::OrderSlice;
 use crate::api::pod::Pod;
@@ -64,7 +64,7 @@ fn without_nulls(mut value: Value) -> Value {
 }
 
 /// Removes what a mirror must not have, and what depends on local objects.
-fn strip(spec: &mut core::PodSpec, omitted: &mut Vec<&'static str>) {
+fn strip(spec: &mut k8s::PodSpec, omitted: &mut Vec<&'static str>) {
     let mut take = |is_there: bool, field: &'static str| {
         if is_there {
             omitted.push(field);
@@ -114,8 +114,8 @@ fn strip(spec: &mut core::PodSpec, omitted: &mut Vec<&'static str>) {
 }
 
 /// The volume refers to an object of the API.
-fn refers(volume: &core::Volume) -> bool {
-    let of_projected = |source: &core::VolumeProjection| source.downward_api.is_none();
+fn refers(volume: &k8s::Volume) -> bool {
+    let of_projected = |source: &k8s::VolumeProjection| source.downward_api.is_none();
     volume.config_map.is_some()
         || volume.secret.is_some()
         || volume.projected.as_ref().is_some_and(|p| p.sources.iter().flatten().any(of_projected))

@@ -7,7 +7,7 @@ use crate::api::cluster::final_ends::FinalEnds;
 use crate::api::cluster::mirror::{DIGEST, MIRROR};
 use crate::api::cluster::unknown_fields;
 use crate::api::document::{self, Context};
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::names::{FullName, Uid};
 use crate::api::pod::{LONGEST_GRACE, Pod, Source};
 use crate::api::problem::{Fault, What, brief};
@@ -43,7 +43,7 @@ pub struct PodObject {
     /// Some: the pod must end.
     pub deletion: Option<Deletion>,
     /// As the server stores it. Fields of wrong types make it empty.
-    pub status: core::PodStatus,
+    pub status: k8s::PodStatus,
     pub final_ends: FinalEnds,
     /// The desired state.
     pub pod: Result<Box<Pod>, Rejection>,
@@ -191,7 +191,7 @@ fn typed(
     ephemeral: Option<Value>,
     context: Context<'_>,
     rules: Rules,
-) -> Result<(core::Pod, Vec<core::EphemeralContainer>), Vec<Fault>> {
+) -> Result<(k8s::Pod, Vec<k8s::EphemeralContainer>), Vec<Fault>> {
     let (object, unknown) = document::pod_of_cluster(content);
     let mut object = object.map_err(|fault| vec![fault])?;
     defaults::apply_of_cluster(&mut object, context);

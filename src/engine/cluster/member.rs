@@ -27,7 +27,7 @@ use crate::api::cluster::{data_record, reduced, token};
 use crate::api::data_object::DataKind;
 use crate::api::environment::ClusterValues;
 use crate::api::eviction::Condition;
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::names::{FullName, Uid};
 use crate::api::ordered::{CollectOrdered, OrderSlice};
 use crate::api::pod::Pod;
@@ -203,14 +203,14 @@ impl Member {
         self.event_queue.close();
     }
 
-    pub fn publish(&mut self, uid: &Uid, name: &FullName, status: core::PodStatus) {
+    pub fn publish(&mut self, uid: &Uid, name: &FullName, status: k8s::PodStatus) {
         if self.pods.get(uid).is_some() {
             self.reports.publish(uid, name, status);
         }
     }
 
     /// The status of a pod of a manifest, which its mirror shows.
-    pub fn publish_mirror(&mut self, of: &Uid, status: core::PodStatus) {
+    pub fn publish_mirror(&mut self, of: &Uid, status: k8s::PodStatus) {
         for (uid, mirror) in self.pods.mirrors.of(of) {
             self.reports.publish(uid, &mirror.name, status.clone());
         }

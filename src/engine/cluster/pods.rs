@@ -13,7 +13,7 @@ use crate::api::cluster::pod_object::{self, MirrorOf, PodObject, Rejection};
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::watched::Watched;
 use crate::api::document::Context;
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::names::{FullName, Uid};
 use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;
@@ -127,7 +127,7 @@ impl Bound {
 /// The status at the server.
 #[derive(Debug, PartialEq)]
 pub struct Stored {
-    pub status: core::PodStatus,
+    pub status: k8s::PodStatus,
     pub final_ends: FinalEnds,
     pub resource_version: String,
 }

@@ -12,7 +12,7 @@ use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::requests;
 use crate::api::cluster::status::{Failure, Refusal};
 use crate::api::document;
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::names::{FullName, Uid};
 use crate::api::ordered::CollectOrdered;
 use crate::api::time::Boot;
@@ -39,12 +39,12 @@ struct Report {
     name: FullName,
     /// The status at the server. None: not known before the first list, so that nothing is reported yet.
     #[serde(skip)]
-    stored: Option<core::PodStatus>,
+    stored: Option<k8s::PodStatus>,
     #[serde(skip)]
     final_ends: FinalEnds,
     /// Ours. None: nothing is known about the pod yet.
     #[serde(skip)]
-    ours: Option<core::PodStatus>,
+    ours: Option<k8s::PodStatus>,
     #[serde(skip)]
     reported: Reported,
     state: State,
@@ -90,7 +90,7 @@ impl Reports {
     }
 
     /// Our status has changed.
-    pub fn publish(&mut self, uid: &Uid, name: &FullName, status: core::PodStatus) {
+    pub fn publish(&mut self, uid: &Uid, name: &FullName, status: k8s::PodStatus) {
         let report = self.pods.entry(uid.clone()).or_insert_with(|| Report::new(name.clone()));
         if report.ours.as_ref() != Some(&status) && matches!(report.state, State::Live { .. }) {
             report.ours = Some(status);
@@ -99,14 +99,14 @@ impl Reports {
     }
 
     /// The status that was published last, otherwise the one of the server.
-    pub fn last(&self, uid: &Uid) -> Option<&core::PodStatus> {
+    pub fn last(&self, uid: &Uid) -> Option<&k8s::PodStatus> {
         let report = self.pods.get(uid)?;
         report.ours.as_ref().or(report.stored.as_ref())
     }
 
     /// Nothing of the deleted pod is left on the node. `last`: its last status, if that is known. A pod that has not
     /// begun has failed.
-    pub fn ended(&mut self, uid: &Uid, name: &FullName, last: Option<core::PodStatus>) {
+    pub fn ended(&mut self, uid: &Uid, name: &FullName, last: Option<k8s::PodStatus>) {
         let report = self.pods.entry(uid.clone()).or_insert_with(|| Report::new(name.clone()));
         if let State::Live { patch } = &mut report.state {
             report.state = State::Ended { patch: patch.take() };
@@ -274,7 +274,7 @@ impl Report {
     }
 }
 
-fn has_ended(status: &core::PodStatus) -> bool {
+fn has_ended(status: &k8s::PodStatus) -> bool {
     matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
@@ -285,7 +285,7 @@ fn is_object(body: &[u8]) -> bool {
 }
 
 /// The status and the resource version in the answer to a patch.
-fn read(body: &[u8]) -> Option<(core::PodStatus, String)> {
+fn read(body: &[u8]) -> Option<(k8s::PodStatus, String)> {
     let pod: Value = serde_json::from_slice(body).ok()?;
     let resource_version = pod.pointer("/metadata/resourceVersion")?.as_str()?.to_owned();
     let status = document::from_value(pod.get("status")?).ok()?;

@@ -11,7 +11,7 @@ use crate::api::cluster::pod_status;
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::devices::is_device_resource;
 use crate::api::eviction;
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::names::Uid;
 use crate::api::node_facts::NodeFacts;
 use crate::api::ordered::CollectOrdered;
@@ -424,7 +424,7 @@ fn handler((name, features): (&String, &HandlerFeatures)) -> RuntimeHandler {
     RuntimeHandler { name: name.clone(), features }
 }
 
-fn status_of(rejection: &Rejection) -> core::PodStatus {
+fn status_of(rejection: &Rejection) -> k8s::PodStatus {
     let (reason, message) = (rejection.reason(), rejection.message());
     status::rejected(&Cause { reason, message, by: None })
 }
@@ -435,7 +435,7 @@ fn has_ended(worker: &Worker) -> bool {
 
 /// The status of a pod of the API server. The server has the conditions of readiness gates, so only its status has the
 /// transition of `Ready`.
-fn status_for_server(worker: &Worker, bound: Option<&Bound>, member: &Member, now: Wall) -> core::PodStatus {
+fn status_for_server(worker: &Worker, bound: Option<&Bound>, member: &Member, now: Wall) -> k8s::PodStatus {
     let mut status = complete(worker, bound, member.addresses.known());
     if worker.pod.as_ref().is_some_and(|pod| pod.spec().readiness_gates.is_some()) {
         pod_status::keep_transition(&mut status, member.reports.last(&worker.uid), now);
@@ -444,7 +444,7 @@ fn status_for_server(worker: &Worker, bound: Option<&Bound>, member: &Member, no
 }
 
 /// The status for the API server. `addresses`: of the node.
-fn complete(worker: &Worker, bound: Option<&Bound>, addresses: &[String]) -> core::PodStatus {
+fn complete(worker: &Worker, bound: Option<&Bound>, addresses: &[String]) -> k8s::PodStatus {
     let host_network = worker.pod.as_ref().is_some_and(|pod| pod.host_network());
     let mut status = worker.shown.status.clone();
     let generation = bound.and_then(|bound| bound.generation);

@@ -2,13 +2,13 @@
 
 use super::Engine;
 use crate::api::ephemeral::{self, Invalid};
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::engine::control::ephemeral::Origin;
 use crate::engine::control::{EphemeralRequest, Reply, RequestError, RequestId};
 use crate::engine::pod::record;
 
 /// The new containers with a security context of their own, as errors.
-fn privileges(list: &[core::EphemeralContainer], existing: &[core::EphemeralContainer]) -> Vec<Invalid> {
+fn privileges(list: &[k8s::EphemeralContainer], existing: &[k8s::EphemeralContainer]) -> Vec<Invalid> {
     let new = list.iter().enumerate().filter(|(_, c)| c.security_context.is_some() && !existing.contains(c));
     let error = |(i, _)| Invalid {
         field: format!("spec.ephemeralContainers[{i}].securityContext"),

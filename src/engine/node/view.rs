@@ -3,7 +3,7 @@
 use super::Engine;
 use crate::api::data_object::DataObjects;
 use crate::api::facts::{ContainerFact, ContainerState, RuntimeFact};
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::names::{FullName, Uid};
 use crate::api::ordered::OrderSlice;
 use crate::api::pod::Pod;
@@ -21,7 +21,7 @@ use std::time::Duration;
 
 pub struct PodView<'a> {
     pub pod: &'a Rc<Pod>,
-    pub status: &'a core::PodStatus,
+    pub status: &'a k8s::PodStatus,
     /// The pod has a manifest.
     pub desired: bool,
     /// A3, A4: the state of its admission.

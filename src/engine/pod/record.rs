@@ -2,7 +2,7 @@
 //! written. Each pod has one JSON object, and `History` and `Snapshot` define its form. The status of a terminal pod is
 //! in the usual place inside the pod object.
 
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::names::{ContainerId, FullName, Uid};
 use crate::api::pod::{Pod, Source};
 use crate::api::reason::Reason;
@@ -30,7 +30,7 @@ const VERSION: u64 = 1;
 pub struct Record {
     pub pod: Rc<Pod>,
     /// The terminal status that the pod showed (W7).
-    pub terminal: Option<core::PodStatus>,
+    pub terminal: Option<k8s::PodStatus>,
     /// What the worker keeps itself.
     pub history: History,
     /// What the worker derives from the states of its machines.
@@ -197,10 +197,10 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
 }
 
 /// The pod and its terminal status.
-fn read_pod(accepted: Accepted) -> Result<(Rc<Pod>, Option<core::PodStatus>), RecordError> {
+fn read_pod(accepted: Accepted) -> Result<(Rc<Pod>, Option<k8s::PodStatus>), RecordError> {
     use RecordError::Missing;
     let Accepted { path, document, digest, pod: object } = accepted;
-    let mut object = crate::api::document::from_value::<core::Pod>(&object).map_err(RecordError::NotAPod)?;
+    let mut object = crate::api::document::from_value::<k8s::Pod>(&object).map_err(RecordError::NotAPod)?;
     let terminal = object.status.take();
     let meta = &object.metadata;
     let uid = Uid::from(meta.uid.as_deref().filter(|u| !u.is_empty()).ok_or(Missing("metadata.uid"))?);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     /// The status of a pod whose container has ended.
-    fn ended() -> core::PodStatus {
+    fn ended() -> k8s::PodStatus {
         let ended = serde_json::json!({ "containerStatuses": [{ "name": "m", "image": "i:1", "imageID": "",
             "ready": false,
             "restartCount": 4, "state": { "terminated": { "exitCode": 143 } } }] });
@@ -243,7 +243,7 @@ mod tests {
     fn full() -> Record {
         let by = Some(TerminationSource::Preemption);
         let cause = Cause { reason: Reason::Preempting, message: "room".into(), by };
-        let before = Before { name: "m".into(), how: How::Restart, resources: core::ResourceRequirements::default() };
+        let before = Before { name: "m".into(), how: How::Restart, resources: k8s::ResourceRequirements::default() };
         let allocated = Allocated { cdi: vec!["v.io/cam=a".into()], ..Allocated::default() };
         let granted = Granted { ids: vec!["a".into()], allocated };
         let list = serde_json::json!([{ "name": "d", "image": "b", "targetContainerName": "m" }]);
@@ -272,7 +272,7 @@ mod tests {
             }),
             resizing: Some([("c1".into(), before)].into()),
         };
-        let terminal = Some(core::PodStatus { phase: Some("Failed".into()), ..Default::default() });
+        let terminal = Some(k8s::PodStatus { phase: Some("Failed".into()), ..Default::default() });
         Record {
             pod: Rc::new(pod().with_ephemeral(serde_json::from_value(list).unwrap())),
             terminal,

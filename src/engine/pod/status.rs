@@ -4,8 +4,7 @@
 mod ephemeral;
 
 use crate::api::facts::{ContainerFact, ContainerState, ContainerUser, PodFacts};
-use crate::api::k8s as core;
-use crate::api::k8s::Time;
+use crate::api::k8s::{self, Time};
 use crate::api::names::ContainerId;
 use crate::api::ordered::OrderSlice;
 use crate::api::pod::{Pod, is_sidecar};
@@ -55,8 +54,8 @@ pub struct View<'a> {
     /// hook.
     pub starting: &'a dyn Fn(&ContainerId) -> Option<(Reason, String)>,
     /// Whether a running container has started and is ready according to its probes.
-    pub started: &'a dyn Fn(&core::Container, &ContainerFact) -> bool,
-    pub ready: &'a dyn Fn(&core::Container, &ContainerFact) -> bool,
+    pub started: &'a dyn Fn(&k8s::Container, &ContainerFact) -> bool,
+    pub ready: &'a dyn Fn(&k8s::Container, &ContainerFact) -> bool,
     /// Waiting reason and message of a container that is not running and will be retried.
     pub waiting: &'a dyn Fn(&str) -> Option<(Reason, String)>,
     /// Termination messages by container.
@@ -80,29 +79,29 @@ pub struct View<'a> {
     pub stop_signals: StopSignals,
     /// The runtime can make a mount and all mounts below it read-only.
     pub recursive_read_only: bool,
-    pub previous: &'a core::PodStatus,
+    pub previous: &'a k8s::PodStatus,
     pub now: Wall,
 }
 
 /// The status of a pod that waits for its predecessor (W8).
-pub fn waiting() -> core::PodStatus {
-    core::PodStatus { phase: Some("Pending".into()), ..Default::default() }
+pub fn waiting() -> k8s::PodStatus {
+    k8s::PodStatus { phase: Some("Pending".into()), ..Default::default() }
 }
 
 /// The status of a pod that fits once others are gone (A4).
-pub fn waits_for_room(why: &str) -> core::PodStatus {
-    core::PodStatus { reason: Some(Reason::WaitingForRoom.to_string()), message: Some(why.into()), ..waiting() }
+pub fn waits_for_room(why: &str) -> k8s::PodStatus {
+    k8s::PodStatus { reason: Some(Reason::WaitingForRoom.to_string()), message: Some(why.into()), ..waiting() }
 }
 
 /// The status of a pod that does not start because the node is cordoned (A10).
-pub fn waits_for_uncordon() -> core::PodStatus {
+pub fn waits_for_uncordon() -> k8s::PodStatus {
     let message = "the node is cordoned; `wherry uncordon` or `kubectl uncordon` lets the pod start";
-    core::PodStatus { reason: Some(Reason::Unschedulable.to_string()), message: Some(message.into()), ..waiting() }
+    k8s::PodStatus { reason: Some(Reason::Unschedulable.to_string()), message: Some(message.into()), ..waiting() }
 }
 
 /// The status of a rejected pod (A3).
-pub fn rejected(why: &Cause) -> core::PodStatus {
-    core::PodStatus {
+pub fn rejected(why: &Cause) -> k8s::PodStatus {
+    k8s::PodStatus {
         phase: Some("Failed".into()),
         reason: Some(why.reason.to_string()),
         message: Some(why.message.clone()),
@@ -110,10 +109,10 @@ pub fn rejected(why: &Cause) -> core::PodStatus {
     }
 }
 
-pub fn of(view: &View<'_>) -> core::PodStatus {
-    let of = |list: &[core::Container], main| list.iter().map(|c| container(view, c, main)).collect();
-    let init: Vec<core::ContainerStatus> = of(view.pod.init_containers(), false);
-    let mut containers: Vec<core::ContainerStatus> = of(view.pod.containers(), true);
+pub fn of(view: &View<'_>) -> k8s::PodStatus {
+    let of = |list: &[k8s::Container], main| list.iter().map(|c| container(view, c, main)).collect();
+    let init: Vec<k8s::ContainerStatus> = of(view.pod.init_containers(), false);
+    let mut containers: Vec<k8s::ContainerStatus> = of(view.pod.containers(), true);
     let phase = phase(view, &init, &containers);
     let conditions = conditions(view, phase, &init, &containers);
     containers.order_by(|a, b| a.name.cmp(&b.name));
@@ -121,13 +120,13 @@ pub fn of(view: &View<'_>) -> core::PodStatus {
     let waits = view.waits.as_ref().map(|(reason, message)| (reason, message));
     let why = view.cause.map(|c| (&c.reason, &c.message)).or(waits);
     let (reason, message) = why.map_or_else(Default::default, |(r, m)| (r.to_string(), m.clone()));
-    core::PodStatus {
+    k8s::PodStatus {
         phase: Some(phase.into()),
         reason: Some(reason).filter(|r| !r.is_empty()),
         message: Some(message).filter(|m| !m.is_empty()),
         conditions: Some(conditions),
         pod_ip: ips.first().cloned(),
-        pod_ips: (!ips.is_empty()).then(|| ips.iter().map(|ip| core::PodIP { ip: ip.clone() }).collect()),
+        pod_ips: (!ips.is_empty()).then(|| ips.iter().map(|ip| k8s::PodIP { ip: ip.clone() }).collect()),
         start_time: view.start_time.timestamp().map(Time),
         init_container_statuses: (!init.is_empty()).then_some(init),
         container_statuses: Some(containers),
@@ -141,7 +140,7 @@ fn time(at: Wall) -> Option<Time> {
     Some(Time(at.timestamp().unwrap_or(jiff::Timestamp::UNIX_EPOCH)))
 }
 
-fn terminated(view: &View<'_>, c: &ContainerFact) -> core::ContainerState {
+fn terminated(view: &View<'_>, c: &ContainerFact) -> k8s::ContainerState {
     // The termination message follows the runtime's own message.
     let text = view.messages.get(&c.id).map(String::as_str).unwrap_or_default();
     let message = match (c.message.is_empty(), text.is_empty()) {
@@ -149,8 +148,8 @@ fn terminated(view: &View<'_>, c: &ContainerFact) -> core::ContainerState {
         (true, false) => text.to_string(),
         (false, false) => format!("{}: {text}", c.message),
     };
-    core::ContainerState {
-        terminated: Some(Box::new(core::ContainerStateTerminated {
+    k8s::ContainerState {
+        terminated: Some(Box::new(k8s::ContainerStateTerminated {
             container_id: Some(id(view, c)),
             exit_code: c.exit_code,
             reason: Some(c.reason.clone()).filter(|r| !r.is_empty()),
@@ -167,10 +166,10 @@ fn id(view: &View<'_>, c: &ContainerFact) -> String {
     format!("{}://{}", view.runtime, c.id)
 }
 
-fn waiting_state((reason, message): (Reason, String)) -> core::ContainerState {
+fn waiting_state((reason, message): (Reason, String)) -> k8s::ContainerState {
     let message = Some(message).filter(|m| !m.is_empty());
-    core::ContainerState {
-        waiting: Some(Box::new(core::ContainerStateWaiting { reason: Some(reason.to_string()), message })),
+    k8s::ContainerState {
+        waiting: Some(Box::new(k8s::ContainerStateWaiting { reason: Some(reason.to_string()), message })),
         ..Default::default()
     }
 }
@@ -181,9 +180,9 @@ pub fn waiting_at_first(pod: &Pod) -> Reason {
 }
 
 /// The state of a container that ran and whose end is unknown.
-fn lost() -> core::ContainerState {
-    core::ContainerState {
-        terminated: Some(Box::new(core::ContainerStateTerminated {
+fn lost() -> k8s::ContainerState {
+    k8s::ContainerState {
+        terminated: Some(Box::new(k8s::ContainerStateTerminated {
             exit_code: 137,
             reason: Some(Reason::ContainerStatusUnknown.to_string()),
             message: Some("The container could not be located when the pod was terminated".into()),
@@ -196,11 +195,11 @@ fn lost() -> core::ContainerState {
 }
 
 /// As in a kubelet, a read-only mount shows if it is recursively read-only.
-fn volume_mounts(spec: &core::Container, possible: bool) -> Option<Vec<core::VolumeMountStatus>> {
-    let one = |mount: &core::VolumeMount| {
+fn volume_mounts(spec: &k8s::Container, possible: bool) -> Option<Vec<k8s::VolumeMountStatus>> {
+    let one = |mount: &k8s::VolumeMount| {
         let read_only = mount.read_only == Some(true);
         let recursive = possible && matches!(mount.recursive_read_only.as_deref(), Some("Enabled" | "IfPossible"));
-        core::VolumeMountStatus {
+        k8s::VolumeMountStatus {
             mount_path: mount.mount_path.clone(),
             name: mount.name.clone(),
             read_only: read_only.then_some(true),
@@ -211,15 +210,15 @@ fn volume_mounts(spec: &core::Container, possible: bool) -> Option<Vec<core::Vol
     Some(mounts.iter().map(one).collect())
 }
 
-fn container(view: &View<'_>, spec: &core::Container, main: bool) -> core::ContainerStatus {
-    let mut status = core::ContainerStatus {
+fn container(view: &View<'_>, spec: &k8s::Container, main: bool) -> k8s::ContainerStatus {
+    let mut status = k8s::ContainerStatus {
         name: spec.name.clone(),
         image: spec.image.clone().unwrap_or_default(),
-        last_state: Some(core::ContainerState::default()),
+        last_state: Some(k8s::ContainerState::default()),
         started: Some(false),
         volume_mounts: volume_mounts(spec, view.recursive_read_only),
         allocated_resources: spec.resources.as_ref().and_then(|r| r.requests.clone()),
-        resources: spec.resources.as_deref().cloned().filter(|r| *r != core::ResourceRequirements::default()),
+        resources: spec.resources.as_deref().cloned().filter(|r| *r != k8s::ResourceRequirements::default()),
         ..Default::default()
     };
     let Some(newest) = plan::newest(view.facts, &spec.name) else {
@@ -264,23 +263,23 @@ fn container(view: &View<'_>, spec: &core::Container, main: bool) -> core::Conta
 }
 
 /// Why the container waits before its first instance runs.
-fn creating(view: &View<'_>, spec: &core::Container) -> (Reason, String) {
+fn creating(view: &View<'_>, spec: &k8s::Container) -> (Reason, String) {
     (view.waiting)(&spec.name).unwrap_or_else(|| (waiting_at_first(view.pod), String::new()))
 }
 
 /// The state of the newest instance, and that of the last one that has ended. `last`: an instance before the newest.
 fn set_state(
-    status: &mut core::ContainerStatus,
+    status: &mut k8s::ContainerStatus,
     view: &View<'_>,
-    spec: &core::Container,
+    spec: &k8s::Container,
     newest: &ContainerFact,
-    last: Option<core::ContainerState>,
+    last: Option<k8s::ContainerState>,
     main: bool,
 ) {
     match newest.state {
         ContainerState::Running => {
-            status.state = Some(core::ContainerState {
-                running: Some(Box::new(core::ContainerStateRunning { started_at: time(newest.started_at) })),
+            status.state = Some(k8s::ContainerState {
+                running: Some(Box::new(k8s::ContainerStateRunning { started_at: time(newest.started_at) })),
                 ..Default::default()
             });
             let started = (view.started)(spec, newest);
@@ -319,38 +318,38 @@ fn set_state(
     }
 }
 
-fn user(ids: &ContainerUser) -> core::ContainerUser {
+fn user(ids: &ContainerUser) -> k8s::ContainerUser {
     let ContainerUser { uid, gid, supplemental_groups } = ids.clone();
     let supplemental_groups = (!supplemental_groups.is_empty()).then_some(supplemental_groups);
-    core::ContainerUser { linux: Some(core::LinuxContainerUser { gid, supplemental_groups, uid }) }
+    k8s::ContainerUser { linux: Some(k8s::LinuxContainerUser { gid, supplemental_groups, uid }) }
 }
 
 /// The end of a container that the previous status shows and that is gone from the runtime; None if the container never
 /// ran.
-fn end_before(previous: &core::PodStatus, name: &str) -> Option<core::ContainerState> {
+fn end_before(previous: &k8s::PodStatus, name: &str) -> Option<k8s::ContainerState> {
     let all = [&previous.init_container_statuses, &previous.container_statuses, &previous.ephemeral_container_statuses];
     last_end(all.into_iter().flatten().flatten().find(|c| c.name == name)?)
 }
 
 /// The end of the last container that this status shows, if the container is gone; None if it never ran.
-pub fn last_end(shown: &core::ContainerStatus) -> Option<core::ContainerState> {
+pub fn last_end(shown: &k8s::ContainerStatus) -> Option<k8s::ContainerState> {
     let ended = [&shown.state, &shown.last_state].into_iter().flatten().find(|s| s.terminated.is_some());
     let runs = shown.state.as_ref().is_some_and(|s| s.running.is_some());
     if runs { Some(lost()) } else { ended.cloned() }
 }
 
-fn is_running(status: &core::ContainerStatus) -> bool {
+fn is_running(status: &k8s::ContainerStatus) -> bool {
     status.state.as_ref().is_some_and(|s| s.running.is_some())
 }
 
 /// A main container runs or ran, so the pod was initialized, whatever its sidecars do now.
-fn main_began(containers: &[core::ContainerStatus]) -> bool {
-    let ran = |s: &core::ContainerState| s.running.is_some() || s.terminated.is_some();
+fn main_began(containers: &[k8s::ContainerStatus]) -> bool {
+    let ran = |s: &k8s::ContainerState| s.running.is_some() || s.terminated.is_some();
     containers.iter().any(|c| c.state.as_ref().is_some_and(ran))
 }
 
 /// An init container has not ended yet, or a sidecar has not started.
-fn init_is_pending(view: &View<'_>, init: &[core::ContainerStatus]) -> bool {
+fn init_is_pending(view: &View<'_>, init: &[k8s::ContainerStatus]) -> bool {
     view.pod.init_containers().iter().zip(init).any(|(spec, status)| {
         let ended = has_terminated(status.state.as_ref()).or(has_terminated(status.last_state.as_ref())).is_some();
         match is_sidecar(spec) {
@@ -360,12 +359,12 @@ fn init_is_pending(view: &View<'_>, init: &[core::ContainerStatus]) -> bool {
     })
 }
 
-fn has_terminated(state: Option<&core::ContainerState>) -> Option<&core::ContainerStateTerminated> {
+fn has_terminated(state: Option<&k8s::ContainerState>) -> Option<&k8s::ContainerStateTerminated> {
     state.and_then(|s| s.terminated.as_deref())
 }
 
 /// The phase by the kubelet's rules. A terminal phase requires that no container runs or will start (W3).
-fn phase(view: &View<'_>, init: &[core::ContainerStatus], containers: &[core::ContainerStatus]) -> &'static str {
+fn phase(view: &View<'_>, init: &[k8s::ContainerStatus], containers: &[k8s::ContainerStatus]) -> &'static str {
     let policy = view.pod.restart_policy();
     let initializing = !init.is_empty() && !main_began(containers) && init_is_pending(view, init);
     let sidecars = view.pod.init_containers().iter().zip(init).filter(|(spec, _)| is_sidecar(spec));
@@ -411,11 +410,11 @@ fn condition(
     ok: bool,
     reason: Option<Reason>,
     message: Option<String>,
-) -> core::PodCondition {
+) -> k8s::PodCondition {
     let status = if ok { "True" } else { "False" };
     let before = view.previous.conditions.iter().flatten().find(|c| c.type_ == kind && c.status == status);
     let since = before.and_then(|c| c.last_transition_time.clone()).or_else(|| view.now.timestamp().map(Time));
-    core::PodCondition {
+    k8s::PodCondition {
         type_: kind.into(),
         status: status.into(),
         reason: reason.map(|r| r.to_string()),
@@ -429,9 +428,9 @@ fn condition(
 fn conditions(
     view: &View<'_>,
     phase: &str,
-    init: &[core::ContainerStatus],
-    containers: &[core::ContainerStatus],
-) -> Vec<core::PodCondition> {
+    init: &[k8s::ContainerStatus],
+    containers: &[k8s::ContainerStatus],
+) -> Vec<k8s::PodCondition> {
     let sandbox = plan::ready_sandbox(view.facts);
     let network = sandbox.is_some() && (view.pod.host_network() || !view.ips.is_empty());
     let init = || view.pod.init_containers().iter().zip(init);
@@ -446,7 +445,7 @@ fn conditions(
             (false, Some(Reason::ContainersNotReady), Some(message))
         }
     };
-    let is_complete = |spec, status: &core::ContainerStatus| match is_sidecar(spec) {
+    let is_complete = |spec, status: &k8s::ContainerStatus| match is_sidecar(spec) {
         true => status.started == Some(true),
         false => status.ready,
     };

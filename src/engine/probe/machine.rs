@@ -1,6 +1,6 @@
 //! The state of one probe of one container: its times, its consecutive results and its verdict.
 
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::time::Boot;
 use crate::engine::op::OpId;
 use serde::Serialize;
@@ -16,7 +16,7 @@ pub enum Kind {
 impl Kind {
     pub const ALL: [Kind; 3] = [Kind::Startup, Kind::Liveness, Kind::Readiness];
 
-    pub fn spec(self, container: &core::Container) -> Option<&core::Probe> {
+    pub fn spec(self, container: &k8s::Container) -> Option<&k8s::Probe> {
         match self {
             Kind::Startup => container.startup_probe.as_deref(),
             Kind::Liveness => container.liveness_probe.as_deref(),
@@ -69,7 +69,7 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub fn new(kind: Kind, spec: &core::Probe) -> Machine {
+    pub fn new(kind: Kind, spec: &k8s::Probe) -> Machine {
         let seconds = |n: Option<i32>, unset: u64| match n.and_then(|n| u64::try_from(n).ok()) {
             None | Some(0) => Duration::from_secs(unset),
             Some(n) => Duration::from_secs(n),
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     fn machine(kind: Kind, success: i32, failure: i32) -> Machine {
-        let spec = core::Probe {
+        let spec = k8s::Probe {
             period_seconds: Some(5),
             success_threshold: Some(success),
             failure_threshold: Some(failure),

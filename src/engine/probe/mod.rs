@@ -8,7 +8,7 @@ mod machine;
 pub use machine::{Kind, Verdict};
 
 use crate::api::facts::{ContainerFact, ContainerState};
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::names::ContainerId;
 use crate::api::pod::Pod;
 use crate::api::time::{Boot, Now};
@@ -146,12 +146,12 @@ impl Probes {
     }
 
     /// A running container has started: its startup probe succeeded, or it has none.
-    pub fn started(&self, spec: &core::Container, id: &ContainerId) -> bool {
+    pub fn started(&self, spec: &k8s::Container, id: &ContainerId) -> bool {
         spec.startup_probe.is_none() || self.verdict(id, Kind::Startup) == Some(Verdict::Passed)
     }
 
     /// A running container is ready. Callers check `started` as well.
-    pub fn ready(&self, spec: &core::Container, id: &ContainerId) -> bool {
+    pub fn ready(&self, spec: &k8s::Container, id: &ContainerId) -> bool {
         spec.readiness_probe.is_none() || self.verdict(id, Kind::Readiness) == Some(Verdict::Passed)
     }
 }

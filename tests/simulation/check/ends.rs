@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use wherry::api::names::Uid;
 use wherry::api::time::Wall;
 use wherry::engine::effect::ContainerEnd;
-use wherry_engine::api::k8s as core;
+use wherry_engine::api::k8s;
 
 /// In the current run of the engine: the pods and the ids of their containers, without the name of the runtime, which may still be
 /// unknown. (A lost container has no id.)
@@ -31,7 +31,7 @@ impl Checks {
     }
 
     /// A status was published. An end that it dates before `started` belongs to a previous run.
-    pub fn ends_shown(&mut self, uid: &Uid, status: &core::PodStatus, started: Wall) {
+    pub fn ends_shown(&mut self, uid: &Uid, status: &k8s::PodStatus, started: Wall) {
         let states = status.container_statuses.iter().flatten().map(|c| c.state.as_ref());
         for end in states.filter_map(|state| state?.terminated.as_ref()) {
             let Some(id) = id_of(end) else { continue };
@@ -59,11 +59,11 @@ impl Checks {
 }
 
 /// `ID` of `containerd://ID`.
-fn id_of(end: &core::ContainerStateTerminated) -> Option<&str> {
+fn id_of(end: &k8s::ContainerStateTerminated) -> Option<&str> {
     let id = end.container_id.as_deref()?;
     Some(id.split_once("://").map_or(id, |(_, id)| id))
 }
 
-fn is_of_previous_run(end: &core::ContainerStateTerminated, started: Wall) -> bool {
+fn is_of_previous_run(end: &k8s::ContainerStateTerminated, started: Wall) -> bool {
     end.finished_at.as_ref().is_some_and(|at| Some(at.0) < started.timestamp())
 }

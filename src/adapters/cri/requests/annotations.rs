@@ -2,7 +2,7 @@
 
 use super::RequestConfig;
 use crate::api::hash;
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::names::{annotation, label};
 use crate::api::pod::Pod;
 use crate::api::user_namespace::IdRange;
@@ -46,7 +46,7 @@ fn identity(pod: &Pod, labels: &mut Map) {
     labels.insert(label::POD_UID.into(), pod.uid.to_string());
 }
 
-pub fn container_annotations(create: &CreateContainer, container: &core::Container, cfg: &RequestConfig) -> Map {
+pub fn container_annotations(create: &CreateContainer, container: &k8s::Container, cfg: &RequestConfig) -> Map {
     // The annotations of device plugins come first: they replace none of Wherry's.
     let mut a = create.devices.annotations.clone();
     a.insert(
@@ -72,7 +72,7 @@ pub fn container_annotations(create: &CreateContainer, container: &core::Contain
 }
 
 /// The container's ports as Go's JSON encoder writes them: Kubernetes' field order, without empty fields.
-fn ports_json(ports: &[core::ContainerPort]) -> String {
+fn ports_json(ports: &[k8s::ContainerPort]) -> String {
     let mut out = String::from("[");
     for (n, p) in ports.iter().enumerate() {
         out.push_str(if n == 0 { "{" } else { ",{" });

@@ -2,7 +2,7 @@
 
 use super::RequestConfig;
 use crate::adapters::cri::proto;
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
@@ -95,7 +95,7 @@ fn form(pod: &Pod, cfg: &RequestConfig) -> (HostDns, Vec<DnsNotice>) {
     if let Some(own) = &spec.dns_config {
         extend_unique(&mut dns.servers, own.nameservers.iter().flatten());
         extend_unique(&mut dns.searches, own.searches.iter().flatten());
-        let option = |option: &core::PodDNSConfigOption| {
+        let option = |option: &k8s::PodDNSConfigOption| {
             let name = option.name.as_deref().unwrap_or_default();
             let value = option.value.as_ref().filter(|value| !value.is_empty());
             value.map_or_else(|| name.to_owned(), |value| format!("{name}:{value}"))

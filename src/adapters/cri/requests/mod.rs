@@ -21,7 +21,7 @@ pub use sandbox::sandbox_config;
 pub use swap::Swap;
 
 use crate::api::cgroups::CgroupNames;
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::layout::Layout;
 use crate::api::pod::is_sidecar;
 
@@ -58,6 +58,6 @@ pub struct RequestConfig {
     pub selinux: bool,
 }
 
-fn init_containers(spec: &core::PodSpec) -> &[core::Container] {
+fn init_containers(spec: &k8s::PodSpec) -> &[k8s::Container] {
     spec.init_containers.as_deref().unwrap_or_default()
 }

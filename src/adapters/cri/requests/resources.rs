@@ -2,7 +2,7 @@
 
 use super::{RequestConfig, init_containers, is_sidecar, swap};
 use crate::adapters::cri::proto;
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::limits::{Needs, cpu, huge_pages, limits, memory, page_size_name, quota, requests, shares};
 use crate::api::pod::Pod;
 use crate::api::pod_resources;
@@ -30,7 +30,7 @@ fn to_proto(needs: Needs, cfg: &RequestConfig) -> proto::LinuxContainerResources
     r
 }
 
-pub fn container(pod: &Pod, c: &core::Container, cfg: &RequestConfig) -> proto::LinuxContainerResources {
+pub fn container(pod: &Pod, c: &k8s::Container, cfg: &RequestConfig) -> proto::LinuxContainerResources {
     let own = Needs::of(c);
     let of_pod = |list| (cpu(list), memory(list));
     let (cpu_limit, memory_limit) = of_pod(pod_resources::limits(pod.spec()));
@@ -51,7 +51,7 @@ pub fn container(pod: &Pod, c: &core::Container, cfg: &RequestConfig) -> proto::
 }
 
 /// Each page size has a limit: that of the container, or else that of the pod, or else 0.
-fn huge_page_limits(pod: &Pod, c: &core::Container, cfg: &RequestConfig) -> Vec<proto::HugepageLimit> {
+fn huge_page_limits(pod: &Pod, c: &k8s::Container, cfg: &RequestConfig) -> Vec<proto::HugepageLimit> {
     let limit = |size| huge_pages(limits(c), size).or_else(|| huge_pages(pod_resources::limits(pod.spec()), size));
     let of_size = |&size| proto::HugepageLimit {
         page_size: page_size_name(size),
@@ -74,7 +74,7 @@ pub fn sandbox(pod: &Pod, cfg: &RequestConfig) -> (proto::LinuxContainerResource
 }
 
 /// The OOM score. The larger the memory request of a burstable container, the later the OOM killer kills it.
-fn oom_score(pod: &Pod, c: &core::Container, capacity: u64) -> i64 {
+fn oom_score(pod: &Pod, c: &k8s::Container, capacity: u64) -> i64 {
     let spec = pod.spec();
     if spec.priority_class_name.as_deref() == Some("system-node-critical") {
         return GUARANTEED_OOM_SCORE;
@@ -91,7 +91,7 @@ fn oom_score(pod: &Pod, c: &core::Container, capacity: u64) -> i64 {
     });
     let count = i64::try_from(pod.all_containers().count()).unwrap_or(i64::MAX);
     let share = rest / count.max(1);
-    let score = |c: &core::Container| {
+    let score = |c: &k8s::Container| {
         let request = memory(requests(c)).or(memory(limits(c))).unwrap_or(0).saturating_add(share);
         1000 - i64::try_from(i128::from(request) * 1000 / i128::from(capacity.max(1))).unwrap_or(1000)
     };

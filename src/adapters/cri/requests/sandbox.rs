@@ -3,7 +3,7 @@
 use super::{RequestConfig, annotations, dns, init_containers, is_sidecar, resources, security};
 use crate::adapters::cri::proto;
 use crate::api::hostname;
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::pod::Pod;
 use crate::api::qos::Qos;
 use crate::api::user_namespace::IdRange;
@@ -54,14 +54,14 @@ fn port_mappings(pod: &Pod) -> Vec<proto::PortMapping> {
     let spec = pod.spec();
     let staying = spec.containers.iter().chain(init_containers(spec).iter().filter(|c| is_sidecar(c)));
     let mut known = BTreeSet::new();
-    let is_new = |p: &&core::ContainerPort| {
+    let is_new = |p: &&k8s::ContainerPort| {
         let host_ip = p.host_ip.clone().unwrap_or_default();
         known.insert((protocol(p) as i32, p.container_port, p.host_port.unwrap_or(0), host_ip))
     };
     staying.flat_map(|c| c.ports.iter().flatten()).filter(is_new).map(mapping).collect()
 }
 
-fn protocol(port: &core::ContainerPort) -> proto::Protocol {
+fn protocol(port: &k8s::ContainerPort) -> proto::Protocol {
     match port.protocol.as_deref() {
         Some("UDP") => proto::Protocol::UDP,
         Some("SCTP") => proto::Protocol::SCTP,
@@ -69,7 +69,7 @@ fn protocol(port: &core::ContainerPort) -> proto::Protocol {
     }
 }
 
-fn mapping(port: &core::ContainerPort) -> proto::PortMapping {
+fn mapping(port: &k8s::ContainerPort) -> proto::PortMapping {
     proto::PortMapping {
         protocol: protocol(port).into(),
         container_port: port.container_port,

@@ -4,7 +4,7 @@
 use super::RequestConfig;
 use crate::adapters::cri::proto::{self, NamespaceMode, security_profile::ProfileType};
 use crate::api::apparmor;
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::names::ContainerId;
 use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;
@@ -55,7 +55,7 @@ pub fn sandbox(pod: &Pod, user_namespace: Option<IdRange>) -> proto::LinuxSandbo
 
 pub fn container(
     create: &CreateContainer,
-    c: &core::Container,
+    c: &k8s::Container,
     cfg: &RequestConfig,
 ) -> Result<proto::LinuxContainerSecurityContext, String> {
     let (pod, image) = (&create.pod, &create.image);
@@ -167,7 +167,7 @@ pub(super) fn id_mappings(user_namespace: Option<IdRange>) -> Vec<proto::IDMappi
 }
 
 /// The fsGroup, followed by the supplemental groups.
-fn groups(p: &core::PodSecurityContext) -> (Vec<i64>, EnumOrUnknown<proto::SupplementalGroupsPolicy>) {
+fn groups(p: &k8s::PodSecurityContext) -> (Vec<i64>, EnumOrUnknown<proto::SupplementalGroupsPolicy>) {
     let list = p.fs_group.into_iter().chain(p.supplemental_groups.iter().flatten().copied()).collect();
     let policy = match p.supplemental_groups_policy.as_deref() {
         Some("Strict") => proto::SupplementalGroupsPolicy::Strict,
@@ -176,11 +176,7 @@ fn groups(p: &core::PodSecurityContext) -> (Vec<i64>, EnumOrUnknown<proto::Suppl
     (list, policy.into())
 }
 
-fn seccomp(
-    pod: &Pod,
-    c: &core::Container,
-    cfg: &RequestConfig,
-) -> Result<MessageField<proto::SecurityProfile>, String> {
+fn seccomp(pod: &Pod, c: &k8s::Container, cfg: &RequestConfig) -> Result<MessageField<proto::SecurityProfile>, String> {
     let own = c.security_context.as_ref().and_then(|s| s.seccomp_profile.as_ref());
     let of_pod = pod.spec().security_context.as_ref().and_then(|p| p.seccomp_profile.as_ref());
     let Some(p) = own.or(of_pod) else {
@@ -206,7 +202,7 @@ fn seccomp(
 }
 
 /// Without a profile in the pod none is sent, and the runtime applies its default.
-fn apparmor(pod: &Pod, c: &core::Container) -> MessageField<proto::SecurityProfile> {
+fn apparmor(pod: &Pod, c: &k8s::Container) -> MessageField<proto::SecurityProfile> {
     match apparmor::of(&pod.object, c) {
         None => MessageField::none(),
         Some(apparmor::Profile::RuntimeDefault) => profile(ProfileType::RuntimeDefault, String::new()),
@@ -224,7 +220,7 @@ fn profile(kind: ProfileType, localhost_ref: String) -> MessageField<proto::Secu
     MessageField::some(proto::SecurityProfile { profile_type: kind.into(), localhost_ref, ..Default::default() })
 }
 
-fn selinux(options: Option<&core::SELinuxOptions>) -> MessageField<proto::SELinuxOption> {
+fn selinux(options: Option<&k8s::SELinuxOptions>) -> MessageField<proto::SELinuxOption> {
     MessageField::from_option(options.map(|o| proto::SELinuxOption {
         user: o.user.clone().unwrap_or_default(),
         role: o.role.clone().unwrap_or_default(),

@@ -40,7 +40,7 @@ pub fn config() -> RequestConfig {
 }
 
 fn from_value(object: Value) -> Pod {
-    let object: core::Pod = serde_json::from_value(object).unwrap();
+    let object: k8s::Pod = serde_json::from_value(object).unwrap();
     let m = &object.metadata;
     Pod {
         ephemeral: Vec::new(),

@@ -227,7 +227,7 @@ fn a_pod_of_wrong_types_can_be_reported() {
     let message = rejected.pod.unwrap_err().message();
     assert!(message.starts_with("Pod was rejected: spec.containers[0]: must be an object"), "{message}");
     object["status"] = json!({ "phase": 7 });
-    assert_eq!(of(object).status, core::PodStatus::default());
+    assert_eq!(of(object).status, k8s::PodStatus::default());
     let mut none = recorded();
     none.as_object_mut().unwrap().remove("spec");
     assert!(matches!(rejection(none), Rejection::Invalid(_)));

@@ -1,7 +1,7 @@
 use super::*;
 use crate::api::document;
 use crate::api::facts::ContainerState::{Created, Exited, Running, Unknown};
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::time::Wall;
 
 fn pod(policy: &str) -> Pod {
@@ -193,7 +193,7 @@ fn w26_the_two_newest_of_each_name_stay() {
 /// A sidecar `s`, an init container `i`, then `a` and `b`.
 fn with_init(policy: &str) -> Pod {
     let mut pod = pod(policy);
-    let of = |name: &str, sidecar: bool| core::Container {
+    let of = |name: &str, sidecar: bool| k8s::Container {
         name: name.into(),
         restart_policy: sidecar.then(|| "Always".into()),
         ..Default::default()

@@ -2,7 +2,7 @@
 //! previous run must be admitted again once nothing of it runs any more, for example after a reboot.
 
 use super::{State, Worker};
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::engine::admission::pod_requests::PodRequests;
 use crate::engine::admission::{self, Admission};
 use crate::engine::context::Context;
@@ -47,7 +47,7 @@ impl PodAdmission {
     }
 
     /// The status of a waiting pod.
-    pub fn status_before(&self) -> core::PodStatus {
+    pub fn status_before(&self) -> k8s::PodStatus {
         match &self.decision {
             Admission::Rejected(cause) => status::rejected(cause),
             Admission::Waits(why) => status::waits_for_room(why),

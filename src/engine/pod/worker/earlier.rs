@@ -1,7 +1,7 @@
 //! C5: a pod of the API server runs again after a shutdown, under the same UID. Its earlier containers are gone from
 //! the runtime; their restart counts continue, and their ends are the last ones.
 
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::ordered::CollectOrdered;
 use crate::engine::pod::status;
 use serde::{Deserialize, Serialize};
@@ -15,14 +15,14 @@ pub struct Earlier(BTreeMap<String, Container>);
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Container {
     restarts: u32,
-    end: core::ContainerState,
+    end: k8s::ContainerState,
 }
 
 impl Earlier {
     /// Those that this status shows. (A pod that starts again has no ephemeral containers, W29.)
-    pub fn of(status: &core::PodStatus) -> Earlier {
+    pub fn of(status: &k8s::PodStatus) -> Earlier {
         let all = [&status.init_container_statuses, &status.container_statuses].into_iter().flatten().flatten();
-        let container = |shown: &core::ContainerStatus| {
+        let container = |shown: &k8s::ContainerStatus| {
             let restarts = u32::try_from(shown.restart_count).unwrap_or_default();
             Some((shown.name.clone(), Container { restarts, end: status::last_end(shown)? }))
         };
@@ -42,7 +42,7 @@ impl Earlier {
         self.0.get(name).map_or(0, |container| container.restarts.saturating_add(1))
     }
 
-    pub fn end(&self, name: &str) -> Option<core::ContainerState> {
+    pub fn end(&self, name: &str) -> Option<k8s::ContainerState> {
         self.0.get(name).map(|container| container.end.clone())
     }
 }

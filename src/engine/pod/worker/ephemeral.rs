@@ -3,7 +3,7 @@
 
 use super::{State, Worker};
 use crate::api::facts::ContainerState;
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::engine::context::Context;
@@ -19,7 +19,7 @@ impl Worker {
     }
 
     /// The pod has these ephemeral containers from now on. They start when its record contains them.
-    pub fn set_ephemeral(&mut self, list: Vec<core::EphemeralContainer>, ctx: &mut Context<'_>) {
+    pub fn set_ephemeral(&mut self, list: Vec<k8s::EphemeralContainer>, ctx: &mut Context<'_>) {
         let Some(pod) = &self.pod else { return };
         // A user may use a name of an earlier run of the pod again.
         for new in list.iter().filter(|new| pod.ephemeral(&new.name).is_none()) {

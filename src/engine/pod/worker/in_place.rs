@@ -7,7 +7,7 @@ use super::deadline::ActiveDeadline;
 use super::replacing::Replacing;
 use super::{Resize, State, Worker};
 use crate::api::cluster::in_place;
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::pod::Pod;
 use crate::api::resize;
 use crate::engine::admission::pod_requests::PodRequests;
@@ -74,7 +74,7 @@ impl Worker {
 
     /// The ephemeral containers that the pod does not have yet, without those of an earlier run of the pod (W29).
     /// None is ever removed.
-    fn added<'w>(&'w self, pod: &'w Pod, wanted: &'w Pod) -> impl Iterator<Item = &'w core::EphemeralContainer> {
+    fn added<'w>(&'w self, pod: &'w Pod, wanted: &'w Pod) -> impl Iterator<Item = &'w k8s::EphemeralContainer> {
         let is_new = |name: &str| pod.ephemeral(name).is_none() && !self.history.begun_ephemeral.contains(name);
         wanted.ephemeral_specs().iter().filter(move |new| is_new(&new.name))
     }

@@ -3,7 +3,7 @@
 use super::ops::BackgroundOp;
 use super::state::{Finished, Outdated};
 use super::{End, State, Terminating, Worker};
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::time::{Now, Wall};
@@ -134,7 +134,7 @@ impl Worker {
     }
 
     /// The termination and the terminal status for the record.
-    fn end_so_far(&self, ctx: &Context<'_>) -> (Option<Termination>, Option<core::PodStatus>) {
+    fn end_so_far(&self, ctx: &Context<'_>) -> (Option<Termination>, Option<k8s::PodStatus>) {
         let terminal = self.ending.end.is_terminal().then(|| self.shown.status.clone());
         // The last status of an ended pod may not be known yet. With this entry the next run terminates the pod again.
         let over = || {

@@ -54,7 +54,7 @@ mod volumes;
 mod worker_status;
 
 use crate::api::facts::ContainerFact;
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::names::{FullName, Uid};
 use crate::api::pod::Pod;
 use crate::api::time::{Now, Wall};
@@ -125,7 +125,7 @@ pub struct Worker {
 /// What was published of the pod last.
 #[derive(Debug, Default, Serialize)]
 pub struct Shown {
-    pub status: core::PodStatus,
+    pub status: k8s::PodStatus,
     pub placement: Placement,
 }
 
@@ -410,7 +410,7 @@ impl Worker {
         self.pod.is_none() || self.ending.end.is_terminal() || is_being_removed || !entry.known() && !waits
     }
 
-    fn status_of(&self, pod: &Pod, entry: &Entry, ctx: &Context<'_>) -> core::PodStatus {
+    fn status_of(&self, pod: &Pod, entry: &Entry, ctx: &Context<'_>) -> k8s::PodStatus {
         let now = ctx.now.boot;
         let hooked = self.ops.post_start();
         // During a shutdown the sandboxes are stopped later. A terminal phase that was shown stays.

@@ -1,6 +1,6 @@
 //! The images that a container needs before it can be created: those of the image volumes that it mounts, and its own.
 
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::pod::Pod;
 use serde::Serialize;
 
@@ -29,7 +29,7 @@ impl NeededImage {
     }
 }
 
-fn image_volumes(pod: &Pod) -> impl Iterator<Item = (&str, &core::ImageVolumeSource)> {
+fn image_volumes(pod: &Pod) -> impl Iterator<Item = (&str, &k8s::ImageVolumeSource)> {
     pod.spec().volumes.iter().flatten().filter_map(|volume| Some((volume.name.as_str(), volume.image.as_deref()?)))
 }
 

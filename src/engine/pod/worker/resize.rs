@@ -12,7 +12,7 @@ use super::stops::{PlannedStop, Stops};
 use super::timer::Timer;
 use super::{State, Worker};
 use crate::api::facts::{ContainerFact, ContainerState};
-use crate::api::k8s as core;
+use crate::api::k8s;
 use crate::api::names::ContainerId;
 use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;
@@ -64,7 +64,7 @@ pub type Outdated = BTreeMap<ContainerId, Before>;
 pub struct Before {
     pub name: String,
     pub how: How,
-    pub resources: core::ResourceRequirements,
+    pub resources: k8s::ResourceRequirements,
 }
 
 /// The pod's spec has new resources, and its cgroups get them now.
@@ -110,7 +110,7 @@ impl Resize {
     }
 
     /// The resources that this container has, if they are not those of the spec.
-    pub fn before(&self, id: &ContainerId) -> Option<&core::ResourceRequirements> {
+    pub fn before(&self, id: &ContainerId) -> Option<&k8s::ResourceRequirements> {
         self.outdated()?.get(id).map(|before| &before.resources)
     }
 
