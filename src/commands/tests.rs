@@ -11,6 +11,7 @@ use crate::net::server::Server;
 use crate::net::server::exchange::{Body, Content, JSON, Part, Request, Response, StreamedBody};
 use crate::net::server::listeners::ListenerId;
 use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
