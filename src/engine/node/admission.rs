@@ -16,7 +16,7 @@ impl Engine {
     /// A4: records when each new pod was first seen. This follows its admission, so that one write covers both.
     pub(super) fn record_added(&mut self) {
         for uid in self.admission.take_added() {
-            self.with_worker(&uid, |worker, _, ctx| worker.keep_record(ctx));
+            self.with_worker(&uid, |worker, _, _| worker.record.keep());
         }
     }
 
@@ -27,7 +27,7 @@ impl Engine {
             return;
         }
         worker.admission.place = self.admission.next_place();
-        self.with_worker(uid, |worker, _, ctx| worker.reopen_admission(ctx));
+        self.with_worker(uid, |worker, _, _| worker.reopen_admission());
         self.dirty.insert(uid.clone());
     }
 
@@ -49,7 +49,7 @@ impl Engine {
     pub(super) fn adopt(&mut self, uid: &Uid) {
         // The record is out of date: the pod was retried after its rejection, and the new record could not be written.
         if self.workers.get(uid).is_some_and(|w| w.admission.rejection().is_some()) {
-            self.with_worker(uid, |worker, _, ctx| worker.reopen_admission(ctx));
+            self.with_worker(uid, |worker, _, _| worker.reopen_admission());
         }
         if let Some(worker) = self.workers.get_mut(uid) {
             worker.admit();

@@ -374,6 +374,7 @@ impl Engine {
             runtime_features: self.runtime.features(),
         };
         f(worker, entry, &mut ctx);
+        worker.write_record(&mut ctx);
         let has_begun = worker.state.has_begun();
         self.pleg.worker_stepped(uid, has_begun, self.now.boot, &mut self.outbox);
     }

@@ -12,7 +12,7 @@ impl Engine {
     /// True if the pod has to continue until its record has been written.
     pub(super) fn outdate(&mut self, uid: &Uid) -> bool {
         let mut waits = false;
-        self.with_worker(uid, |worker, entry, ctx| waits = worker.outdate(entry, ctx));
+        self.with_worker(uid, |worker, entry, _| waits = worker.outdate(entry));
         if waits {
             self.desired.outdated(uid);
             self.dirty.insert(uid.clone());

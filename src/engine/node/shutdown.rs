@@ -62,7 +62,7 @@ impl Engine {
         self.release(TerminationSource::Shutdown, None);
         let rejected = self.workers.values().filter(|w| w.is_rejected_for_now()).map(|w| w.uid.clone());
         for uid in rejected.collect::<Vec<Uid>>() {
-            self.with_worker(&uid, |worker, _, ctx| worker.reopen_admission(ctx));
+            self.with_worker(&uid, |worker, _, _| worker.reopen_admission());
         }
         let first: Vec<Uid> = self.desired.names().firsts().cloned().collect();
         for uid in first {

@@ -101,17 +101,15 @@ impl Worker {
         self.admission.decision = Admission::Rejected(cause);
         if !self.is_rejected_for_now() {
             self.record.wait_for_write();
-            self.put_record(ctx);
         }
     }
 
     /// Opens a rejection again, because a shutdown is over or a user requested a retry.
-    pub fn reopen_admission(&mut self, ctx: &mut Context<'_>) {
+    pub fn reopen_admission(&mut self) {
         let recorded = !self.is_rejected_for_now();
         self.admission.decision = Admission::Open;
         if recorded {
             self.record.wait_for_write();
-            self.put_record(ctx);
         }
     }
 

@@ -1,5 +1,6 @@
 //! Handles the results of a worker's operations. Each handler only records the result; the step that follows decides.
 
+use super::Worker;
 use super::container_start::{Instance, StartError, Starting};
 use super::devices;
 use super::hooks;
@@ -8,7 +9,7 @@ use super::ops::{ActiveOp, BackgroundOp, Ended};
 use super::probing;
 use super::pulling;
 use super::sandbox::Preparation::{self, Cgroup, Directories};
-use super::{State, Worker};
+use super::stops;
 use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::hash;
 use crate::api::names::ContainerId;
@@ -17,18 +18,13 @@ use crate::api::reason::Reason;
 use crate::api::runtime_features::CdiDevices;
 use crate::api::time::{Boot, Wall};
 use crate::engine::context::{Context, runtime_is_gone};
-use crate::engine::effect::{FilesCall, RecordChange};
+use crate::engine::effect::FilesCall;
 use crate::engine::event::Answer;
 use crate::engine::op::{OpError, OpId};
 use crate::engine::pleg::cache::Entry;
-use crate::engine::pod::{plan, record};
+use crate::engine::pod::plan;
 use std::rc::Rc;
 use std::time::Duration;
-
-/// Delay before a failed write of a record is retried.
-const RECORD_RETRY: Duration = Duration::from_secs(60);
-/// The same for a pod whose replacement waits for the write; doubled with each failure.
-const OUTDATED_RETRY: Duration = Duration::from_secs(5);
 
 type Outcome = Result<Answer, OpError>;
 
@@ -50,23 +46,19 @@ impl Worker {
         ctx: &mut Context<'_>,
     ) {
         match background {
-            // The next status read shows whether the container has stopped (W2).
-            BackgroundOp::Stop { id } => {
-                if let Err(e) = &result
-                    && !e.is_not_found()
-                {
-                    let message = format!("error killing pod: failed to stop container {id}: {e}");
-                    ctx.emit_warning(self.pod.as_ref(), None, Reason::FailedKillPod, message);
-                }
-                entry.changed_somehow(ctx.generation);
-            }
+            BackgroundOp::Stop { id } => stops::answered(&id, result, self.pod.as_ref(), entry, ctx),
             BackgroundOp::Record => match result {
                 Ok(_) => {
                     if self.record.written(!self.ops.is_writing_record()) {
                         self.containers.backoffs.release(&Reason::CreateContainerConfigError);
                     }
                 }
-                Err(e) => self.record_failed(&e, ctx),
+                Err(e) => {
+                    if self.record.failed(&e, self.state.outdated_mut(), self.pod.as_ref(), ctx) {
+                        // A removal needs no space.
+                        self.ops.remove_record(&self.uid, BackgroundOp::Other, ctx);
+                    }
+                }
             },
             BackgroundOp::Message { id } => {
                 if let Ok(Answer::Message(text)) = result {
@@ -98,38 +90,6 @@ impl Worker {
                 self.state.cgroup_removed(result.map(drop), &self.sandbox, self.pod.as_ref(), ctx)
             }
             BackgroundOp::Other => {}
-        }
-    }
-
-    /// The disk may be full or worn out. That must not stop the pod.
-    fn record_failed(&mut self, e: &OpError, ctx: &mut Context<'_>) {
-        let outdated = match &mut self.state {
-            State::Sync(sync) => sync.outdated.as_mut(),
-            _ => None,
-        };
-        let (wait, message) = match outdated {
-            Some(outdated) => {
-                let wait = OUTDATED_RETRY.saturating_mul(1 << outdated.failures.min(4)).min(RECORD_RETRY);
-                let wait = ctx.rng.jitter(wait);
-                outdated.failures = outdated.failures.saturating_add(1);
-                let message = format!(
-                    "the manifest changed, but the old version continues to run, because the new version could not \
-                     start: failed to write the pod's record: {e}; make the root directory writable, or free space on \
-                     its disk; retrying in {} s",
-                    wait.as_secs()
-                );
-                (wait, message)
-            }
-            None => {
-                let message = format!("failed to write the pod's record: {e}; the pod continues to run");
-                (ctx.rng.jitter(RECORD_RETRY), message)
-            }
-        };
-        ctx.emit_warning(self.pod.as_ref(), None, Reason::FailedRecord, message);
-        if self.record.write_failed(ctx.now.boot + wait) {
-            // A removal needs no space.
-            let op = ctx.record(&self.uid, RecordChange::Delete { key: record::key(&self.uid) });
-            self.ops.start_background(op, BackgroundOp::Other);
         }
     }
 

@@ -5,9 +5,9 @@
 //! synchronized. So a pod never ends too early. Time that was not measured does not count: the time while the node was
 //! off and, after a power failure, the time since the last write of the record.
 
-use super::Worker;
+use super::pod_record::PodRecord;
+use super::timer::Timer;
 use crate::api::time::Boot;
-use crate::engine::context::Context;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -48,19 +48,17 @@ impl ActiveDeadline {
     pub fn record_began(&mut self, now: Boot) {
         self.record_due = Some(now + (self.whole / 10).max(LEAST_KEPT));
     }
-}
 
-impl Worker {
     /// Writes the active time into the record when that is due.
-    pub(super) fn keep_active_time(&mut self, ctx: &mut Context<'_>) {
-        let Some(at) = self.deadline.and_then(|d| d.record_due) else { return };
-        if !self.record.exists() || self.record.is_writing() {
+    pub fn keep_active_time(&self, record: &mut PodRecord, timer: &mut Timer, now: Boot) {
+        let Some(at) = self.record_due else { return };
+        if !record.exists() || record.is_writing() {
             return;
         }
-        if at > ctx.now.boot {
-            return self.timer.wake_at(at);
+        if at > now {
+            return timer.wake_at(at);
         }
-        self.put_record(ctx);
+        record.update();
     }
 }
 

@@ -122,7 +122,6 @@ impl Worker {
                 let granted = Granted { ids, allocated: *allocated };
                 self.history.devices.entry(container.clone()).or_default().insert(resource, granted);
                 self.record.wait_for_devices();
-                self.put_record(ctx);
             }
             Ok(_) => give_back(&self.history.devices, &resource, &ids, &self.uid, ctx),
             Err(e) => {

@@ -26,7 +26,8 @@ impl Worker {
             self.history.begun_ephemeral.remove(&new.name);
         }
         self.pod = Some(Rc::new(pod.with_ephemeral(list)));
-        self.record_version(ctx);
+        self.record.wait_for_write();
+        ctx.outbox.publish(&self.uid, &self.name);
     }
 
     /// The pod's manifest has another version, with which the instance continues.
@@ -37,7 +38,7 @@ impl Worker {
 
     /// Notes the ephemeral containers that were started. The record contains them, so that none of them starts again
     /// when its dead container is gone.
-    pub(super) fn note_ephemeral(&mut self, pod: &Pod, entry: &Entry, ctx: &mut Context<'_>) {
+    pub(super) fn note_ephemeral(&mut self, pod: &Pod, entry: &Entry) {
         for e in &pod.ephemeral {
             let newest = plan::newest(entry.facts(), &e.container.name);
             if newest.is_some_and(|c| c.state == ContainerState::Exited) {
@@ -55,7 +56,6 @@ impl Worker {
         }
         self.history.begun_ephemeral.extend(new);
         self.record.rewrite();
-        self.put_record(ctx);
     }
 
     /// The waiting reason of an ephemeral container whose target does not run.

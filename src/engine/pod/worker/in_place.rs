@@ -68,7 +68,6 @@ impl Worker {
             return self.set_ephemeral(list, ctx);
         }
         self.record.rewrite();
-        self.put_record(ctx);
         ctx.outbox.publish(&self.uid, &self.name);
     }
 

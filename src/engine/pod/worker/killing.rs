@@ -1,19 +1,14 @@
-//! Kills of a pod and the restart after them (W4 to W6); the pod's record.
+//! Kills of a pod and the restart after them (W4 to W6).
 
-use super::ops::BackgroundOp;
 use super::state::{Finished, Outdated};
 use super::{End, State, Terminating, Worker};
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
-use crate::api::time::{Now, Wall};
 use crate::engine::context::Context;
-use crate::engine::effect::RecordChange;
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
 use crate::engine::pod::placement::Placement;
-use crate::engine::pod::record::{self, Record, Snapshot, Termination, WriteTime};
 use crate::engine::pod::status::Cause;
-use k8s_openapi::api::core::v1 as core;
 use std::time::Duration;
 
 impl Worker {
@@ -36,9 +31,9 @@ impl Worker {
             if marked || self.ending.cause.as_ref() != Some(&cause) {
                 ctx.outbox.emit_event(self.pod.as_ref(), None, severity, reason, cause.message.clone());
             }
-            let written = self.kill(kill.grace.unwrap_or(self.grace_period()), Some(cause), entry, ctx);
-            if marked && !written {
-                self.put_marks(ctx);
+            self.kill(kill.grace.unwrap_or(self.grace_period()), Some(cause), entry, ctx);
+            if marked {
+                self.record.update();
             }
             return;
         }
@@ -55,8 +50,8 @@ impl Worker {
                 ctx.outbox.emit_event(self.pod.as_ref(), None, severity, reason, cause.message);
                 match self.record.exists() {
                     // The record was already removed together with the other files.
-                    false => self.keep_record(ctx),
-                    true => self.put_marks(ctx),
+                    false => self.record.keep(),
+                    true => self.record.update(),
                 }
             }
         }
@@ -101,7 +96,7 @@ impl Worker {
     /// any more.
     pub fn end_as_at_server(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
         if self.demand.end() {
-            self.put_marks(ctx);
+            self.record.update();
         }
         if matches!(self.state, State::Waiting | State::Sync(_)) && self.admission.rejection().is_none() {
             self.kill(self.grace_period(), None, entry, ctx);
@@ -123,33 +118,12 @@ impl Worker {
             let message = "Pod may run on the node again.".to_owned();
             ctx.emit_normal(self.pod.as_ref(), None, Reason::Undrained, message);
         }
-        self.put_marks(ctx);
-    }
-
-    /// Writes the current set of causes into the record.
-    fn put_marks(&mut self, ctx: &mut Context<'_>) {
-        if self.record.exists() {
-            self.put_record(ctx);
-        }
-    }
-
-    /// The termination and the terminal status for the record.
-    fn end_so_far(&self, ctx: &Context<'_>) -> (Option<Termination>, Option<core::PodStatus>) {
-        let terminal = self.ending.end.is_terminal().then(|| self.shown.status.clone());
-        // The last status of an ended pod may not be known yet. With this entry the next run terminates the pod again.
-        let over = || {
-            let (began, grace_deadline) = (ctx.now.wall, ctx.now.wall + self.grace_period());
-            self.ending.termination(began, grace_deadline, !self.demand.desired)
-        };
-        let termination =
-            self.termination(ctx).or_else(|| (self.state.is_over() && !self.ending.end.is_terminal()).then(over));
-        (termination, terminal)
+        self.record.update();
     }
 
     /// Terminates the pod within `grace` (W4, W5). A termination in progress continues and can only become shorter.
-    /// Returns true if the record is being written for this kill.
-    pub fn kill(&mut self, grace: Duration, cause: Option<Cause>, entry: &mut Entry, ctx: &mut Context<'_>) -> bool {
-        let before = (self.termination(ctx), self.record.says_again());
+    pub fn kill(&mut self, grace: Duration, cause: Option<Cause>, entry: &mut Entry, ctx: &mut Context<'_>) {
+        let before = (self.ending.termination(&self.state, &self.demand, ctx.now), self.record.says_again());
         let by_shutdown =
             |cause: &Option<Cause>| cause.as_ref().is_some_and(|cause| cause.by == Some(TerminationSource::Shutdown));
         let repeated = by_shutdown(&self.ending.cause) && by_shutdown(&cause);
@@ -175,18 +149,16 @@ impl Worker {
             // S7: after a restart of Wherry, a shutdown repeats its request with the rest of the period.
             State::Terminating(t) if repeated => t.end_until(ctx.now.boot + grace),
             State::Terminating(t) => t.shrink(grace),
-            State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => return false,
+            State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => return,
         }
         if cause.is_some() {
             self.ending.cause = cause;
         }
         // W4: a restarted Wherry continues with the rest of the grace period.
-        let now = (self.termination(ctx), self.demand.replaced);
-        let writes = now.0.is_some() && now != before && self.record.exists();
-        if writes {
-            self.put_record(ctx);
+        let now = (self.ending.termination(&self.state, &self.demand, ctx.now), self.demand.replaced);
+        if now.0.is_some() && now != before {
+            self.record.update();
         }
-        writes
     }
 
     /// Terminates a pod that is no longer desired or has changed. If it is desired again, it starts again (W6).
@@ -202,7 +174,7 @@ impl Worker {
 
     /// W8: the pod's manifest changed. Returns true if the old version has to continue for now: it runs, and only a
     /// record that was written after the change shows that the new version can start.
-    pub fn outdate(&mut self, entry: &Entry, ctx: &mut Context<'_>) -> bool {
+    pub fn outdate(&mut self, entry: &Entry) -> bool {
         let runs = !entry.known() || entry.running().next().is_some();
         let State::Sync(sync) = &mut self.state else { return false };
         if !runs || self.pod.is_none() {
@@ -211,14 +183,13 @@ impl Worker {
         if sync.outdated.is_none() {
             sync.outdated = Some(Outdated::default());
             self.record.rewrite();
-            self.put_record(ctx);
         }
         true
     }
 
     /// For an outdated pod: its record has been written again, or the pod ends for another reason.
     pub fn may_be_replaced(&self) -> bool {
-        !self.state.is_sync() || self.record.is_written() && !self.ops.is_writing_record()
+        !self.state.is_sync() || self.record.is_written() && !self.record.is_being_written(&self.ops)
     }
 
     /// The manifest is again the one with which the pod runs.
@@ -236,66 +207,5 @@ impl Worker {
     pub fn is_other_than(&self, pod: &Pod) -> bool {
         let same = self.pod.as_ref().is_some_and(|p| p.digest == pod.digest);
         !same || !self.demand.desired || self.demand.replaced || self.demand.successor.is_some()
-    }
-
-    pub(super) fn termination(&self, ctx: &Context<'_>) -> Option<Termination> {
-        let State::Terminating(t) = &self.state else { return None };
-        let ago = i64::try_from(ctx.now.boot.since(t.began).as_nanos()).unwrap_or(0);
-        let began = Wall(ctx.now.wall.0.saturating_sub(ago));
-        let grace_deadline = began + t.grace_deadline.since(t.began);
-        Some(self.ending.termination(began, grace_deadline, !self.demand.desired))
-    }
-
-    /// Writes the pod's record unless a current one exists.
-    pub fn keep_record(&mut self, ctx: &mut Context<'_>) {
-        if self.record.is_wanted() {
-            self.record.wait_for_write();
-            // The pod may already be killed, for example an edited pod that was drained (W27).
-            self.put_record(ctx);
-        }
-    }
-
-    /// Retries a failed write of the record when that is due.
-    pub(super) fn retry_record(&mut self, ctx: &mut Context<'_>) {
-        let Some(at) = self.record.retry_at() else { return };
-        if at > ctx.now.boot {
-            return self.timer.wake_at(at);
-        }
-        self.record.retry();
-        self.put_record(ctx);
-    }
-
-    /// The pod has another version. It takes effect when the record contains it.
-    pub(super) fn record_version(&mut self, ctx: &mut Context<'_>) {
-        self.record.wait_for_write();
-        self.put_record(ctx);
-        ctx.outbox.publish(&self.uid, &self.name);
-    }
-
-    /// Writes the pod's record.
-    pub(super) fn put_record(&mut self, ctx: &mut Context<'_>) {
-        let Some(pod) = self.pod.clone() else { return };
-        let (termination, terminal) = self.end_so_far(ctx);
-        self.record.write_began(self.demand.replaced);
-        let snapshot = self.snapshot(termination, ctx);
-        if let Some(deadline) = &mut self.deadline {
-            deadline.record_began(ctx.now.boot);
-        }
-        let value = record::write(&Record { pod, terminal, history: self.history.clone(), snapshot });
-        let op = ctx.record(&self.uid, RecordChange::Put { key: record::key(&self.uid), value });
-        self.ops.start_background(op, BackgroundOp::Record);
-    }
-
-    fn snapshot(&self, termination: Option<Termination>, ctx: &Context<'_>) -> Snapshot {
-        let Now { boot, wall } = ctx.now;
-        Snapshot {
-            written: Some(WriteTime { boot_id: ctx.config.boot_id.clone(), boot, wall }),
-            active: self.deadline.map_or(Duration::ZERO, |d| d.active(boot)),
-            rejected: self.admission.rejection().filter(|_| !self.is_rejected_for_now()).cloned(),
-            again: self.demand.replaced,
-            waits_for: self.demand.waits_for.clone(),
-            termination,
-            resizing: self.in_place.resize.outdated().cloned(),
-        }
     }
 }

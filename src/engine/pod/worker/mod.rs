@@ -10,10 +10,10 @@
 //! Each state in `state` carries its own data. Each concern that outlives a state is a small machine with its own
 //! tests: `ops` (operations in flight; `requests` begins those of several states), `sandbox`, `container_start`,
 //! `pull`, `container_backoff`, `stops`, `replacing`, `restarting`, `volumes`, `resize`, `demand`, `history`,
-//! `pod_record`, `deadline`, `sharing`, `termination_messages`, `retry`, `timer`, and `engine::probe`. They get what
-//! they need as arguments. The worker composes them: `admission` keeps the node's decision, `sync` plans, `starts`
-//! carries out the steps that start something and `pulling` those of a pull, `killing` and `terminate` end the pod,
-//! `cleanup` removes the rest, `completions` records the results of operations.
+//! `pod_record`, `ending`, `deadline`, `sharing`, `termination_messages`, `retry`, `timer`, and `engine::probe`. They
+//! get what they need as arguments. The worker composes them: `admission` keeps the node's decision, `sync` plans,
+//! `starts` carries out the steps that start something and `pulling` those of a pull, `killing` and `terminate` end the
+//! pod, `cleanup` removes the rest, `completions` takes the results of operations, `recording` writes the pod's record.
 
 mod admission;
 mod cleanup;
@@ -24,6 +24,7 @@ mod deadline;
 mod demand;
 mod devices;
 mod earlier;
+mod ending;
 mod ephemeral;
 pub mod history;
 mod hooks;
@@ -36,6 +37,7 @@ mod pod_record;
 mod probing;
 mod pull;
 mod pulling;
+mod recording;
 mod replacing;
 mod requests;
 mod resize;
@@ -74,6 +76,7 @@ use container_start::Failures;
 use deadline::ActiveDeadline;
 use demand::Demand;
 pub use earlier::Earlier;
+use ending::{End, Ending};
 use history::History;
 use in_place::InPlace;
 use k8s_openapi::api::core::v1 as core;
@@ -86,7 +89,7 @@ use sandbox::Sandbox;
 use serde::Serialize;
 pub use sharing::waits_for_foreign_objects;
 pub use state::State;
-use state::{End, Ending, Sync, Terminated, Terminating};
+use state::{Sync, Terminated, Terminating};
 use std::rc::Rc;
 use std::time::Duration;
 use stops::Stops;
@@ -108,7 +111,7 @@ pub struct Worker {
     pub shown: Shown,
     /// For the record.
     pub history: History,
-    record: PodRecord,
+    pub record: PodRecord,
     deadline: Option<ActiveDeadline>,
     ops: Operations,
     pub sandbox: Sandbox,
@@ -294,7 +297,8 @@ impl Worker {
     pub fn step(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
         self.timer.clear();
         self.forget_what_is_gone(entry);
-        self.retry_record(ctx);
+        self.record.retry(ctx.now.boot, &mut self.timer);
+        self.write_record(ctx);
         if self.admission.rejection().is_some() {
             self.go_back();
         }
@@ -308,6 +312,7 @@ impl Worker {
                 State::Terminated(_) => self.step_terminated(entry, ctx),
                 State::Finished(_) => self.step_finished(entry, ctx),
             }
+            self.write_record(ctx);
             if std::mem::discriminant(&self.state) == before {
                 break;
             }
@@ -325,7 +330,7 @@ impl Worker {
             ctx.slots.leave(&self.uid);
         }
         self.update_status(entry, ctx);
-        self.record_terminal(ctx);
+        self.ending.record_terminal(&self.state, &self.demand, &self.ops, &mut self.record);
         if self.state.is_over() {
             self.demand.answer_kills(ctx.outbox);
         }

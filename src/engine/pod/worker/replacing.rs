@@ -53,7 +53,8 @@ impl Worker {
             self.begin_again(index, ctx);
         }
         self.pod = Some(Rc::new(pod));
-        self.record_version(ctx);
+        self.record.wait_for_write();
+        ctx.outbox.publish(&self.uid, &self.name);
     }
 
     /// The container at `index` has another image: its start begins again.
@@ -89,7 +90,6 @@ impl Worker {
         }
         if changed {
             self.record.wait_for_write();
-            self.put_record(ctx);
         }
         if !self.record.is_durable() {
             return;

@@ -371,7 +371,8 @@ impl Worker {
         if !resize::changes_amounts(&current, &pod) {
             // R5: only labels and annotations have changed. A resize in progress continues.
             self.continue_as(pod);
-            return self.record_version(ctx);
+            self.record.wait_for_write();
+            return ctx.outbox.publish(&self.uid, &self.name);
         }
         let mut outdated = self.in_place.resize.applying.take().map(|applying| applying.outdated).unwrap_or_default();
         for c in entry.facts().containers.iter().filter(|c| may_run(c)) {
@@ -387,11 +388,10 @@ impl Worker {
         ctx.emit_normal(Some(&pod), None, Reason::ResizeStarted, message);
         self.continue_as(pod);
         self.record.wait_for_write();
-        self.put_record(ctx);
     }
 
     /// Nothing of the pod runs: it starts with the new resources.
-    pub(super) fn resize_before_start(&mut self, ctx: &mut Context<'_>) {
+    pub(super) fn resize_before_start(&mut self) {
         let (Some(Wanted { pod, requests, .. }), Some(current)) =
             (self.in_place.resize.wanted.take(), self.pod.clone())
         else {
@@ -400,7 +400,6 @@ impl Worker {
         (self.admission.requests, self.in_place.resize.applying) = (requests, None);
         self.continue_as(with_amounts(&current, pod));
         self.record.wait_for_write();
-        self.put_record(ctx);
     }
 
     /// R1: the pod ends before the new resources were decided. They are those of the pod that starts after it.
@@ -425,7 +424,6 @@ impl Worker {
                 let message = "Pod resize completed".to_owned();
                 ctx.emit_normal(self.pod.as_ref(), None, Reason::ResizeCompleted, message);
                 self.record.rewrite();
-                self.put_record(ctx);
             }
             Err(e) => {
                 if let Some(pod) = &self.pod {

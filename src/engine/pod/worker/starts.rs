@@ -143,7 +143,7 @@ impl Worker {
         if let Next::RunSandbox { .. } = next {
             // A2: the pod started in a previous run and nothing of it runs any more, so it must be admitted again.
             if !self.admission.is_admitted() {
-                self.resize_before_start(ctx);
+                self.resize_before_start();
                 return self.state.set_wants_room(true);
             }
             // W21: two pods with the same UID would share cgroup and logs.
@@ -159,7 +159,7 @@ impl Worker {
         if !has_slot(&self.uid, &self.state, &next, ctx) {
             return;
         }
-        self.keep_record(ctx);
+        self.record.keep();
         let volumes = &mut self.volumes;
         if !volumes.follow(pod, &next, ctx) && !volumes.mount(pod, &self.record, &mut self.ops, &mut self.timer, ctx) {
             return;

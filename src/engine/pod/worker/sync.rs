@@ -24,7 +24,8 @@ impl Worker {
     pub(super) fn step_sync(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
         self.take_images(ctx);
         let Some(pod) = self.pod.clone() else { return };
-        if let Some(deadline) = self.deadline.map(|d| d.at()) {
+        if let Some(active) = self.deadline {
+            let deadline = active.at();
             if deadline <= ctx.now.boot {
                 let message = "Pod was active on the node longer than the specified deadline";
                 ctx.emit_normal(Some(&pod), None, Reason::DeadlineExceeded, message.into());
@@ -33,7 +34,7 @@ impl Worker {
                 return;
             }
             self.timer.wake_at(deadline);
-            self.keep_active_time(ctx);
+            active.keep_active_time(&mut self.record, &mut self.timer, ctx.now.boot);
         }
         // P5: never act on a status that is older than the worker's own last change.
         if !entry.usable() {
@@ -43,7 +44,7 @@ impl Worker {
         give_up_post_start(&mut self.ops, entry, ctx);
         self.sandbox.replace_foreign(&pod, entry.facts());
         self.note_running(&pod, entry, ctx);
-        self.note_ephemeral(&pod, entry, ctx);
+        self.note_ephemeral(&pod, entry);
         self.replace_old_images(&pod, entry, ctx);
         // A pod that runs already takes room, so it counts as admitted.
         if entry.facts().sandboxes.iter().any(|s| s.ready) || entry.running().next().is_some() {
