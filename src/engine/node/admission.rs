@@ -6,6 +6,7 @@ use super::cluster::with_own;
 use crate::api::names::Uid;
 use crate::api::node_facts::NodeFacts;
 use crate::api::resources::Resources;
+use crate::engine::admission::Admission;
 use crate::engine::admission::machine;
 use crate::engine::admission::pass::{Decision, Input};
 use crate::engine::pod::kill::{Kill, TerminationSource};
@@ -23,7 +24,7 @@ impl Engine {
     /// A3: a user requests a retry of a rejected pod.
     pub(super) fn retry(&mut self, uid: &Uid) {
         let Some(worker) = self.workers.get_mut(uid) else { return };
-        if worker.admission.rejection().is_none() || worker.is_rejected_for_now() {
+        if worker.admission.rejection().is_none() || worker.admission.is_rejected_for_now(worker.pod.as_ref()) {
             return;
         }
         worker.admission.place = self.admission.next_place();
@@ -109,13 +110,13 @@ impl Engine {
             }
             Decision::Wait(uid, why) => {
                 if let Some(worker) = self.workers.get_mut(&uid) {
-                    worker.wait_for_room(why);
+                    worker.wait_for(Admission::Waits(why));
                 }
                 self.dirty.insert(uid);
             }
             Decision::Hold(uid) => {
                 if let Some(worker) = self.workers.get_mut(&uid) {
-                    worker.hold();
+                    worker.wait_for(Admission::Cordoned);
                 }
                 self.dirty.insert(uid);
             }

@@ -261,7 +261,7 @@ impl Engine {
         let Engine { cluster, outbox, workers, config, now, .. } = self;
         let Some(member) = cluster.member_mut() else { return };
         for (uid, name) in outbox.published() {
-            let worker = workers.get(uid).filter(|w| w.is_shown() && !w.keeps_its_phase());
+            let worker = workers.get(uid).filter(|w| w.is_shown() && !w.demand.keeps_phase(w.is_from_api_server()));
             if let Some(worker) = worker.filter(|worker| !worker.is_from_api_server()) {
                 let status = complete(worker, None, member.addresses.known());
                 member.publish_mirror(uid, status);

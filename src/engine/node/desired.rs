@@ -118,7 +118,7 @@ impl Engine {
                 self.admission.victims.restore(&record, self.now);
                 self.devices.restore(&uid, &record.history.devices);
                 let worker = Worker::revive(record, self.now, &self.config.boot_id);
-                if worker.is_from_api_server() && worker.has_ended_for_good() {
+                if worker.is_from_api_server() && worker.ending.end.is_terminal() {
                     // C2: perhaps the last run did not report it.
                     self.outbox.publish(&uid, &name);
                 }
@@ -188,7 +188,7 @@ impl Engine {
         let (name, grace) = (worker.name.clone(), deletion.unwrap_or(worker.grace_period()));
         worker.demand.successor = None;
         if std::mem::take(&mut worker.demand.desired) {
-            self.with_worker(uid, |worker, entry, ctx| worker.replace_within(grace, entry, ctx));
+            self.with_worker(uid, |worker, entry, ctx| worker.replace(Some(grace), entry, ctx));
             self.outbox.publish(uid, &name);
             self.dirty.insert(uid.clone());
         }
@@ -226,7 +226,7 @@ impl Engine {
                 }
             });
             if !self.outdate(uid) {
-                self.with_worker(uid, |worker, entry, ctx| worker.replace(entry, ctx));
+                self.with_worker(uid, |worker, entry, ctx| worker.replace(None, entry, ctx));
             }
             self.outbox.publish(uid, &name);
             self.dirty.insert(uid.clone());

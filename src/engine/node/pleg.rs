@@ -97,7 +97,7 @@ impl Engine {
     }
 
     pub(super) fn process_ended(&mut self, uid: &Uid, id: &str) {
-        let stopping = self.workers.get(uid).is_some_and(|w| w.is_stopping(id));
+        let stopping = self.workers.get(uid).is_some_and(|w| w.ops().is_stopping_object(id));
         self.pleg.process_ended(uid, id, stopping, self.now.boot);
     }
 
@@ -123,7 +123,7 @@ impl Engine {
 /// True if the worker has a call in flight whose answer will show the same as the event.
 fn will_report(worker: &Worker, event: &PlegEvent) -> bool {
     match event.kind {
-        Kind::ContainerDied => worker.is_stopping(&event.id),
-        _ => worker.is_changing(),
+        Kind::ContainerDied => worker.ops().is_stopping_object(&event.id),
+        _ => worker.ops().is_changing(),
     }
 }

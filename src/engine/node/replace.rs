@@ -32,7 +32,7 @@ impl Engine {
                 continue;
             }
             let name = worker.name.clone();
-            self.with_worker(uid, |worker, entry, ctx| worker.replace(entry, ctx));
+            self.with_worker(uid, |worker, entry, ctx| worker.replace(None, entry, ctx));
             self.outbox.publish(uid, &name);
             self.dirty.insert(uid.clone());
         }

@@ -60,7 +60,8 @@ impl Engine {
     /// S6: pods that waited for the end of the shutdown continue.
     fn continue_after_shutdown(&mut self) {
         self.release(TerminationSource::Shutdown, None);
-        let rejected = self.workers.values().filter(|w| w.is_rejected_for_now()).map(|w| w.uid.clone());
+        let rejected =
+            self.workers.values().filter(|w| w.admission.is_rejected_for_now(w.pod.as_ref())).map(|w| w.uid.clone());
         for uid in rejected.collect::<Vec<Uid>>() {
             self.with_worker(&uid, |worker, _, _| worker.reopen_admission());
         }

@@ -41,7 +41,7 @@ impl Engine {
         match &worker.admission.decision {
             Admission::Waits(why) => waits_for.push(format!("room: {why}")),
             Admission::Cordoned => waits_for.push("`wherry uncordon`, to start".into()),
-            Admission::Rejected(_) if worker.is_rejected_for_now() => {
+            Admission::Rejected(_) if worker.admission.is_rejected_for_now(worker.pod.as_ref()) => {
                 waits_for.push("the end of the node's shutdown".into());
             }
             Admission::Rejected(_) => waits_for.push("another version of its manifest, or `wherry retry`".into()),

@@ -20,7 +20,7 @@ impl Worker {
         // A pod that completed by itself keeps its status.
         let is_open = !self.state.is_over() && self.ending.end == End::Open;
         if is_open && !(kill.by == TerminationSource::Shutdown && self.ends_for_good()) {
-            let marked = match self.runs_again_after(kill.by) {
+            let marked = match kill.by.lets_run_again(self.is_from_api_server()) {
                 // After a restart of Wherry a requester repeats its request; report it only once.
                 true => self.demand.waits_for.insert(kill.by),
                 false => {
@@ -42,7 +42,7 @@ impl Worker {
         }
         // The pod keeps the reason of its end (W5).
         if kill.by.holds_back_ended() && self.demand.runs_again() {
-            let marked = match self.runs_again_after(kill.by) {
+            let marked = match kill.by.lets_run_again(self.is_from_api_server()) {
                 true => self.demand.waits_for.insert(kill.by),
                 false => self.end_for_good(ctx),
             };
@@ -63,12 +63,6 @@ impl Worker {
         self.demand.end()
     }
 
-    /// A pod of a manifest runs again when the cause is over. A pod of the API server has ended: its controller creates
-    /// another one. An exception is a shutdown, because without the server nothing would run after it.
-    fn runs_again_after(&self, by: TerminationSource) -> bool {
-        by == TerminationSource::Shutdown || !self.is_from_api_server()
-    }
-
     /// A kill of a pod of the API server was not for a shutdown. A shutdown that follows does not change that.
     fn ends_for_good(&self) -> bool {
         let killed = self.ending.cause.as_ref().is_some_and(|cause| cause.by != Some(TerminationSource::Shutdown));
@@ -85,7 +79,7 @@ impl Worker {
     pub fn placement(&self, cordoned: bool) -> Placement {
         let drained = self.demand.is_drained();
         match self.state {
-            State::Waiting if self.is_held_by_cordon() => Placement::Unscheduled,
+            State::Waiting if self.admission.is_held_by_cordon(&self.state) => Placement::Unscheduled,
             State::Finished(_) if drained || self.demand.is_evicted_through_api() => Placement::Successor { drained },
             State::Finished(_) if cordoned && !self.demand.runs_again() => Placement::Gone,
             _ => Placement::Bound,
@@ -101,12 +95,6 @@ impl Worker {
         if matches!(self.state, State::Waiting | State::Sync(_)) && self.admission.rejection().is_none() {
             self.kill(self.grace_period(), None, entry, ctx);
         }
-    }
-
-    /// C5: the pod runs again after a shutdown, so that its phase at the API server stays.
-    pub fn keeps_its_phase(&self) -> bool {
-        self.demand.waits_for.contains(&TerminationSource::Shutdown)
-            || self.is_from_api_server() && self.demand.runs_again()
     }
 
     /// The cause is over. A pod that waits for no other cause starts again.
@@ -162,14 +150,10 @@ impl Worker {
     }
 
     /// Terminates a pod that is no longer desired or has changed. If it is desired again, it starts again (W6).
-    pub fn replace(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
-        self.replace_within(self.grace_period(), entry, ctx);
-    }
-
-    /// As `replace`, within a grace period that is not the pod's own.
-    pub fn replace_within(&mut self, grace: Duration, entry: &mut Entry, ctx: &mut Context<'_>) {
+    /// `grace`: None for the pod's own grace period.
+    pub fn replace(&mut self, grace: Option<Duration>, entry: &mut Entry, ctx: &mut Context<'_>) {
         self.demand.replaced = true;
-        self.kill(grace, None, entry, ctx);
+        self.kill(grace.unwrap_or(self.grace_period()), None, entry, ctx);
     }
 
     /// W8: the pod's manifest changed. Returns true if the old version has to continue for now: it runs, and only a

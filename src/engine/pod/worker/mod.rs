@@ -68,7 +68,6 @@ use crate::engine::pod::placement::Placement;
 use crate::engine::pod::record::{Record, Snapshot};
 use crate::engine::pod::status::{self};
 use crate::engine::probe::Probes;
-use crate::engine::slots::Class;
 pub use admission::PodAdmission;
 use cleanup::Removals;
 use container_backoff::ContainerBackoffs;
@@ -81,7 +80,7 @@ use history::History;
 use in_place::InPlace;
 use k8s_openapi::api::core::v1 as core;
 use measure::Measured;
-use ops::{ActiveOp, Operations};
+use ops::Operations;
 use pod_record::PodRecord;
 pub use resize::{Before, Outdated, Resize, Verdict as ResizeVerdict};
 pub use sandbox::LATE;
@@ -271,16 +270,13 @@ impl Worker {
         waited
     }
 
-    /// A running pod has the full name: a worker without an operation in flight waits again. Returns true if it waits.
+    /// A running pod has the full name, or the pod is not admitted. See `State::wait_again`.
     pub fn wait_again(&mut self) -> bool {
-        match self.state {
-            State::Waiting => true,
-            State::Sync(_) if !self.ops.is_active() => {
-                self.state = State::Waiting;
-                true
-            }
-            _ => false,
-        }
+        self.state.wait_again(&self.ops)
+    }
+
+    pub fn ops(&self) -> &Operations {
+        &self.ops
     }
 
     /// The API server has bound the pod to this node.
@@ -300,7 +296,7 @@ impl Worker {
         self.record.retry(ctx.now.boot, &mut self.timer);
         self.write_record(ctx);
         if self.admission.rejection().is_some() {
-            self.go_back();
+            self.wait_again();
         }
         // After a state change the new state's step runs at once.
         loop {
@@ -325,7 +321,7 @@ impl Worker {
             let (ops, timer) = (&mut self.ops, &mut self.timer);
             self.containers.messages.read(&self.uid, ops, timer, entry, ctx);
         }
-        ctx.slots.release_others(&self.uid, self.start_class());
+        ctx.slots.release_others(&self.uid, self.state.start_class(&self.ops));
         if !self.state.is_sync() {
             ctx.slots.leave(&self.uid);
         }
@@ -339,34 +335,6 @@ impl Worker {
     /// A removed pod is shown until nothing of it runs.
     pub fn is_shown(&self) -> bool {
         self.demand.desired || !self.state.is_finished()
-    }
-
-    /// W7: the pod is never started again, and keeps its status.
-    pub fn has_ended_for_good(&self) -> bool {
-        self.ending.end.is_terminal()
-    }
-
-    /// A call that creates or removes something is in flight, so its outcome is still open.
-    pub fn is_changing(&self) -> bool {
-        self.ops.active().is_some_and(ActiveOp::changes_runtime)
-    }
-
-    /// A call that stops this container or sandbox is in flight.
-    pub fn is_stopping(&self, id: &str) -> bool {
-        self.ops.is_stopping_sandbox(id) || self.ops.is_stopping_container(id)
-    }
-
-    /// The limit against which the operation in flight counts. Between two steps of one start the pod keeps its slot.
-    fn start_class(&self) -> Option<Class> {
-        match (self.ops.active(), &self.state) {
-            (Some(active), _) => active.start_class(),
-            (None, State::Sync(sync)) if sync.preparation.has_begun() => Some(Class::Sandbox),
-            (None, State::Sync(sync)) if sync.starting.has_files() => Some(Class::Container),
-            (None, State::Sync(sync)) if sync.starting.pull().is_some_and(|pull| pull.began().is_some()) => {
-                Some(Class::Pull)
-            }
-            (None, _) => None,
-        }
     }
 
     /// Publishes the pod's status if it has changed.

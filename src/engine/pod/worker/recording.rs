@@ -21,7 +21,7 @@ impl Worker {
         let snapshot = Snapshot {
             written: Some(WriteTime { boot_id: ctx.config.boot_id.clone(), boot, wall }),
             active: self.deadline.map_or(Duration::ZERO, |d| d.active(boot)),
-            rejected: self.admission.rejection().filter(|_| !self.is_rejected_for_now()).cloned(),
+            rejected: self.admission.recorded_rejection(self.pod.as_ref()).cloned(),
             again: self.demand.replaced,
             waits_for: self.demand.waits_for.clone(),
             termination: self.ending.open_termination(state, demand, grace, ctx.now),

@@ -2,6 +2,7 @@
 
 use super::container_start::{Instance, Starting};
 use super::needed_image::NeededImage;
+use super::ops::Operations;
 use super::pod_record;
 use super::pull::Pull;
 use super::retry::Retry;
@@ -14,7 +15,9 @@ use crate::api::time::{Boot, Now, Wall};
 use crate::engine::context::Context;
 use crate::engine::event::Prepared;
 use crate::engine::op::OpError;
+use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::plan::Next;
+use crate::engine::slots::Class;
 use serde::Serialize;
 use std::rc::Rc;
 use std::time::Duration;
@@ -203,6 +206,37 @@ impl State {
 
     pub fn is_sync(&self) -> bool {
         matches!(self, State::Sync(_))
+    }
+
+    pub fn is_terminating(&self) -> bool {
+        matches!(self, State::Terminating(_))
+    }
+
+    /// The pod started in a previous run, and its current status is unknown: the read is in flight or has failed.
+    pub fn is_unread(&self, entry: &Entry) -> bool {
+        self.is_sync() && !entry.usable()
+    }
+
+    /// A pod without an operation in flight waits again: nothing of it runs, and nothing may start. Returns true if it
+    /// waits.
+    pub(super) fn wait_again(&mut self, ops: &Operations) -> bool {
+        if self.is_sync() && !ops.is_active() {
+            *self = State::Waiting;
+        }
+        matches!(self, State::Waiting)
+    }
+
+    /// The limit against which the operation in flight counts. Between two steps of one start the pod keeps its slot.
+    pub(super) fn start_class(&self, ops: &Operations) -> Option<Class> {
+        match (ops.active(), self) {
+            (Some(active), _) => active.start_class(),
+            (None, State::Sync(sync)) if sync.preparation.has_begun() => Some(Class::Sandbox),
+            (None, State::Sync(sync)) if sync.starting.has_files() => Some(Class::Container),
+            (None, State::Sync(sync)) if sync.starting.pull().is_some_and(|pull| pull.began().is_some()) => {
+                Some(Class::Pull)
+            }
+            (None, _) => None,
+        }
     }
 
     /// The pod may have started something, or the runtime shows something of it.
