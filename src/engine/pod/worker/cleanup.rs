@@ -248,13 +248,11 @@ impl Worker {
     }
 
     /// Drops the notes about containers and sandboxes that no longer exist.
-    pub(super) fn forget_what_is_gone(&mut self, entry: &Entry) {
+    pub(super) fn forget_gone(&mut self, entry: &Entry) {
         let facts = entry.facts();
-        self.containers.messages.forget_gone(&facts.containers);
-        self.containers.backoffs.forget_gone(&facts.containers);
+        self.containers.forget_gone(&facts.containers, entry.known());
         if entry.known() {
             self.history.forget_gone(&facts.containers);
-            self.containers.probes.forget_gone(&facts.containers);
         }
         self.sandbox.forget_gone(facts, entry.known());
     }

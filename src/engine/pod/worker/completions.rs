@@ -1,10 +1,9 @@
 //! Handles the results of a worker's operations. Each handler only records the result; the step that follows decides.
 
 use super::Worker;
-use super::container_start::{Instance, StartError, Starting};
+use super::container_start::Instance;
 use super::devices;
 use super::hooks;
-use super::measure::measure_start_error;
 use super::ops::{ActiveOp, BackgroundOp, Ended};
 use super::probing;
 use super::pulling;
@@ -17,14 +16,13 @@ use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::runtime_features::CdiDevices;
 use crate::api::time::{Boot, Wall};
-use crate::engine::context::{Context, runtime_is_gone};
+use crate::engine::context::Context;
 use crate::engine::effect::FilesCall;
 use crate::engine::event::Answer;
 use crate::engine::op::{OpError, OpId};
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::plan;
 use std::rc::Rc;
-use std::time::Duration;
 
 type Outcome = Result<Answer, OpError>;
 
@@ -159,7 +157,9 @@ impl Worker {
             (ActiveOp::MountVolumes, result) => {
                 self.volumes.mounted(result.map(drop), &pod, &mut self.timer, ctx);
             }
-            (ActiveOp::SettleCgroup, result) => self.cgroup_settled(result.map(drop), ctx),
+            (ActiveOp::SettleCgroup, result) => {
+                self.in_place.resize.settled(result.map(drop), &pod, &mut self.record, ctx);
+            }
             (
                 active @ (ActiveOp::RaiseCgroup | ActiveOp::MeasureMemory { .. } | ActiveOp::UpdateContainer { .. }),
                 result,
@@ -193,11 +193,11 @@ impl Worker {
             (ActiveOp::MountInContainer { index, attempt }, Ok(Answer::Mounts(mounts))) => {
                 self.state.volumes_mounted(Instance { index, attempt }, mounts);
             }
-            (active, result) => {
-                if let Err(e) = result {
-                    self.start_failed(&pod, active, &e, ctx);
-                }
+            (active, Err(e)) => {
+                let (state, timer) = (&mut self.state, &mut self.timer);
+                self.containers.start_failed(&pod, active, &e, state, timer, ctx);
             }
+            (_, Ok(_)) => {}
         }
     }
 
@@ -265,38 +265,6 @@ impl Worker {
         let op = ctx.files(&self.uid, link);
         self.ops.start_background(op, BackgroundOp::Other);
         entry.put_container(fact, ctx.generation);
-    }
-
-    fn start_failed(&mut self, pod: &Rc<Pod>, active: ActiveOp, e: &OpError, ctx: &mut Context<'_>) {
-        // Another object holds the name, perhaps without pod labels and so not in any list. The next
-        // attempt uses another number.
-        if let ActiveOp::Create { index, attempt, .. } = &active
-            && e.is_name_taken()
-        {
-            self.containers.failures.name_taken(pod.at(*index).name.clone(), *attempt);
-        }
-        let (index, reason) = match &active {
-            ActiveOp::ImageStatus { index, .. } => (*index, Reason::ImageInspectError),
-            ActiveOp::PrepareContainer { index, .. } | ActiveOp::MountInContainer { index, .. } => {
-                (*index, Reason::CreateContainerConfigError)
-            }
-            ActiveOp::Create { index, .. } => (*index, Reason::CreateContainerError),
-            ActiveOp::Start { index, .. } => (*index, Reason::RunContainerError),
-            _ => return,
-        };
-        if runtime_is_gone(e, ctx) {
-            // This is not an error of the container, although a kubelet counts it as one.
-            measure_start_error(pod, index, reason, ctx);
-            let until = ctx.now.boot + ctx.rng.jitter(Duration::from_secs(1));
-            self.containers.backoffs.hold(&pod.at(index).name, until, None);
-            self.state.set_starting(Starting::Nothing);
-            return;
-        }
-        if let (ActiveOp::Start { id, .. }, OpError::Answered { .. }) = (active, e) {
-            // The runtime shows the container as ended (then its back-off applies) or still as created.
-            self.containers.backoffs.start_failed(id, (reason.clone(), e.message().to_string()));
-        }
-        self.hold_error(pod, index, StartError { reason, message: e.message().to_string() }, ctx);
     }
 }
 

@@ -7,6 +7,7 @@
 
 use super::pod_record::PodRecord;
 use super::timer::Timer;
+use crate::api::pod::Pod;
 use crate::api::time::Boot;
 use serde::Serialize;
 use std::time::Duration;
@@ -33,6 +34,15 @@ impl ActiveDeadline {
         let mut deadline = ActiveDeadline { whole, at: now + whole.saturating_sub(passed), record_due: None };
         deadline.record_began(now);
         deadline
+    }
+
+    /// Of a running pod that gets another deadline. The time that the pod was active counts if it had a deadline
+    /// before. Otherwise it was not measured.
+    pub fn changed(before: Option<ActiveDeadline>, pod: &Pod, now: Boot) -> Option<ActiveDeadline> {
+        pod.active_deadline().map(|whole| match before {
+            Some(before) => ActiveDeadline::after(whole, before.active(now), now),
+            None => ActiveDeadline::new(whole, now),
+        })
     }
 
     pub fn at(&self) -> Boot {

@@ -128,7 +128,8 @@ impl Worker {
                 give_back(&self.history.devices, &resource, &ids, &self.uid, ctx);
                 if self.state.is_sync() {
                     let message = format!("the device plugin of {resource} did not allocate {}: {e}", ids.join(", "));
-                    self.hold_error(&pod, of.index, StartError::of_config(message), ctx);
+                    let e = StartError::of_config(message);
+                    self.containers.hold_error(&pod, of.index, e, &mut self.state, &mut self.timer, ctx);
                 }
             }
         }
@@ -149,7 +150,8 @@ impl Worker {
             }
             Err(e) => {
                 let message = format!("the device plugin of {resource} did not prepare the devices: {e}");
-                self.hold_error(&pod, of.index, StartError::of_config(message), ctx);
+                let e = StartError::of_config(message);
+                self.containers.hold_error(&pod, of.index, e, &mut self.state, &mut self.timer, ctx);
             }
         }
     }

@@ -20,6 +20,7 @@ mod cleanup;
 mod completions;
 mod container_backoff;
 mod container_start;
+mod containers;
 mod deadline;
 mod demand;
 mod devices;
@@ -67,11 +68,9 @@ use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::placement::Placement;
 use crate::engine::pod::record::{Record, Snapshot};
 use crate::engine::pod::status::{self};
-use crate::engine::probe::Probes;
 pub use admission::PodAdmission;
 use cleanup::Removals;
-use container_backoff::ContainerBackoffs;
-use container_start::Failures;
+use containers::Containers;
 use deadline::ActiveDeadline;
 use demand::Demand;
 pub use earlier::Earlier;
@@ -92,7 +91,6 @@ use state::{Sync, Terminated, Terminating};
 use std::rc::Rc;
 use std::time::Duration;
 use stops::Stops;
-use termination_messages::TerminationMessages;
 use timer::Timer;
 use volumes::Volumes;
 pub use worker_status::{NextPull, NextStart, PullProgress, WorkerStatus};
@@ -129,15 +127,6 @@ pub struct Worker {
 pub struct Shown {
     pub status: core::PodStatus,
     pub placement: Placement,
-}
-
-/// What the worker knows of the single containers, and the runtime does not show.
-#[derive(Debug, Default, Serialize)]
-struct Containers {
-    backoffs: ContainerBackoffs,
-    failures: Failures,
-    probes: Probes,
-    messages: TerminationMessages,
 }
 
 impl Worker {
@@ -292,7 +281,7 @@ impl Worker {
     /// Compares the desired with the observed state and emits the next effects. It is idempotent.
     pub fn step(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
         self.timer.clear();
-        self.forget_what_is_gone(entry);
+        self.forget_gone(entry);
         self.record.retry(ctx.now.boot, &mut self.timer);
         self.write_record(ctx);
         if self.admission.rejection().is_some() {
@@ -405,7 +394,8 @@ impl Worker {
             started: &|spec, c| self.containers.probes.started(spec, &c.id),
             ready: &|spec, c| self.containers.probes.ready(spec, &c.id),
             waiting: &|name| {
-                self.containers.backoffs.shown(name, now).or_else(|| self.without_target(pod, entry, name))
+                let shown = self.containers.backoffs.shown(name, now);
+                shown.or_else(|| self.history.without_target(pod, entry.facts(), name))
             },
             messages: self.containers.messages.all(),
             cause: self.ending.cause.as_ref(),

@@ -6,6 +6,7 @@
 //! no harm.
 
 use super::ops::{ActiveOp, Operations};
+use super::pod_record::PodRecord;
 use super::restarting::Restart;
 use super::retry::Retry;
 use super::stops::{PlannedStop, Stops};
@@ -279,6 +280,25 @@ impl Resize {
         }
     }
 
+    /// The pod's cgroup has the new limits: the resize is over.
+    pub fn settled(
+        &mut self,
+        result: Result<(), OpError>,
+        pod: &Rc<Pod>,
+        record: &mut PodRecord,
+        ctx: &mut Context<'_>,
+    ) {
+        match result {
+            Ok(()) => {
+                self.applying = None;
+                let message = "Pod resize completed".to_owned();
+                ctx.emit_normal(Some(pod), None, Reason::ResizeCompleted, message);
+                record.rewrite();
+            }
+            Err(e) => self.failed(e.message().to_owned(), pod, ctx),
+        }
+    }
+
     /// R4: the step is tried again after a delay.
     fn failed(&mut self, message: String, pod: &Rc<Pod>, ctx: &mut Context<'_>) {
         let Some(applying) = &mut self.applying else { return };
@@ -413,22 +433,6 @@ impl Worker {
             (Some(pod), Some(wanted)) if pod.is_from_api_server() => self.pod = Some(with_amounts(pod, wanted.pod)),
             (_, wanted) => {
                 self.demand.successor = self.demand.successor.take().or(wanted.map(|wanted| wanted.pod));
-            }
-        }
-    }
-
-    pub(super) fn cgroup_settled(&mut self, result: Result<(), OpError>, ctx: &mut Context<'_>) {
-        match result {
-            Ok(()) => {
-                self.in_place.resize.applying = None;
-                let message = "Pod resize completed".to_owned();
-                ctx.emit_normal(self.pod.as_ref(), None, Reason::ResizeCompleted, message);
-                self.record.rewrite();
-            }
-            Err(e) => {
-                if let Some(pod) = &self.pod {
-                    self.in_place.resize.failed(e.message().to_owned(), pod, ctx);
-                }
             }
         }
     }

@@ -11,6 +11,7 @@ use crate::api::names::ContainerId;
 use crate::api::pod::{Pod, RestartPolicy};
 use crate::api::time::Boot;
 use crate::engine::pleg::cache::Entry;
+use crate::engine::pod::plan;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -46,9 +47,9 @@ impl Restarting {
         new
     }
 
-    /// The successor of this container starts without a back-off.
-    pub fn starts_at_once(&self, id: &ContainerId) -> bool {
-        self.0.get(id).is_some_and(|why| *why != Restart::Failure)
+    /// The container that follows this one has another image or other resources, so that no back-off delays it.
+    pub fn starts_at_once(&self, pod: &Pod, c: &ContainerFact) -> bool {
+        self.0.get(&c.id).is_some_and(|why| *why != Restart::Failure) || plan::has_old_image(pod, c)
     }
 
     /// Drops the containers with an old image for which this is true. Returns whether there was one.
