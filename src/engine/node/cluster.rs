@@ -22,7 +22,8 @@ use crate::api::time::{Boot, Now, Wall};
 use crate::engine::cluster::Cluster;
 use crate::engine::cluster::certificates::Certificates;
 use crate::engine::cluster::connection::Connection;
-use crate::engine::cluster::member::{Health, Member};
+use crate::engine::cluster::member::Member;
+use crate::engine::cluster::own_status::Health;
 use crate::engine::cluster::pods::{Bound, Seen};
 use crate::engine::cluster::reflector::Step;
 use crate::engine::context::Owner;
@@ -246,7 +247,7 @@ impl Engine {
         let health = self.health();
         let cordoned = self.cordon.is_on();
         self.with_member(|member, _| {
-            member.health = health;
+            member.status.health = health;
             member.cordon.wanted = cordoned;
         });
         let wants = self.cluster.member().is_some_and(|member| member.wants_report(now.boot));
@@ -361,7 +362,7 @@ impl Engine {
     fn health(&self) -> Health {
         let member = self.cluster.member();
         Health {
-            port: member.map_or(0, |member| member.port),
+            port: member.map_or(0, |member| member.status.port),
             devices: member.map(|member| member.own.reported(&self.devices.amounts())).unwrap_or_default(),
             runtime: self.runtime.name_and_version(),
             why_not: self.not_ready(self.now.boot).map(|(_, message)| message),
@@ -374,7 +375,7 @@ impl Engine {
         let node = &self.config.node;
         let cluster = self.config.cluster.clone().unwrap_or_default();
         let Health { runtime, why_not, pressures, devices, port } =
-            self.cluster.member().map(|member| member.health.clone()).unwrap_or_default();
+            self.cluster.member().map(|member| member.status.health.clone()).unwrap_or_default();
         let pressure = |of, condition| Condition::pressure(of, pressures.contains(&condition));
         let addresses = self.cluster.member().map(|member| member.addresses.reported(&node.name)).unwrap_or_default();
         let info = NodeInfo { container_runtime_version: runtime, ..cluster.info };
@@ -399,7 +400,7 @@ impl Engine {
             info,
             taints: cluster.taints,
             provider_id: cluster.provider_id,
-            images: self.cluster.member().map(|member| member.images.clone()).unwrap_or_default(),
+            images: self.cluster.member().map(|member| member.status.images.clone()).unwrap_or_default(),
             supplemental_groups_policy: self.runtime.features().supplemental_groups_policy,
             runtime_handlers: self.runtime.features().handlers.iter().map(handler).collect(),
             port,

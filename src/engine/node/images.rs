@@ -78,7 +78,7 @@ impl Engine {
     /// C1: the next report of the node contains the images of this list.
     fn report_images(&mut self, result: &Result<Answer, OpError>) {
         if let (Some(member), Ok(Answer::Images(list))) = (self.cluster.member_mut(), result) {
-            member.images = largest(list);
+            member.status.images = largest(list);
         }
     }
 
