@@ -29,7 +29,7 @@ impl Engine {
         }
         worker.admission.place = self.admission.next_place();
         self.with_worker(uid, |worker, _, _| worker.reopen_admission());
-        self.dirty.insert(uid.clone());
+        self.steps.touch(uid.clone());
     }
 
     /// Starts a worker that has its name and was admitted, or that runs already.
@@ -40,7 +40,7 @@ impl Engine {
                 ready && w.begin()
             });
         if begins {
-            self.dirty.insert(uid.clone());
+            self.steps.touch(uid.clone());
         }
         self.admission.room_changed();
         begins
@@ -106,23 +106,23 @@ impl Engine {
                     worker.admit();
                 }
                 self.begin(&uid);
-                self.dirty.insert(uid);
+                self.steps.touch(uid);
             }
             Decision::Wait(uid, why) => {
                 if let Some(worker) = self.workers.get_mut(&uid) {
                     worker.wait_for(Admission::Waits(why));
                 }
-                self.dirty.insert(uid);
+                self.steps.touch(uid);
             }
             Decision::Hold(uid) => {
                 if let Some(worker) = self.workers.get_mut(&uid) {
                     worker.wait_for(Admission::Cordoned);
                 }
-                self.dirty.insert(uid);
+                self.steps.touch(uid);
             }
             Decision::Reject(uid, cause) => {
                 self.with_worker(&uid, |worker, _, ctx| worker.reject(cause, ctx));
-                self.dirty.insert(uid);
+                self.steps.touch(uid);
             }
             Decision::Preempt(victims, signal) => {
                 for uid in victims {
@@ -131,19 +131,19 @@ impl Engine {
                     }
                     let kill = Kill { by: TerminationSource::Preemption, message: None, grace: None };
                     self.with_worker(&uid, |worker, entry, ctx| worker.kill_for(None, &kill, entry, ctx));
-                    self.dirty.insert(uid);
+                    self.steps.touch(uid);
                 }
             }
             Decision::Resize(uid) => {
                 self.with_worker(&uid, |worker, entry, ctx| worker.begin_resize(entry, ctx));
                 self.admission.room_changed();
-                self.dirty.insert(uid);
+                self.steps.touch(uid);
             }
             Decision::PostponeResize(uid, verdict) => {
                 self.with_worker(&uid, |worker, _, ctx| {
                     worker.in_place.resize.postpone(worker.pod.as_ref(), verdict, ctx)
                 });
-                self.dirty.insert(uid);
+                self.steps.touch(uid);
             }
             Decision::Restart(uid) => self.release(TerminationSource::Preemption, Some(vec![uid])),
         }

@@ -157,7 +157,7 @@ impl Engine {
 
     /// W9: pods that wait for a ConfigMap, a Secret or a token continue, and volumes get the new files.
     fn cluster_data_changed(&mut self) {
-        let Engine { cluster, workers, dirty, now, .. } = self;
+        let Engine { cluster, workers, steps, now, .. } = self;
         let Some(member) = cluster.member_mut() else { return };
         let (objects, tokens, lists) =
             (member.data.take_changed(), member.tokens.take_changed(), member.lists.take_changed());
@@ -166,11 +166,11 @@ impl Engine {
         }
         for (uid, worker) in workers.iter_mut().filter(|(_, worker)| worker.is_from_api_server()) {
             if worker.data_changed(&objects, now.boot) {
-                dirty.insert(uid.clone());
+                steps.touch(uid.clone());
             }
             if tokens.contains(uid) {
                 worker.volumes.outdated();
-                dirty.insert(uid.clone());
+                steps.touch(uid.clone());
             }
         }
         self.compare();
@@ -298,7 +298,7 @@ impl Engine {
         let ended_there = member.pods.iter().filter(|(_, bound)| bound.ended).map(|(uid, _)| uid);
         for uid in ended_there.filter(here).cloned().collect::<Vec<_>>() {
             self.with_worker(&uid, |worker, entry, ctx| worker.end_as_at_server(entry, ctx));
-            self.dirty.insert(uid);
+            self.steps.touch(uid);
         }
     }
 

@@ -105,7 +105,7 @@ impl Engine {
         }
         for (uid, worker) in &mut self.workers {
             if worker.data_changed(&changed, self.now.boot) {
-                self.dirty.insert(uid.clone());
+                self.steps.touch(uid.clone());
             }
         }
     }
@@ -190,7 +190,7 @@ impl Engine {
         if std::mem::take(&mut worker.demand.desired) {
             self.with_worker(uid, |worker, entry, ctx| worker.replace(Some(grace), entry, ctx));
             self.outbox.publish(uid, &name);
-            self.dirty.insert(uid.clone());
+            self.steps.touch(uid.clone());
         }
     }
 
@@ -202,13 +202,13 @@ impl Engine {
         }
         if pod.is_from_api_server() && self.workers.get(uid).is_some_and(|worker| worker.differs_in_place(&pod)) {
             self.with_worker(uid, |worker, _, ctx| worker.follow_in_place(&pod, ctx));
-            self.dirty.insert(uid.clone());
+            self.steps.touch(uid.clone());
         }
         let Some(worker) = self.workers.get_mut(uid) else { return };
         let wanted_before = worker.is_resize_wanted();
         worker.want_resize(&pod);
         if worker.is_resize_wanted() || wanted_before {
-            self.dirty.insert(uid.clone());
+            self.steps.touch(uid.clone());
         }
         if worker.is_resize_wanted() {
             return;
@@ -229,7 +229,7 @@ impl Engine {
                 self.with_worker(uid, |worker, entry, ctx| worker.replace(None, entry, ctx));
             }
             self.outbox.publish(uid, &name);
-            self.dirty.insert(uid.clone());
+            self.steps.touch(uid.clone());
         } else if worker.pod.as_ref().is_some_and(|p| p.source != pod.source) {
             // The same pod in another file.
             worker.continue_as(pod);
@@ -280,7 +280,7 @@ impl Engine {
             self.begin(uid);
         }
         self.admission.room_changed();
-        self.dirty.insert(uid.clone());
+        self.steps.touch(uid.clone());
     }
 
     pub(super) fn add_orphan(&mut self, uid: &Uid, name: FullName, grace: Duration) {
@@ -288,7 +288,7 @@ impl Engine {
         self.insert_worker(uid, Entry::default(), worker);
         self.desired.names_mut().add(name, uid.clone());
         self.put_first(uid);
-        self.dirty.insert(uid.clone());
+        self.steps.touch(uid.clone());
     }
 
     /// W8: a running pod takes its name before a pod that has not started.
@@ -302,7 +302,7 @@ impl Engine {
             // A running pod counts as admitted.
             worker.admit();
             worker.begin();
-            self.dirty.insert(uid.clone());
+            self.steps.touch(uid.clone());
         }
         self.admission.room_changed();
     }

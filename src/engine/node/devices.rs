@@ -42,7 +42,7 @@ impl Engine {
         self.admission.room_changed();
         for (uid, worker) in &mut self.workers {
             if worker.devices_changed() {
-                self.dirty.insert(uid.clone());
+                self.steps.touch(uid.clone());
             }
         }
     }

@@ -123,7 +123,7 @@ impl Engine {
                     }
                     let kill = Kill { by: TerminationSource::Eviction, message: Some(message), grace: Some(grace) };
                     self.with_worker(&uid, |worker, entry, ctx| worker.kill_for(None, &kill, entry, ctx));
-                    self.dirty.insert(uid);
+                    self.steps.touch(uid);
                 }
                 Action::ReclaimImages => {
                     // Each worker removes its dead containers.

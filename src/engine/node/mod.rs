@@ -8,7 +8,8 @@
 //! of logs, `devices` for device plugins, `cordon` for cordons of the node, `cluster` for the pods of an API server,
 //! `pleg` adopts the pods that a list shows, `admission` and `shutdown` carry out the decisions of admission and the
 //! orders of the node shutdown, `readiness` decides whether the node is ready, `view` and `worker_status` provide the
-//! data for the API, `deadlines` finds what is due without an event, and `dump` shows the whole state.
+//! data for the API, `steps` knows which workers have to be stepped, `deadlines` finds what is due without an event,
+//! and `dump` shows the whole state.
 
 mod access;
 mod admission;
@@ -29,6 +30,7 @@ mod readiness;
 mod replace;
 mod requests;
 mod shutdown;
+mod steps;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -69,11 +71,11 @@ use crate::engine::rng::Rng;
 use crate::engine::runtime::Runtime;
 use crate::engine::shutdown::Shutdown;
 use crate::engine::slots::StartSlots;
-use crate::engine::timers::Timers;
 use crate::engine::user_namespaces::UserNamespaces;
 use host_cleanup::HostCleanup;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use steps::Steps;
 
 #[derive(Serialize)]
 pub struct Engine {
@@ -101,9 +103,8 @@ pub struct Engine {
     /// Boxed, because a node of the map has room for 11 values.
     workers: BTreeMap<Uid, Box<Worker>>,
     container_ends: ContainerEnds,
-    dirty: BTreeSet<Uid>,
-    /// When the workers are to be stepped without an event.
-    pod_deadlines: Timers<Uid>,
+    #[serde(flatten)]
+    steps: Steps,
     #[serde(flatten)]
     outbox: Outbox,
 }
@@ -136,8 +137,7 @@ impl Engine {
             admission: NodeAdmission::default(),
             workers: BTreeMap::new(),
             container_ends: ContainerEnds::default(),
-            dirty: BTreeSet::new(),
-            pod_deadlines: Timers::new(),
+            steps: Steps::default(),
             outbox: Outbox::default(),
             config,
         }
@@ -302,7 +302,7 @@ impl Engine {
             Some(Owner::Worker(uid)) => {
                 self.with_worker(&uid, |worker, entry, ctx| worker.done(op, result, entry, ctx));
                 self.recheck_waiting_events(&uid);
-                self.dirty.insert(uid);
+                self.steps.touch(uid);
             }
         }
     }
@@ -313,7 +313,7 @@ impl Engine {
     }
 
     fn touch_all(&mut self) {
-        self.dirty.extend(self.workers.keys().cloned());
+        self.steps.touch_all(self.workers.keys().cloned());
     }
 
     /// Steps the touched workers and the node's own machines until no step causes another one.
@@ -331,13 +331,13 @@ impl Engine {
     /// Steps the touched workers until no step causes another one.
     fn settle(&mut self) {
         loop {
-            while let Some(uid) = self.dirty.pop_first() {
+            while let Some(uid) = self.steps.take_next() {
                 self.with_worker(&uid, |worker, entry, ctx| worker.step(entry, ctx));
                 self.after_step(&uid);
             }
             match self.slots.grant(self.now.boot) {
                 Some(uid) if self.workers.contains_key(&uid) => {
-                    self.dirty.insert(uid);
+                    self.steps.touch(uid);
                 }
                 Some(uid) => self.slots.forget(&uid),
                 None => break,
@@ -382,7 +382,7 @@ impl Engine {
     /// Handles the consequences of a worker's new state: its deadline, the next pod with its name, its end.
     fn after_step(&mut self, uid: &Uid) {
         let Some(worker) = self.workers.get_mut(uid) else { return };
-        self.pod_deadlines.change(uid, worker.timer.next());
+        self.steps.stepped(uid, worker.timer.next());
         let placement = worker.placement(self.cordon.is_on());
         if std::mem::replace(&mut worker.shown.placement, placement) != placement {
             self.outbox.publish(uid, &worker.name);
@@ -412,7 +412,7 @@ impl Engine {
         self.pleg.forget(uid, self.generation, &mut self.outbox);
         self.slots.forget(uid);
         self.update_logs(uid);
-        self.pod_deadlines.clear(uid);
+        self.steps.forget(uid);
         self.outbox.publish(uid, &worker.name);
         Some(worker)
     }
@@ -460,7 +460,7 @@ impl Engine {
             // The runtime has nothing of ours for this UID.
             let worker = Worker::leftover(uid.clone(), name, self.now);
             self.insert_worker(&uid, Entry::empty(self.generation), worker);
-            self.dirty.insert(uid);
+            self.steps.touch(uid);
         }
     }
 }

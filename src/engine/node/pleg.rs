@@ -36,7 +36,7 @@ impl Engine {
                 Found::Orphan(uid, orphan) => self.adopt_orphan(&uid, orphan),
             }
         }
-        self.dirty.extend(self.pleg.compare(&pods, list.began, self.now.boot));
+        self.steps.touch_all(self.pleg.compare(&pods, list.began, self.now.boot));
         if list.is_first {
             self.sweep_cgroups(&list.listed);
         }
@@ -92,7 +92,7 @@ impl Engine {
     pub(super) fn pod_read(&mut self, op: OpId, uid: &Uid, result: Result<Answer, OpError>) {
         if self.pleg.pod_read(op, uid, result, &self.config.owner, self.now.boot, &mut self.outbox) {
             self.recheck_waiting_events(uid);
-            self.dirty.insert(uid.clone());
+            self.steps.touch(uid.clone());
         }
     }
 

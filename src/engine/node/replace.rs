@@ -15,7 +15,7 @@ impl Engine {
         self.with_worker(uid, |worker, entry, _| waits = worker.outdate(entry));
         if waits {
             self.desired.outdated(uid);
-            self.dirty.insert(uid.clone());
+            self.steps.touch(uid.clone());
             self.admission.room_changed();
         }
         waits
@@ -34,7 +34,7 @@ impl Engine {
             let name = worker.name.clone();
             self.with_worker(uid, |worker, entry, ctx| worker.replace(None, entry, ctx));
             self.outbox.publish(uid, &name);
-            self.dirty.insert(uid.clone());
+            self.steps.touch(uid.clone());
         }
         !ready.is_empty()
     }

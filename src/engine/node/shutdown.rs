@@ -54,7 +54,7 @@ impl Engine {
                 worker.kill_for(None, &kill, entry, ctx);
             });
         }
-        self.dirty.extend(kill.pods.iter().cloned());
+        self.steps.touch_all(kill.pods.iter().cloned());
     }
 
     /// S6: pods that waited for the end of the shutdown continue.
