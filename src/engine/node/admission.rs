@@ -67,15 +67,15 @@ impl Engine {
             return false;
         }
         let facts = with_own(&self.config.node, &self.cluster);
-        let node = self.devices.with_devices(&facts);
+        let node = self.shared.devices.with_devices(&facts);
         let input = Input {
             now: self.now.boot,
             node: &node,
             workers: &self.workers,
             names: self.desired.names(),
             cache: &self.pleg.cache,
-            pressure: self.eviction.pressure(),
-            devices: &self.devices,
+            pressure: self.reclaim.eviction.pressure(),
+            devices: &self.shared.devices,
             cordoned: self.cordon.is_on(),
             configured: &self.config.node.allocatable,
         };
@@ -152,8 +152,8 @@ impl Engine {
     /// The capacity of the node, and the sum of the requests of the admitted pods.
     pub fn node(&self) -> (Cow<'_, NodeFacts>, Resources) {
         let node = match with_own(&self.config.node, &self.cluster) {
-            Cow::Borrowed(node) => self.devices.with_devices(node),
-            Cow::Owned(node) => Cow::Owned(self.devices.with_devices(&node).into_owned()),
+            Cow::Borrowed(node) => self.shared.devices.with_devices(node),
+            Cow::Owned(node) => Cow::Owned(self.shared.devices.with_devices(&node).into_owned()),
         };
         (node, machine::requested(&self.workers))
     }

@@ -353,20 +353,20 @@ impl Engine {
 
     /// G4: the names of the extended resources are on the disk before the server has them.
     fn record_resources(&mut self) {
-        let Engine { cluster, config, devices, outbox, now, .. } = self;
+        let Engine { cluster, config, shared, outbox, now, .. } = self;
         let Some(member) = cluster.member_mut() else { return };
         let configured = config.node.capacity.iter().map(|(name, _)| name).filter(|name| is_device_resource(name));
-        member.own.record_resources(devices.resources().chain(configured), now.boot, outbox);
+        member.own.record_resources(shared.devices.resources().chain(configured), now.boot, outbox);
     }
 
     fn health(&self) -> Health {
         let member = self.cluster.member();
         Health {
             port: member.map_or(0, |member| member.status.port),
-            devices: member.map(|member| member.own.reported(&self.devices.amounts())).unwrap_or_default(),
+            devices: member.map(|member| member.own.reported(&self.shared.devices.amounts())).unwrap_or_default(),
             runtime: self.runtime.name_and_version(),
             why_not: self.not_ready(self.now.boot).map(|(_, message)| message),
-            pressures: self.eviction.pressure().conditions().collect(),
+            pressures: self.reclaim.eviction.pressure().conditions().collect(),
         }
     }
 

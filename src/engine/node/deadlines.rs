@@ -100,13 +100,13 @@ impl Engine {
             Part::Shutdown => self.shutdown.next_deadline(self.knows_its_pods()),
             Part::Admission => self.admission.victims.next_deadline(),
             Part::Logind => self.shutdown.next_logind_call(),
-            Part::Leftovers => self.orphaned_directories.next_deadline(self.now.boot),
-            Part::Images => self.images.next_deadline(),
-            Part::Eviction => self.eviction.next_deadline(),
+            Part::Leftovers => self.leftovers.orphaned_directories.next_deadline(self.now.boot),
+            Part::Images => self.reclaim.images.next_deadline(),
+            Part::Eviction => self.reclaim.eviction.next_deadline(),
             Part::Logs => self.logs.next_deadline(),
             Part::Slots => {
                 let reads_at = self.pleg.reads.begins_at().filter(|_| self.runtime.is_up());
-                self.slots.next_deadline().into_iter().chain(reads_at).min()
+                self.shared.slots.next_deadline().into_iter().chain(reads_at).min()
             }
             Part::Cluster => self.cluster.member().and_then(|member| member.next_deadline()),
             Part::Manifests => self.desired.files.next_deadline(),

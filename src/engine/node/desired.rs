@@ -39,7 +39,7 @@ impl Engine {
             self.cordon.record_found();
         }
         if let Some((_, text)) = records.iter().find(|(key, _)| key == seen::KEY) {
-            self.images.record_found(text, &mut self.outbox);
+            self.reclaim.images.record_found(text, &mut self.outbox);
         }
         self.desired.records_found(records, &mut self.outbox);
         self.take_cluster_records(&of_cluster);
@@ -116,7 +116,7 @@ impl Engine {
             let (uid, name) = (record.pod.uid.clone(), record.pod.name.clone());
             if !self.workers.contains_key(&uid) {
                 self.admission.victims.restore(&record, self.now);
-                self.devices.restore(&uid, &record.history.devices);
+                self.shared.devices.restore(&uid, &record.history.devices);
                 let worker = Worker::revive(record, self.now, &self.config.boot_id);
                 if worker.is_from_api_server() && worker.ending.end.is_terminal() {
                     // C2: perhaps the last run did not report it.
@@ -314,7 +314,7 @@ impl Engine {
     }
 
     pub(super) fn insert_worker(&mut self, uid: &Uid, entry: Entry, mut worker: Worker) {
-        if let Some(leftover) = self.orphaned_directories.take(uid) {
+        if let Some(leftover) = self.leftovers.orphaned_directories.take(uid) {
             leftover.hand_over(&mut worker);
         }
         worker.admission.place = self.admission.place_of(&worker, self.desired.names(), &self.workers);

@@ -23,7 +23,7 @@ impl Engine {
         if list.is_first {
             self.admission.room_changed();
         }
-        self.user_namespaces.listed(list.listed.sandboxes.iter().filter_map(|s| s.user_namespace).collect_set());
+        self.shared.user_namespaces.listed(list.listed.sandboxes.iter().filter_map(|s| s.user_namespace).collect_set());
         let pods = relist::by_pod(&list.listed, &self.config.owner);
         let has_worker = |uid: &Uid| self.workers.contains_key(uid);
         let (is_known, listed) = (self.desired.is_known(), self.were_listed());

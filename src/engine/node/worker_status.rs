@@ -18,7 +18,7 @@ impl Engine {
             State::Sync(_) => {
                 self.add_starting(worker, now, waits_for);
                 if let Some(pull) = &mut worker_status.pull {
-                    pull.ahead = self.slots.pulls.ahead_of(uid);
+                    pull.ahead = self.shared.slots.pulls.ahead_of(uid);
                 }
             }
             State::Terminating(_) | State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => {
@@ -65,9 +65,9 @@ impl Engine {
             waits_for.push(why);
         }
         let queues = [
-            (&self.slots.sandboxes, "its turn to start its sandbox"),
-            (&self.slots.containers, "its turn to start a container"),
-            (&self.slots.pulls, "its turn to pull an image"),
+            (&self.shared.slots.sandboxes, "its turn to start its sandbox"),
+            (&self.shared.slots.containers, "its turn to start a container"),
+            (&self.shared.slots.pulls, "its turn to pull an image"),
         ];
         for (slots, reason) in queues {
             if let Some(ahead) = slots.ahead_of(uid) {
