@@ -117,7 +117,7 @@ impl Engine {
             if !self.workers.contains_key(&uid) {
                 self.admission.victims.restore(&record, self.now);
                 self.shared.devices.restore(&uid, &record.history.devices);
-                let worker = Worker::revive(record, self.now, &self.config.boot_id);
+                let worker = Worker::revive(record, self.now, &self.config.fixed.boot_id);
                 if worker.is_from_api_server() && worker.ending.end.is_terminal() {
                     // C2: perhaps the last run did not report it.
                     self.outbox.publish(&uid, &name);
@@ -338,6 +338,6 @@ impl Engine {
 }
 
 fn setting(config: &EngineConfig, now: Now) -> Setting<'_> {
-    let (directory, node_name) = (config.manifests.as_str(), config.node.name.as_str());
-    Setting { directory, node_name, refuse_open_secrets: config.refuse_open_secrets, now }
+    let (directory, node_name) = (config.fixed.manifests.as_str(), config.node.name.as_str());
+    Setting { directory, node_name, refuse_open_secrets: config.fixed.refuse_open_secrets, now }
 }

@@ -74,7 +74,7 @@ enum Next {
 impl Engine {
     /// The runtime has answered a list call.
     pub(super) fn list_answered(&mut self, result: Result<Answer, OpError>) {
-        match self.leftovers.host_cleanup.take_list(result, &self.config.owner) {
+        match self.leftovers.host_cleanup.take_list(result, &self.config.fixed.owner) {
             Next::Handle(result) => self.listed(result),
             Next::RemoveNetworks(sandboxes) => {
                 self.outbox.begin(Owner::EmptyNetworks, |op| Effect::RemoveEmptyNetworks { op, sandboxes });

@@ -109,7 +109,7 @@ impl Engine {
         Engine {
             generation: 0,
             now: Now::default(),
-            rng: Rng::new(config.seed),
+            rng: Rng::new(config.fixed.seed),
             shared: Shared::new(&config),
             runtime: Runtime::default(),
             pleg: Pleg::new(config.parallel_reads),
@@ -137,16 +137,7 @@ impl Engine {
         self.shared.configure(&self.config, &config);
         self.pleg.reads.set_limit(config.parallel_reads);
         let addresses = config.cluster.as_ref().map(|cluster| cluster.addresses.clone()).unwrap_or_default();
-        let old = std::mem::take(&mut self.config);
-        self.config = EngineConfig {
-            owner: old.owner,
-            manifests: old.manifests,
-            refuse_open_secrets: old.refuse_open_secrets,
-            seed: old.seed,
-            boot_id: old.boot_id,
-            started: old.started,
-            ..config
-        };
+        self.config.change_to(config);
         self.addresses_found(addresses);
     }
 
@@ -238,7 +229,7 @@ impl Engine {
             let (pod, facts) = (worker.pod.as_ref()?, pleg.cache.get(uid)?.facts());
             Some(Published { pod, status: &worker.shown.status, facts })
         };
-        self.container_ends.report(published, self.config.started, &mut self.outbox);
+        self.container_ends.report(published, self.config.fixed.started, &mut self.outbox);
     }
 
     /// Passes the answer of an operation to its owner.

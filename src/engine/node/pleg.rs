@@ -24,7 +24,7 @@ impl Engine {
             self.admission.room_changed();
         }
         self.shared.user_namespaces.listed(list.listed.sandboxes.iter().filter_map(|s| s.user_namespace).collect_set());
-        let pods = relist::by_pod(&list.listed, &self.config.owner);
+        let pods = relist::by_pod(&list.listed, &self.config.fixed.owner);
         let has_worker = |uid: &Uid| self.workers.contains_key(uid);
         let (is_known, listed) = (self.desired.is_known(), self.were_listed());
         let names = self.desired.names();
@@ -90,7 +90,7 @@ impl Engine {
     }
 
     pub(super) fn pod_read(&mut self, op: OpId, uid: &Uid, result: Result<Answer, OpError>) {
-        if self.pleg.pod_read(op, uid, result, &self.config.owner, self.now.boot, &mut self.outbox) {
+        if self.pleg.pod_read(op, uid, result, &self.config.fixed.owner, self.now.boot, &mut self.outbox) {
             self.recheck_waiting_events(uid);
             self.steps.touch(uid.clone());
         }

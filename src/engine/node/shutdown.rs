@@ -21,7 +21,7 @@ impl Engine {
         let mut ctx = Context {
             now: self.now,
             groups: &self.config.shutdown,
-            boot_id: &self.config.boot_id,
+            boot_id: &self.config.fixed.boot_id,
             knows_its_pods,
             outbox: &mut self.outbox,
         };

@@ -297,7 +297,7 @@ fn created(pod: &Rc<Pod>, of: Instance, level: u32, id: ContainerId, entry: &mut
         termination_file: None,
         fallback_to_logs: false,
         log_path: String::new(),
-        owner: Some(ctx.config.owner.clone()),
+        owner: Some(ctx.config.fixed.owner.clone()),
         pid: None,
     };
     entry.put_container(fact, ctx.generation);
@@ -305,5 +305,5 @@ fn created(pod: &Rc<Pod>, of: Instance, level: u32, id: ContainerId, entry: &mut
 
 /// Whether the object belongs to this root directory (W21).
 fn is_ours(owner: &Option<String>, ctx: &Context<'_>) -> bool {
-    owner.as_ref() == Some(&ctx.config.owner)
+    owner.as_ref() == Some(&ctx.config.fixed.owner)
 }

@@ -19,7 +19,7 @@ impl Worker {
         let (state, demand, grace) = (&self.state, &self.demand, pod.grace_period());
         self.record.write_began(demand.replaced);
         let snapshot = Snapshot {
-            written: Some(WriteTime { boot_id: ctx.config.boot_id.clone(), boot, wall }),
+            written: Some(WriteTime { boot_id: ctx.config.fixed.boot_id.clone(), boot, wall }),
             active: self.deadline.map_or(Duration::ZERO, |d| d.active(boot)),
             rejected: self.admission.recorded_rejection(self.pod.as_ref()).cloned(),
             again: self.demand.replaced,
