@@ -45,7 +45,7 @@ use crate::config::{CertificateSource, Config};
 use crate::engine::cluster::member;
 use crate::engine::cluster::sealing;
 use crate::engine::cluster::traffic::Traffic;
-use crate::engine::config::{ClusterConfig, EngineConfig, ServingIssuer};
+use crate::engine::config::{ClusterConfig, EngineConfig, FixedConfig, ServingIssuer};
 use crate::engine::cordon;
 use crate::engine::desired::in_force;
 use crate::engine::event::{Event, LogindEvent};
@@ -240,8 +240,17 @@ pub(super) fn engine_config(
     key: &KeyState,
 ) -> EngineConfig {
     let defaults = EngineConfig::default();
-    EngineConfig {
+    let fixed = FixedConfig {
         owner: owner.to_string(),
+        manifests: config.manifests.to_string_lossy().into_owned(),
+        refuse_open_secrets: config.refuse_open_secrets,
+        boot_id: machine::boot_id(),
+        started,
+        // Nodes should not act at the same moment. A hash of the owner's id is random enough.
+        seed: owner.bytes().fold(0, |seed: u64, b| seed.wrapping_mul(31).wrapping_add(u64::from(b))),
+    };
+    EngineConfig {
+        fixed,
         sync_frequency: config.sync_frequency,
         request_timeout: config.runtime_request_timeout,
         max_restart_backoff: config.max_container_restart_period,
@@ -250,17 +259,11 @@ pub(super) fn engine_config(
         eviction: config.eviction_policy(),
         log_rotation: config.log_rotation.clone(),
         root: config.root_dir.to_string_lossy().into_owned(),
-        manifests: config.manifests.to_string_lossy().into_owned(),
-        refuse_open_secrets: config.refuse_open_secrets,
         shutdown: config.shutdown.clone(),
-        boot_id: machine::boot_id(),
-        started,
         parallel_sandboxes: config.max_parallel_sandbox_starts as usize,
         parallel_containers: config.max_parallel_container_starts as usize,
         parallel_pulls: config.parallel_image_pulls().map_or(usize::MAX, |n| n as usize),
         credential_providers: config.credential_providers.clone(),
-        // Nodes should not act at the same moment. A hash of the owner's id is random enough.
-        seed: owner.bytes().fold(0, |seed: u64, b| seed.wrapping_mul(31).wrapping_add(u64::from(b))),
         cluster: config.kubeconfig.as_ref().map(|_| cluster_config(config, key)),
         ..defaults
     }

@@ -1,5 +1,4 @@
-//! The engine's settings. `Event::Configure` replaces them; `owner`, `manifests`, `refuse_open_secrets`, `boot_id`,
-//! `started` and `seed` are fixed at the start.
+//! The engine's settings. `Event::Configure` replaces them, except those that are fixed at the start.
 
 use crate::api::cluster::node::{NodeInfo, Taint};
 use crate::api::credential_provider::Provider;
@@ -18,8 +17,8 @@ use std::time::Duration;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EngineConfig {
-    /// The id of our root directory. Sandboxes and containers with this id in their annotation are ours (W21).
-    pub owner: String,
+    #[serde(flatten)]
+    pub fixed: FixedConfig,
     /// W9: the interval between two syncs of a healthy pod (`syncFrequency`).
     pub sync_frequency: Duration,
     /// P1: the interval between two relists.
@@ -52,6 +51,15 @@ pub struct EngineConfig {
     pub root: String,
     /// S1: the shutdown grace periods by priority.
     pub shutdown: Groups,
+    /// The node is a member of a cluster.
+    pub cluster: Option<ClusterConfig>,
+}
+
+/// The settings that are fixed at the start.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FixedConfig {
+    /// The id of our root directory. Sandboxes and containers with this id in their annotation are ours (W21).
+    pub owner: String,
     /// The manifest directory.
     pub manifests: String,
     /// `openSecrets: Refuse`: a Secret in a manifest that every user of the machine can read is an error.
@@ -62,8 +70,6 @@ pub struct EngineConfig {
     pub started: Wall,
     /// The seed of the jitter (W9).
     pub seed: u64,
-    /// The node is a member of a cluster.
-    pub cluster: Option<ClusterConfig>,
 }
 
 /// The settings of a member of a cluster. They are fixed at the start.
@@ -97,6 +103,12 @@ pub enum ServingIssuer {
 }
 
 impl EngineConfig {
+    /// Takes the settings of `new` that can change.
+    pub fn change_to(&mut self, new: EngineConfig) {
+        let fixed = std::mem::take(&mut self.fixed);
+        *self = EngineConfig { fixed, ..new };
+    }
+
     pub fn traffic(&self) -> Traffic {
         self.cluster.as_ref().map(|cluster| cluster.traffic).unwrap_or_default()
     }
@@ -105,7 +117,7 @@ impl EngineConfig {
 impl Default for EngineConfig {
     fn default() -> EngineConfig {
         EngineConfig {
-            owner: String::new(),
+            fixed: FixedConfig::default(),
             sync_frequency: Duration::from_secs(60),
             relist_period: Duration::from_secs(1),
             request_timeout: Duration::from_secs(120),
@@ -126,11 +138,32 @@ impl Default for EngineConfig {
             root: String::new(),
             shutdown: Groups::default(),
             cluster: None,
+        }
+    }
+}
+
+impl Default for FixedConfig {
+    fn default() -> FixedConfig {
+        FixedConfig {
+            owner: String::new(),
             manifests: String::new(),
             refuse_open_secrets: false,
             boot_id: String::new(),
             started: Wall(0),
             seed: 1,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_of_the_configuration_keeps_what_is_fixed_at_the_start() {
+        let run = |owner: &str, seed| FixedConfig { owner: owner.into(), seed, ..FixedConfig::default() };
+        let mut config = EngineConfig { fixed: run("root-1", 7), ..EngineConfig::default() };
+        config.change_to(EngineConfig { fixed: run("root-2", 8), parallel_reads: 3, ..EngineConfig::default() });
+        assert_eq!((config.fixed, config.parallel_reads), (run("root-1", 7), 3));
     }
 }

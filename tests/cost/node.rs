@@ -14,7 +14,7 @@ use wherry::api::node_facts::NodeFacts;
 use wherry::api::pod::Pod;
 use wherry::api::resources::{CPU, MEMORY, PODS, Resources};
 use wherry::api::time::{Boot, Now, Wall};
-use wherry::engine::config::EngineConfig;
+use wherry::engine::config::{EngineConfig, FixedConfig};
 use wherry::engine::effect::{CgroupCall, Effect, FilesCall, RuntimeCall};
 use wherry::engine::event::{Answer, Event, Kind, PlegEvent, Prepared};
 use wherry::engine::node::{Due, Engine, Part};
@@ -89,13 +89,16 @@ impl Node {
         let allocatable = Resources::from([(PODS, 10_000), (CPU, 10_000_000), (MEMORY, 1 << 50)]);
         let node = NodeFacts { name: "node".into(), allocatable, ..NodeFacts::default() };
         let config = EngineConfig {
-            owner: "root-1".into(),
-            manifests: DIRECTORY.into(),
-            seed: 7,
+            fixed: FixedConfig {
+                owner: "root-1".into(),
+                manifests: DIRECTORY.into(),
+                seed: 7,
+                ..FixedConfig::default()
+            },
             node,
             ..EngineConfig::default()
         };
-        let mut runtime = Runtime::new(&config.owner);
+        let mut runtime = Runtime::new(&config.fixed.owner);
         runtime.images.insert("registry.k8s.io/app:1.2".into());
         runtime.id_length = 63;
         let mut node = Node {

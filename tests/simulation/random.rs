@@ -198,13 +198,13 @@ pub fn play(pool: &Pool, plan: &Plan, print: bool, plant: fn(&mut Checks)) -> Pl
     c.request_timeout = Duration::from_secs(8);
     c.pull_timeout = Duration::from_secs(20);
     c.max_restart_backoff = Duration::from_secs(40);
-    c.seed = plan.seed;
+    c.fixed.seed = plan.seed;
     c.parallel_sandboxes = plan.parallel_starts;
     c.parallel_containers = plan.parallel_starts;
     c.parallel_reads = plan.parallel_reads;
     if plan.shutdown {
         c.shutdown = Groups::by_priority([(0, 6), (1000, 4), (2_000_000_000, 3)]);
-        c.boot_id = "boot".into();
+        c.fixed.boot_id = "boot".into();
     }
     if plan.scarce {
         c.node.allocatable.set("cpu", FIT * REQUESTS + REQUESTS / 2);

@@ -286,7 +286,7 @@ fn goes_on(w: &mut World, pool: &Pool) -> Judged {
     w.runtime.images.remove("other:1");
     let mut files = w.files.clone();
     let (hang, within) =
-        if w.config.seed.is_multiple_of(4) { (HANG * w.config.parallel_sandboxes, 30) } else { (0, 10) };
+        if w.config.fixed.seed.is_multiple_of(4) { (HANG * w.config.parallel_sandboxes, 30) } else { (0, 10) };
     if hang > 0 {
         w.note(|| format!("--- {hang} pods hang"));
         w.faults.hanging = Some("hang-");

@@ -62,7 +62,8 @@ impl NodeAdmission {
     /// Runs a pass, if a pod requests room or the room has changed. None if there was no pass.
     pub fn step(&mut self, input: Input<'_>, shutting_down: bool, outbox: &mut Outbox) -> Option<Vec<Decision>> {
         let requested = input.workers.values().any(|w| {
-            w.may_be_admitted() || w.wanted_resize().is_some_and(|wanted| wanted.verdict == ResizeVerdict::Open)
+            w.admission.is_due(&w.state)
+                || w.wanted_resize().is_some_and(|wanted| wanted.verdict == ResizeVerdict::Open)
         });
         if !requested && !std::mem::take(&mut self.room_changed) {
             return None;

@@ -88,7 +88,7 @@ impl Input<'_> {
 
     /// It started in a previous run, and its status has not been read yet.
     fn is_unread(&self, worker: &Worker) -> bool {
-        self.cache.get(&worker.uid).is_some_and(|e| worker.is_unread(e))
+        self.cache.get(&worker.uid).is_some_and(|e| worker.state.is_unread(e))
     }
 
     fn runs(&self, worker: &Worker) -> bool {
@@ -140,7 +140,7 @@ impl<'a> Pods<'a> {
                 }
                 // (A waiting pod can be admitted if it runs without a record, behind another pod of its name.)
                 State::Waiting | State::Sync(_) if worker.admission.is_admitted() => pods.holding.push(worker),
-                State::Waiting | State::Sync(_) if worker.may_be_admitted() => {
+                State::Waiting | State::Sync(_) if worker.admission.is_due(&worker.state) => {
                     let place = (worker.history.waiting, worker.admission.place);
                     pods.requesting.push(RoomRequest { place, worker, after_end: None });
                 }

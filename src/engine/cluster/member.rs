@@ -12,6 +12,7 @@ use super::lease::{Lease, Renewal};
 use super::lists::Lists;
 use super::node::{Node, Progress};
 use super::own_node::{self, Observed, OwnNode};
+use super::own_status::OwnStatus;
 use super::pods::{self, Pods, Seen};
 use super::reflector::Step;
 use super::reports::Reports;
@@ -21,12 +22,11 @@ use super::shown_cordon::ShownCordon;
 use super::tokens::{Tokens, Wanted};
 use crate::api::cluster::event_queue::{self, Entry};
 use crate::api::cluster::expectation::Expectation;
-use crate::api::cluster::node::{DeviceAmount, Image, NodeReport};
+use crate::api::cluster::node::NodeReport;
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::{data_record, reduced, token};
 use crate::api::data_object::DataKind;
 use crate::api::environment::ClusterValues;
-use crate::api::eviction::Condition;
 use crate::api::k8s;
 use crate::api::names::{FullName, Uid};
 use crate::api::ordered::{CollectOrdered, OrderSlice};
@@ -41,7 +41,6 @@ use crate::engine::op::{OpError, OpId};
 use crate::engine::outbox::Outbox;
 use crate::engine::rng::Rng;
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -92,30 +91,10 @@ pub struct Member {
     duplicate: DuplicateNode,
     /// Of the clients of the node's server.
     pub reviews: Reviews,
-    /// See `Health::port`.
-    pub port: u16,
-    pub health: Health,
-    /// As the runtime last listed them.
-    #[serde(skip)]
-    pub images: Vec<Image>,
-    /// The health that the last report shows. None: the next report is compared with the server's state.
-    reported: Option<Health>,
+    #[serde(flatten)]
+    pub status: OwnStatus,
     /// See `Step::resume`.
     resume: Boot,
-}
-
-/// The part of the node's status that can change at any time.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Health {
-    /// `containerd://1.7.0`
-    pub runtime: String,
-    /// Why the node is not ready; None if it is.
-    pub why_not: Option<String>,
-    pub pressures: Vec<Condition>,
-    /// The resources of device plugins, by name.
-    pub devices: BTreeMap<String, DeviceAmount>,
-    /// The port of the node's server while it listens; otherwise 0.
-    pub port: u16,
 }
 
 /// Whether the node's labels or taints have changed since the last call of `take_change_for_admission`.
@@ -154,10 +133,7 @@ impl Member {
             cordon: ShownCordon::default(),
             duplicate: DuplicateNode::new(&config.info),
             reviews: Reviews::new(node, config.reviews.clone()),
-            port: 0,
-            health: Health::default(),
-            images: Vec::new(),
-            reported: None,
+            status: OwnStatus::default(),
             resume: Boot(0),
         }
     }
@@ -179,8 +155,7 @@ impl Member {
 
     /// `step` needs a report of the node.
     pub fn wants_report(&self, now: Boot) -> bool {
-        let is_reported = self.reported.as_ref() == Some(&self.health);
-        !self.node.is_busy() && (!is_reported || self.node.next().is_some_and(|at| at <= now))
+        !self.node.is_busy() && (!self.status.is_reported() || self.node.next().is_some_and(|at| at <= now))
     }
 
     /// The machine has these addresses. Returns whether other ones are reported from now on.
@@ -188,7 +163,7 @@ impl Member {
         let have_changed = self.addresses.found(found);
         if have_changed {
             self.certificates.addresses_changed(&self.addresses.reported(node));
-            self.reported = None;
+            self.status.compare();
         }
         have_changed
     }
@@ -221,7 +196,7 @@ impl Member {
         self.certificates.iter_mut().for_each(|certificate| certificate.watch_expiry(step));
         self.tokens.expire(step.now, step.outbox);
         if self.duplicate.is_over(step.now, step.outbox) {
-            self.reported = None;
+            self.status.compare();
             self.reports.compare();
         }
     }
@@ -242,7 +217,7 @@ impl Member {
             return;
         }
         if let Some(report) = report {
-            self.reported = Some(self.health.clone());
+            self.status.report_begins();
             self.node.step(report, step);
         }
         let Some(uid) = self.node.uid() else { return };
@@ -347,7 +322,7 @@ impl Member {
         }
         if let Some(progress) = self.node.ended(op, result, step) {
             if progress == Progress::Registered {
-                self.reported = None;
+                self.status.compare();
                 if let Some(object) = result.as_ref().ok().and_then(|r| serde_json::from_slice(&r.body).ok()) {
                     self.observe(Observed::Object(object), step);
                 }
@@ -403,7 +378,7 @@ impl Member {
                 // The node's status at the server may be another one now. Two machines would answer each other without
                 // end.
                 if sight != Sight::Known {
-                    self.reported = None;
+                    self.status.compare();
                 }
             }
             Observed::Gone => self.node.read_again(),
@@ -545,7 +520,7 @@ impl Member {
         };
         step.outbox.emit_node_event(Severity::Normal, Reason::ApiServerConnected, message);
         self.server = Server::Answers;
-        self.reported = None;
+        self.status.compare();
         self.lease.hurry();
         self.certificates.iter_mut().for_each(Certificate::hurry);
         self.own.reflector.hurry();

@@ -23,6 +23,7 @@ pub mod member;
 pub mod mirrors;
 pub mod node;
 pub mod own_node;
+pub mod own_status;
 pub mod pods;
 pub mod reflector;
 pub mod reports;

@@ -34,7 +34,7 @@ impl Engine {
 
     pub(super) fn node_server_listens(&mut self, port: u16) {
         if let Some(member) = self.cluster.member_mut() {
-            member.port = port;
+            member.status.port = port;
         }
     }
 }

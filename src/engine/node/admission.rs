@@ -6,6 +6,7 @@ use super::cluster::with_own;
 use crate::api::names::Uid;
 use crate::api::node_facts::NodeFacts;
 use crate::api::resources::Resources;
+use crate::engine::admission::Admission;
 use crate::engine::admission::machine;
 use crate::engine::admission::pass::{Decision, Input};
 use crate::engine::pod::kill::{Kill, TerminationSource};
@@ -16,19 +17,19 @@ impl Engine {
     /// A4: records when each new pod was first seen. This follows its admission, so that one write covers both.
     pub(super) fn record_added(&mut self) {
         for uid in self.admission.take_added() {
-            self.with_worker(&uid, |worker, _, ctx| worker.keep_record(ctx));
+            self.with_worker(&uid, |worker, _, _| worker.record.keep());
         }
     }
 
     /// A3: a user requests a retry of a rejected pod.
     pub(super) fn retry(&mut self, uid: &Uid) {
         let Some(worker) = self.workers.get_mut(uid) else { return };
-        if worker.admission.rejection().is_none() || worker.is_rejected_for_now() {
+        if worker.admission.rejection().is_none() || worker.admission.is_rejected_for_now(worker.pod.as_ref()) {
             return;
         }
         worker.admission.place = self.admission.next_place();
-        self.with_worker(uid, |worker, _, ctx| worker.reopen_admission(ctx));
-        self.dirty.insert(uid.clone());
+        self.with_worker(uid, |worker, _, _| worker.reopen_admission());
+        self.steps.touch(uid.clone());
     }
 
     /// Starts a worker that has its name and was admitted, or that runs already.
@@ -39,7 +40,7 @@ impl Engine {
                 ready && w.begin()
             });
         if begins {
-            self.dirty.insert(uid.clone());
+            self.steps.touch(uid.clone());
         }
         self.admission.room_changed();
         begins
@@ -49,7 +50,7 @@ impl Engine {
     pub(super) fn adopt(&mut self, uid: &Uid) {
         // The record is out of date: the pod was retried after its rejection, and the new record could not be written.
         if self.workers.get(uid).is_some_and(|w| w.admission.rejection().is_some()) {
-            self.with_worker(uid, |worker, _, ctx| worker.reopen_admission(ctx));
+            self.with_worker(uid, |worker, _, _| worker.reopen_admission());
         }
         if let Some(worker) = self.workers.get_mut(uid) {
             worker.admit();
@@ -66,15 +67,15 @@ impl Engine {
             return false;
         }
         let facts = with_own(&self.config.node, &self.cluster);
-        let node = self.devices.with_devices(&facts);
+        let node = self.shared.devices.with_devices(&facts);
         let input = Input {
             now: self.now.boot,
             node: &node,
             workers: &self.workers,
             names: self.desired.names(),
             cache: &self.pleg.cache,
-            pressure: self.eviction.pressure(),
-            devices: &self.devices,
+            pressure: self.reclaim.eviction.pressure(),
+            devices: &self.shared.devices,
             cordoned: self.cordon.is_on(),
             configured: &self.config.node.allocatable,
         };
@@ -105,23 +106,23 @@ impl Engine {
                     worker.admit();
                 }
                 self.begin(&uid);
-                self.dirty.insert(uid);
+                self.steps.touch(uid);
             }
             Decision::Wait(uid, why) => {
                 if let Some(worker) = self.workers.get_mut(&uid) {
-                    worker.wait_for_room(why);
+                    worker.wait_for(Admission::Waits(why));
                 }
-                self.dirty.insert(uid);
+                self.steps.touch(uid);
             }
             Decision::Hold(uid) => {
                 if let Some(worker) = self.workers.get_mut(&uid) {
-                    worker.hold();
+                    worker.wait_for(Admission::Cordoned);
                 }
-                self.dirty.insert(uid);
+                self.steps.touch(uid);
             }
             Decision::Reject(uid, cause) => {
                 self.with_worker(&uid, |worker, _, ctx| worker.reject(cause, ctx));
-                self.dirty.insert(uid);
+                self.steps.touch(uid);
             }
             Decision::Preempt(victims, signal) => {
                 for uid in victims {
@@ -130,19 +131,19 @@ impl Engine {
                     }
                     let kill = Kill { by: TerminationSource::Preemption, message: None, grace: None };
                     self.with_worker(&uid, |worker, entry, ctx| worker.kill_for(None, &kill, entry, ctx));
-                    self.dirty.insert(uid);
+                    self.steps.touch(uid);
                 }
             }
             Decision::Resize(uid) => {
                 self.with_worker(&uid, |worker, entry, ctx| worker.begin_resize(entry, ctx));
                 self.admission.room_changed();
-                self.dirty.insert(uid);
+                self.steps.touch(uid);
             }
             Decision::PostponeResize(uid, verdict) => {
                 self.with_worker(&uid, |worker, _, ctx| {
                     worker.in_place.resize.postpone(worker.pod.as_ref(), verdict, ctx)
                 });
-                self.dirty.insert(uid);
+                self.steps.touch(uid);
             }
             Decision::Restart(uid) => self.release(TerminationSource::Preemption, Some(vec![uid])),
         }
@@ -151,8 +152,8 @@ impl Engine {
     /// The capacity of the node, and the sum of the requests of the admitted pods.
     pub fn node(&self) -> (Cow<'_, NodeFacts>, Resources) {
         let node = match with_own(&self.config.node, &self.cluster) {
-            Cow::Borrowed(node) => self.devices.with_devices(node),
-            Cow::Owned(node) => Cow::Owned(self.devices.with_devices(&node).into_owned()),
+            Cow::Borrowed(node) => self.shared.devices.with_devices(node),
+            Cow::Owned(node) => Cow::Owned(self.shared.devices.with_devices(&node).into_owned()),
         };
         (node, machine::requested(&self.workers))
     }

@@ -23,7 +23,8 @@ use crate::api::time::{Boot, Now, Wall};
 use crate::engine::cluster::Cluster;
 use crate::engine::cluster::certificates::Certificates;
 use crate::engine::cluster::connection::Connection;
-use crate::engine::cluster::member::{Health, Member};
+use crate::engine::cluster::member::Member;
+use crate::engine::cluster::own_status::Health;
 use crate::engine::cluster::pods::{Bound, Seen};
 use crate::engine::cluster::reflector::Step;
 use crate::engine::context::Owner;
@@ -156,7 +157,7 @@ impl Engine {
 
     /// W9: pods that wait for a ConfigMap, a Secret or a token continue, and volumes get the new files.
     fn cluster_data_changed(&mut self) {
-        let Engine { cluster, workers, dirty, now, .. } = self;
+        let Engine { cluster, workers, steps, now, .. } = self;
         let Some(member) = cluster.member_mut() else { return };
         let (objects, tokens, lists) =
             (member.data.take_changed(), member.tokens.take_changed(), member.lists.take_changed());
@@ -165,11 +166,11 @@ impl Engine {
         }
         for (uid, worker) in workers.iter_mut().filter(|(_, worker)| worker.is_from_api_server()) {
             if worker.data_changed(&objects, now.boot) {
-                dirty.insert(uid.clone());
+                steps.touch(uid.clone());
             }
             if tokens.contains(uid) {
                 worker.volumes.outdated();
-                dirty.insert(uid.clone());
+                steps.touch(uid.clone());
             }
         }
         self.compare();
@@ -246,7 +247,7 @@ impl Engine {
         let health = self.health();
         let cordoned = self.cordon.is_on();
         self.with_member(|member, _| {
-            member.health = health;
+            member.status.health = health;
             member.cordon.wanted = cordoned;
         });
         let wants = self.cluster.member().is_some_and(|member| member.wants_report(now.boot));
@@ -261,7 +262,7 @@ impl Engine {
         let Engine { cluster, outbox, workers, config, now, .. } = self;
         let Some(member) = cluster.member_mut() else { return };
         for (uid, name) in outbox.published() {
-            let worker = workers.get(uid).filter(|w| w.is_shown() && !w.keeps_its_phase());
+            let worker = workers.get(uid).filter(|w| w.is_shown() && !w.demand.keeps_phase(w.is_from_api_server()));
             if let Some(worker) = worker.filter(|worker| !worker.is_from_api_server()) {
                 let status = complete(worker, None, member.addresses.known());
                 member.publish_mirror(uid, status);
@@ -297,7 +298,7 @@ impl Engine {
         let ended_there = member.pods.iter().filter(|(_, bound)| bound.ended).map(|(uid, _)| uid);
         for uid in ended_there.filter(here).cloned().collect::<Vec<_>>() {
             self.with_worker(&uid, |worker, entry, ctx| worker.end_as_at_server(entry, ctx));
-            self.dirty.insert(uid);
+            self.steps.touch(uid);
         }
     }
 
@@ -352,20 +353,20 @@ impl Engine {
 
     /// G4: the names of the extended resources are on the disk before the server has them.
     fn record_resources(&mut self) {
-        let Engine { cluster, config, devices, outbox, now, .. } = self;
+        let Engine { cluster, config, shared, outbox, now, .. } = self;
         let Some(member) = cluster.member_mut() else { return };
         let configured = config.node.capacity.iter().map(|(name, _)| name).filter(|name| is_device_resource(name));
-        member.own.record_resources(devices.resources().chain(configured), now.boot, outbox);
+        member.own.record_resources(shared.devices.resources().chain(configured), now.boot, outbox);
     }
 
     fn health(&self) -> Health {
         let member = self.cluster.member();
         Health {
-            port: member.map_or(0, |member| member.port),
-            devices: member.map(|member| member.own.reported(&self.devices.amounts())).unwrap_or_default(),
+            port: member.map_or(0, |member| member.status.port),
+            devices: member.map(|member| member.own.reported(&self.shared.devices.amounts())).unwrap_or_default(),
             runtime: self.runtime.name_and_version(),
             why_not: self.not_ready(self.now.boot).map(|(_, message)| message),
-            pressures: self.eviction.pressure().conditions().collect(),
+            pressures: self.reclaim.eviction.pressure().conditions().collect(),
         }
     }
 
@@ -374,7 +375,7 @@ impl Engine {
         let node = &self.config.node;
         let cluster = self.config.cluster.clone().unwrap_or_default();
         let Health { runtime, why_not, pressures, devices, port } =
-            self.cluster.member().map(|member| member.health.clone()).unwrap_or_default();
+            self.cluster.member().map(|member| member.status.health.clone()).unwrap_or_default();
         let pressure = |of, condition| Condition::pressure(of, pressures.contains(&condition));
         let addresses = self.cluster.member().map(|member| member.addresses.reported(&node.name)).unwrap_or_default();
         let info = NodeInfo { container_runtime_version: runtime, ..cluster.info };
@@ -399,7 +400,7 @@ impl Engine {
             info,
             taints: cluster.taints,
             provider_id: cluster.provider_id,
-            images: self.cluster.member().map(|member| member.images.clone()).unwrap_or_default(),
+            images: self.cluster.member().map(|member| member.status.images.clone()).unwrap_or_default(),
             supplemental_groups_policy: self.runtime.features().supplemental_groups_policy,
             runtime_handlers: self.runtime.features().handlers.iter().map(handler).collect(),
             port,

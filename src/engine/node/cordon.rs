@@ -64,7 +64,7 @@ impl Engine {
         };
         let before = self.outbox.begun_records().len();
         // A pod that waits for `uncordon` runs nothing, and an eviction would change nothing.
-        if !self.workers.get(uid).is_some_and(|worker| worker.is_held_by_cordon()) {
+        if !self.workers.get(uid).is_some_and(|worker| worker.admission.is_held_by_cordon(&worker.state)) {
             let kill = Kill { by: TerminationSource::ApiEviction, message: None, grace };
             self.kill(KillId::ApiEviction(pod.clone()), uid.clone(), kill);
             // W8: if the pod has been edited, it has no successor under its own UID.

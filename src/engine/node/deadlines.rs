@@ -82,13 +82,13 @@ impl Engine {
     /// The time of the next `Event::Due`, unless an event changes it. It may have passed.
     pub fn next_deadline(&self) -> Option<Boot> {
         let parts = Part::ALL.into_iter().filter_map(|part| self.deadline_of(part));
-        parts.chain(self.pod_deadlines.next()).chain(self.pleg.rereads().next()).min()
+        parts.chain(self.steps.next_deadline()).chain(self.pleg.rereads().next()).min()
     }
 
     /// Everything that has a deadline.
     pub fn deadlines(&self) -> Vec<(Due, Boot)> {
         let parts = Part::ALL.into_iter().filter_map(|part| Some((Due::Part(part), self.deadline_of(part)?)));
-        let pods = self.pod_deadlines.all().map(|(uid, at)| (Due::Pod(uid.clone()), at));
+        let pods = self.steps.deadlines().map(|(uid, at)| (Due::Pod(uid.clone()), at));
         let rereads = self.pleg.rereads().all().map(|(uid, at)| (Due::Reread(uid.clone()), at));
         parts.chain(pods).chain(rereads).collect()
     }
@@ -100,13 +100,13 @@ impl Engine {
             Part::Shutdown => self.shutdown.next_deadline(self.knows_its_pods()),
             Part::Admission => self.admission.victims.next_deadline(),
             Part::Logind => self.shutdown.next_logind_call(),
-            Part::Leftovers => self.orphaned_directories.next_deadline(self.now.boot),
-            Part::Images => self.images.next_deadline(),
-            Part::Eviction => self.eviction.next_deadline(),
+            Part::Leftovers => self.leftovers.orphaned_directories.next_deadline(self.now.boot),
+            Part::Images => self.reclaim.images.next_deadline(),
+            Part::Eviction => self.reclaim.eviction.next_deadline(),
             Part::Logs => self.logs.next_deadline(),
             Part::Slots => {
                 let reads_at = self.pleg.reads.begins_at().filter(|_| self.runtime.is_up());
-                self.slots.next_deadline().into_iter().chain(reads_at).min()
+                self.shared.slots.next_deadline().into_iter().chain(reads_at).min()
             }
             Part::Cluster => self.cluster.member().and_then(|member| member.next_deadline()),
             Part::Manifests => self.desired.files.next_deadline(),
@@ -121,7 +121,7 @@ impl Engine {
                 self.part_is_due(part);
             }
         }
-        self.dirty.extend(self.pod_deadlines.expired(now));
+        self.steps.touch_due(now);
         for uid in self.pleg.due_rereads(now) {
             self.pleg.read_soon(&uid);
         }
@@ -154,7 +154,7 @@ impl Engine {
         self.begin_step(now);
         match due {
             Due::Part(part) => self.part_is_due(*part),
-            Due::Pod(uid) => drop(self.dirty.insert(uid.clone())),
+            Due::Pod(uid) => self.steps.touch(uid.clone()),
             Due::Reread(uid) => self.pleg.read_soon(uid),
         }
         self.end_step()

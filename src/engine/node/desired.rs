@@ -39,7 +39,7 @@ impl Engine {
             self.cordon.record_found();
         }
         if let Some((_, text)) = records.iter().find(|(key, _)| key == seen::KEY) {
-            self.images.record_found(text, &mut self.outbox);
+            self.reclaim.images.record_found(text, &mut self.outbox);
         }
         self.desired.records_found(records, &mut self.outbox);
         self.take_cluster_records(&of_cluster);
@@ -105,7 +105,7 @@ impl Engine {
         }
         for (uid, worker) in &mut self.workers {
             if worker.data_changed(&changed, self.now.boot) {
-                self.dirty.insert(uid.clone());
+                self.steps.touch(uid.clone());
             }
         }
     }
@@ -116,9 +116,9 @@ impl Engine {
             let (uid, name) = (record.pod.uid.clone(), record.pod.name.clone());
             if !self.workers.contains_key(&uid) {
                 self.admission.victims.restore(&record, self.now);
-                self.devices.restore(&uid, &record.history.devices);
-                let worker = Worker::revive(record, self.now, &self.config.boot_id);
-                if worker.is_from_api_server() && worker.has_ended_for_good() {
+                self.shared.devices.restore(&uid, &record.history.devices);
+                let worker = Worker::revive(record, self.now, &self.config.fixed.boot_id);
+                if worker.is_from_api_server() && worker.ending.end.is_terminal() {
                     // C2: perhaps the last run did not report it.
                     self.outbox.publish(&uid, &name);
                 }
@@ -188,9 +188,9 @@ impl Engine {
         let (name, grace) = (worker.name.clone(), deletion.unwrap_or(worker.grace_period()));
         worker.demand.successor = None;
         if std::mem::take(&mut worker.demand.desired) {
-            self.with_worker(uid, |worker, entry, ctx| worker.replace_within(grace, entry, ctx));
+            self.with_worker(uid, |worker, entry, ctx| worker.replace(Some(grace), entry, ctx));
             self.outbox.publish(uid, &name);
-            self.dirty.insert(uid.clone());
+            self.steps.touch(uid.clone());
         }
     }
 
@@ -202,13 +202,13 @@ impl Engine {
         }
         if pod.is_from_api_server() && self.workers.get(uid).is_some_and(|worker| worker.differs_in_place(&pod)) {
             self.with_worker(uid, |worker, _, ctx| worker.follow_in_place(&pod, ctx));
-            self.dirty.insert(uid.clone());
+            self.steps.touch(uid.clone());
         }
         let Some(worker) = self.workers.get_mut(uid) else { return };
         let wanted_before = worker.is_resize_wanted();
         worker.want_resize(&pod);
         if worker.is_resize_wanted() || wanted_before {
-            self.dirty.insert(uid.clone());
+            self.steps.touch(uid.clone());
         }
         if worker.is_resize_wanted() {
             return;
@@ -226,10 +226,10 @@ impl Engine {
                 }
             });
             if !self.outdate(uid) {
-                self.with_worker(uid, |worker, entry, ctx| worker.replace(entry, ctx));
+                self.with_worker(uid, |worker, entry, ctx| worker.replace(None, entry, ctx));
             }
             self.outbox.publish(uid, &name);
-            self.dirty.insert(uid.clone());
+            self.steps.touch(uid.clone());
         } else if worker.pod.as_ref().is_some_and(|p| p.source != pod.source) {
             // The same pod in another file.
             worker.continue_as(pod);
@@ -280,7 +280,7 @@ impl Engine {
             self.begin(uid);
         }
         self.admission.room_changed();
-        self.dirty.insert(uid.clone());
+        self.steps.touch(uid.clone());
     }
 
     pub(super) fn add_orphan(&mut self, uid: &Uid, name: FullName, grace: Duration) {
@@ -288,7 +288,7 @@ impl Engine {
         self.insert_worker(uid, Entry::default(), worker);
         self.desired.names_mut().add(name, uid.clone());
         self.put_first(uid);
-        self.dirty.insert(uid.clone());
+        self.steps.touch(uid.clone());
     }
 
     /// W8: a running pod takes its name before a pod that has not started.
@@ -302,7 +302,7 @@ impl Engine {
             // A running pod counts as admitted.
             worker.admit();
             worker.begin();
-            self.dirty.insert(uid.clone());
+            self.steps.touch(uid.clone());
         }
         self.admission.room_changed();
     }
@@ -314,7 +314,7 @@ impl Engine {
     }
 
     pub(super) fn insert_worker(&mut self, uid: &Uid, entry: Entry, mut worker: Worker) {
-        if let Some(leftover) = self.orphaned_directories.take(uid) {
+        if let Some(leftover) = self.leftovers.orphaned_directories.take(uid) {
             leftover.hand_over(&mut worker);
         }
         worker.admission.place = self.admission.place_of(&worker, self.desired.names(), &self.workers);
@@ -338,6 +338,6 @@ impl Engine {
 }
 
 fn setting(config: &EngineConfig, now: Now) -> Setting<'_> {
-    let (directory, node_name) = (config.manifests.as_str(), config.node.name.as_str());
-    Setting { directory, node_name, refuse_open_secrets: config.refuse_open_secrets, now }
+    let (directory, node_name) = (config.fixed.manifests.as_str(), config.node.name.as_str());
+    Setting { directory, node_name, refuse_open_secrets: config.fixed.refuse_open_secrets, now }
 }

@@ -10,7 +10,7 @@ impl Engine {
         match event {
             DeviceEvent::Register { id, registration } => {
                 let (resource, endpoint) = (registration.resource.clone(), registration.endpoint.clone());
-                let result = self.devices.register(registration);
+                let result = self.shared.devices.register(registration);
                 let accepted = result.is_ok();
                 let (severity, message) = match &result {
                     Ok(()) => (Severity::Normal, format!("device plugin {endpoint} provides {resource}")),
@@ -23,12 +23,12 @@ impl Engine {
                 }
             }
             DeviceEvent::Listed { resource, devices } => {
-                if self.devices.listed(&resource, devices) {
+                if self.shared.devices.listed(&resource, devices) {
                     self.devices_changed();
                 }
             }
             DeviceEvent::Lost { resource, why } => {
-                self.devices.lost(&resource);
+                self.shared.devices.lost(&resource);
                 let message =
                     format!("the device plugin of {resource} is lost: {why}; running pods keep their devices");
                 self.outbox.emit_node_event(Severity::Warning, Reason::DevicePlugin, message);
@@ -42,7 +42,7 @@ impl Engine {
         self.admission.room_changed();
         for (uid, worker) in &mut self.workers {
             if worker.devices_changed() {
-                self.dirty.insert(uid.clone());
+                self.steps.touch(uid.clone());
             }
         }
     }

@@ -46,7 +46,7 @@ impl Engine {
         let before = self.outbox.begun_records().len();
         if is_new {
             self.with_worker(&uid, |worker, _, ctx| worker.set_ephemeral(list, ctx));
-            self.dirty.insert(uid.clone());
+            self.steps.touch(uid.clone());
             self.settle_all();
         }
         let (reply, keys) = (Reply::Ephemeral(names), [record::key(&uid)].into());

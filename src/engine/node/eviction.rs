@@ -57,16 +57,16 @@ impl Engine {
 
     /// E2: the conditions of the node that are true.
     pub fn conditions(&self) -> impl Iterator<Item = Condition> {
-        self.eviction.pressure().conditions()
+        self.reclaim.eviction.pressure().conditions()
     }
 
     /// The last measurement of the node's levels and its time, at most about a minute old.
     pub fn levels(&self) -> Option<(Boot, &Levels)> {
-        self.eviction.last()
+        self.reclaim.eviction.last()
     }
 
     fn with_eviction<T>(&mut self, f: impl FnOnce(&mut Eviction, &mut Inputs<'_>) -> T) -> T {
-        let mut eviction = std::mem::take(&mut self.eviction);
+        let mut eviction = std::mem::take(&mut self.reclaim.eviction);
         let mut outbox = std::mem::take(&mut self.outbox);
         let mut inputs = Inputs {
             now: self.now.boot,
@@ -80,7 +80,7 @@ impl Engine {
             outbox: &mut outbox,
         };
         let result = f(&mut eviction, &mut inputs);
-        self.eviction = eviction;
+        self.reclaim.eviction = eviction;
         self.outbox = outbox;
         result
     }
@@ -106,7 +106,7 @@ impl Engine {
 
     /// The removal of images may have ended.
     pub(super) fn images_may_be_reclaimed(&mut self) {
-        if self.eviction.waits_for_images() && !self.images.is_busy() {
+        if self.reclaim.images_are_reclaimed() {
             let actions = self.with_eviction(Eviction::images_reclaimed);
             self.carry_out_evictions(actions);
         }
@@ -123,7 +123,7 @@ impl Engine {
                     }
                     let kill = Kill { by: TerminationSource::Eviction, message: Some(message), grace: Some(grace) };
                     self.with_worker(&uid, |worker, entry, ctx| worker.kill_for(None, &kill, entry, ctx));
-                    self.dirty.insert(uid);
+                    self.steps.touch(uid);
                 }
                 Action::ReclaimImages => {
                     // Each worker removes its dead containers.

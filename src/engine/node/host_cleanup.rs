@@ -15,10 +15,18 @@ use crate::engine::context::Owner;
 use crate::engine::effect::{CgroupCall, Effect};
 use crate::engine::event::Answer;
 use crate::engine::op::OpError;
+use crate::engine::orphaned_directories::OrphanedDirectories;
 use serde::Serialize;
 
+/// What previous runs left on the host.
 #[derive(Debug, Default, Serialize)]
-pub(super) enum HostCleanup {
+pub(super) struct Leftovers {
+    host_cleanup: HostCleanup,
+    pub orphaned_directories: OrphanedDirectories,
+}
+
+#[derive(Debug, Default, Serialize)]
+enum HostCleanup {
     /// No list has arrived yet.
     #[default]
     Due,
@@ -66,7 +74,7 @@ enum Next {
 impl Engine {
     /// The runtime has answered a list call.
     pub(super) fn list_answered(&mut self, result: Result<Answer, OpError>) {
-        match self.host_cleanup.take_list(result, &self.config.owner) {
+        match self.leftovers.host_cleanup.take_list(result, &self.config.fixed.owner) {
             Next::Handle(result) => self.listed(result),
             Next::RemoveNetworks(sandboxes) => {
                 self.outbox.begin(Owner::EmptyNetworks, |op| Effect::RemoveEmptyNetworks { op, sandboxes });
@@ -75,7 +83,7 @@ impl Engine {
     }
 
     pub(super) fn networks_removed(&mut self) {
-        if let Some(list) = self.host_cleanup.networks_removed() {
+        if let Some(list) = self.leftovers.host_cleanup.networks_removed() {
             self.listed(Ok(Answer::Listed(list)));
         }
     }

@@ -37,7 +37,7 @@ impl Engine {
     }
 
     fn with_images(&mut self, f: impl FnOnce(&Engine, &mut Images, &mut Inputs<'_>)) {
-        let mut images = std::mem::take(&mut self.images);
+        let mut images = std::mem::take(&mut self.reclaim.images);
         let mut outbox = std::mem::take(&mut self.outbox);
         let policy = self.config.image_gc.clone();
         let mut inputs = Inputs {
@@ -48,7 +48,7 @@ impl Engine {
             outbox: &mut outbox,
         };
         f(self, &mut images, &mut inputs);
-        self.images = images;
+        self.reclaim.images = images;
         self.outbox = outbox;
     }
 
@@ -78,7 +78,7 @@ impl Engine {
     /// C1: the next report of the node contains the images of this list.
     fn report_images(&mut self, result: &Result<Answer, OpError>) {
         if let (Some(member), Ok(Answer::Images(list))) = (self.cluster.member_mut(), result) {
-            member.images = largest(list);
+            member.status.images = largest(list);
         }
     }
 
@@ -108,7 +108,7 @@ impl Engine {
 
     fn images_for_users(&self, list: &ImageList) -> ImagesReply {
         let named = self.named_images();
-        let verdicts = self.images.explain(list, &named, &self.config.image_gc, self.now.boot);
+        let verdicts = self.reclaim.images.explain(list, &named, &self.config.image_gc, self.now.boot);
         let view = |(image, (verdict, last_use)): (&ListedImage, (Verdict, Option<Duration>))| ImageView {
             id: image.id.clone(),
             tags: image.tags.clone(),

@@ -25,7 +25,7 @@ impl Engine {
         if let TerminationSource::Drain | TerminationSource::ApiEviction = kill.by {
             self.hold_those_behind(&uid, kill.by);
         }
-        self.dirty.insert(uid);
+        self.steps.touch(uid);
     }
 
     /// W27, A11: holds back the pods that wait for the name of a drained or evicted pod.
@@ -43,7 +43,7 @@ impl Engine {
         }
         for uid in uids.unwrap_or_else(|| self.workers.keys().cloned().collect()) {
             self.with_worker(&uid, |worker, _, ctx| worker.release(by, ctx));
-            self.dirty.insert(uid);
+            self.steps.touch(uid);
         }
         // A9: a victim that waits only for room now is evaluated.
         self.admission.room_changed();
@@ -68,7 +68,7 @@ impl Engine {
     pub(super) fn hold_successor(&mut self, uid: &Uid, by: TerminationSource) {
         let kill = Kill { by, message: None, grace: None };
         self.with_worker(uid, |worker, entry, ctx| worker.kill_for(None, &kill, entry, ctx));
-        self.dirty.insert(uid.clone());
+        self.steps.touch(uid.clone());
     }
 
     /// Handles the requests that waited for the sources.

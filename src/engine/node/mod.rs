@@ -8,7 +8,8 @@
 //! of logs, `devices` for device plugins, `cordon` for cordons of the node, `cluster` for the pods of an API server,
 //! `pleg` adopts the pods that a list shows, `admission` and `shutdown` carry out the decisions of admission and the
 //! orders of the node shutdown, `readiness` decides whether the node is ready, `view` and `worker_status` provide the
-//! data for the API, `deadlines` finds what is due without an event, and `dump` shows the whole state.
+//! data for the API, `shared` has what the pods share, `reclaim` what makes room, `steps` knows which workers have to
+//! be stepped, `deadlines` finds what is due without an event, and `dump` shows the whole state.
 
 mod access;
 mod admission;
@@ -26,9 +27,12 @@ mod kills;
 mod logs;
 mod pleg;
 mod readiness;
+mod reclaim;
 mod replace;
 mod requests;
+mod shared;
 mod shutdown;
+mod steps;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -51,29 +55,24 @@ use crate::engine::context::{Context, Owner};
 use crate::engine::control::Requests;
 use crate::engine::cordon::Cordon;
 use crate::engine::desired::Desired;
-use crate::engine::devices::Devices;
 use crate::engine::effect::{Effect, Measure};
 use crate::engine::event::{Answer, Event};
-use crate::engine::eviction::Eviction;
-use crate::engine::images::Images;
 use crate::engine::log_rotation::LogRotation;
 use crate::engine::op::{OpError, OpId};
-use crate::engine::orphaned_directories::OrphanedDirectories;
 use crate::engine::outbox::Outbox;
 use crate::engine::pleg::Pleg;
 use crate::engine::pleg::cache::{Entry, Generation};
 use crate::engine::pod::record;
 use crate::engine::pod::worker::Worker;
-use crate::engine::provider_cache::ProviderCache;
 use crate::engine::rng::Rng;
 use crate::engine::runtime::Runtime;
 use crate::engine::shutdown::Shutdown;
-use crate::engine::slots::StartSlots;
-use crate::engine::timers::Timers;
-use crate::engine::user_namespaces::UserNamespaces;
-use host_cleanup::HostCleanup;
+use host_cleanup::Leftovers;
+use reclaim::Reclaim;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use shared::Shared;
+use std::collections::BTreeMap;
+use steps::Steps;
 
 #[derive(Serialize)]
 pub struct Engine {
@@ -81,18 +80,16 @@ pub struct Engine {
     generation: Generation,
     now: Now,
     rng: Rng,
-    slots: StartSlots,
-    provider_cache: ProviderCache,
-    devices: Devices,
-    user_namespaces: UserNamespaces,
+    #[serde(flatten)]
+    shared: Shared,
     runtime: Runtime,
     pleg: Pleg,
-    host_cleanup: HostCleanup,
+    #[serde(flatten)]
+    leftovers: Leftovers,
     desired: Desired,
     requests: Requests,
-    orphaned_directories: OrphanedDirectories,
-    images: Images,
-    eviction: Eviction,
+    #[serde(flatten)]
+    reclaim: Reclaim,
     logs: LogRotation,
     shutdown: Shutdown,
     cordon: Cordon,
@@ -101,9 +98,8 @@ pub struct Engine {
     /// Boxed, because a node of the map has room for 11 values.
     workers: BTreeMap<Uid, Box<Worker>>,
     container_ends: ContainerEnds,
-    dirty: BTreeSet<Uid>,
-    /// When the workers are to be stepped without an event.
-    pod_deadlines: Timers<Uid>,
+    #[serde(flatten)]
+    steps: Steps,
     #[serde(flatten)]
     outbox: Outbox,
 }
@@ -113,19 +109,14 @@ impl Engine {
         Engine {
             generation: 0,
             now: Now::default(),
-            rng: Rng::new(config.seed),
-            slots: StartSlots::new(&config),
-            provider_cache: ProviderCache::default(),
-            devices: Devices::default(),
-            user_namespaces: UserNamespaces::default(),
+            rng: Rng::new(config.fixed.seed),
+            shared: Shared::new(&config),
             runtime: Runtime::default(),
             pleg: Pleg::new(config.parallel_reads),
-            host_cleanup: HostCleanup::default(),
+            leftovers: Leftovers::default(),
             desired: Desired::default(),
             requests: Requests::default(),
-            orphaned_directories: OrphanedDirectories::default(),
-            images: Images::default(),
-            eviction: Eviction::default(),
+            reclaim: Reclaim::default(),
             logs: LogRotation::default(),
             shutdown: Shutdown::new(config.shutdown.clone()),
             cordon: Cordon::default(),
@@ -136,30 +127,17 @@ impl Engine {
             admission: NodeAdmission::default(),
             workers: BTreeMap::new(),
             container_ends: ContainerEnds::default(),
-            dirty: BTreeSet::new(),
-            pod_deadlines: Timers::new(),
+            steps: Steps::default(),
             outbox: Outbox::default(),
             config,
         }
     }
 
     fn configure(&mut self, config: EngineConfig) {
-        self.slots.configure(&config);
+        self.shared.configure(&self.config, &config);
         self.pleg.reads.set_limit(config.parallel_reads);
-        if self.config.credential_providers != config.credential_providers {
-            self.provider_cache.clear();
-        }
         let addresses = config.cluster.as_ref().map(|cluster| cluster.addresses.clone()).unwrap_or_default();
-        let old = std::mem::take(&mut self.config);
-        self.config = EngineConfig {
-            owner: old.owner,
-            manifests: old.manifests,
-            refuse_open_secrets: old.refuse_open_secrets,
-            seed: old.seed,
-            boot_id: old.boot_id,
-            started: old.started,
-            ..config
-        };
+        self.config.change_to(config);
         self.addresses_found(addresses);
     }
 
@@ -170,18 +148,18 @@ impl Engine {
         match event {
             Event::Records(records) => self.take_records(records),
             Event::Directories(found) => {
-                self.orphaned_directories.found(found, |uid| self.workers.contains_key(uid), now.boot);
+                self.leftovers.orphaned_directories.found(found, |uid| self.workers.contains_key(uid), now.boot);
             }
             Event::Manifests(report) => self.manifests_reported(report),
             Event::Configure(config) => {
                 self.configure(*config);
-                self.eviction.configured(now.boot);
+                self.reclaim.eviction.configured(now.boot);
                 self.with_shutdown(|shutdown, _, ctx| shutdown.configure(ctx));
                 self.admission.room_changed();
             }
             Event::RuntimeUp => {
                 self.runtime.connected();
-                self.eviction.runtime_connected();
+                self.reclaim.eviction.runtime_connected();
                 self.read_runtime_status();
                 self.relist();
                 self.touch_all();
@@ -191,7 +169,7 @@ impl Engine {
             Event::RuntimeEvent { uid, event } => self.runtime_event(uid, event),
             Event::Kill { id, uid, kill } => self.kill(id, uid, kill),
             Event::Release { by, uids } => self.release(by, uids),
-            Event::MemoryWatched { works } => self.eviction.memory_watched(works),
+            Event::MemoryWatched { works } => self.reclaim.eviction.memory_watched(works),
             Event::MemoryIsShort => self.memory_is_short(),
             Event::LogWritten { id } => self.with_logs(|logs, inputs| logs.written(&id, inputs)),
             Event::LogNotWatched { id } => self.with_logs(|logs, inputs| logs.not_watched(&id, inputs)),
@@ -251,7 +229,7 @@ impl Engine {
             let (pod, facts) = (worker.pod.as_ref()?, pleg.cache.get(uid)?.facts());
             Some(Published { pod, status: &worker.shown.status, facts })
         };
-        self.container_ends.report(published, self.config.started, &mut self.outbox);
+        self.container_ends.report(published, self.config.fixed.started, &mut self.outbox);
     }
 
     /// Passes the answer of an operation to its owner.
@@ -302,7 +280,7 @@ impl Engine {
             Some(Owner::Worker(uid)) => {
                 self.with_worker(&uid, |worker, entry, ctx| worker.done(op, result, entry, ctx));
                 self.recheck_waiting_events(&uid);
-                self.dirty.insert(uid);
+                self.steps.touch(uid);
             }
         }
     }
@@ -313,7 +291,7 @@ impl Engine {
     }
 
     fn touch_all(&mut self) {
-        self.dirty.extend(self.workers.keys().cloned());
+        self.steps.touch_all(self.workers.keys().cloned());
     }
 
     /// Steps the touched workers and the node's own machines until no step causes another one.
@@ -331,15 +309,15 @@ impl Engine {
     /// Steps the touched workers until no step causes another one.
     fn settle(&mut self) {
         loop {
-            while let Some(uid) = self.dirty.pop_first() {
+            while let Some(uid) = self.steps.take_next() {
                 self.with_worker(&uid, |worker, entry, ctx| worker.step(entry, ctx));
                 self.after_step(&uid);
             }
-            match self.slots.grant(self.now.boot) {
+            match self.shared.slots.grant(self.now.boot) {
                 Some(uid) if self.workers.contains_key(&uid) => {
-                    self.dirty.insert(uid);
+                    self.steps.touch(uid);
                 }
-                Some(uid) => self.slots.forget(&uid),
+                Some(uid) => self.shared.slots.forget(&uid),
                 None => break,
             }
         }
@@ -358,22 +336,23 @@ impl Engine {
             data: member.map_or(self.desired.data(), |member| member.data.objects()),
             cluster: member.map(Member::values),
             rng: &mut self.rng,
-            slots: &mut self.slots,
-            provider_cache: &mut self.provider_cache,
-            devices: &mut self.devices,
-            user_namespaces: &mut self.user_namespaces,
+            slots: &mut self.shared.slots,
+            provider_cache: &mut self.shared.provider_cache,
+            devices: &mut self.shared.devices,
+            user_namespaces: &mut self.shared.user_namespaces,
             outbox: &mut self.outbox,
             up: self.runtime.is_up(),
             may_start,
             hurried: self.shutdown.is_hurried(),
             shutting_down: self.shutdown.is_on(),
-            short_of_disk: self.eviction.pressure().has(Condition::DiskPressure),
+            short_of_disk: self.reclaim.eviction.pressure().has(Condition::DiskPressure),
             network_ready: self.runtime.network_ready(),
             runtime_name: self.runtime.name(),
             runtime_classes: member.map_or(self.desired.runtime_classes(), |member| member.lists.classes()),
             runtime_features: self.runtime.features(),
         };
         f(worker, entry, &mut ctx);
+        worker.write_record(&mut ctx);
         let has_begun = worker.state.has_begun();
         self.pleg.worker_stepped(uid, has_begun, self.now.boot, &mut self.outbox);
     }
@@ -381,7 +360,7 @@ impl Engine {
     /// Handles the consequences of a worker's new state: its deadline, the next pod with its name, its end.
     fn after_step(&mut self, uid: &Uid) {
         let Some(worker) = self.workers.get_mut(uid) else { return };
-        self.pod_deadlines.change(uid, worker.timer.next());
+        self.steps.stepped(uid, worker.timer.next());
         let placement = worker.placement(self.cordon.is_on());
         if std::mem::replace(&mut worker.shown.placement, placement) != placement {
             self.outbox.publish(uid, &worker.name);
@@ -390,12 +369,12 @@ impl Engine {
             (worker.state.is_finished(), worker.state.is_over(), worker.name.clone());
         if worker_is_over {
             self.admission.room_changed();
-            if worker_is_over && worker.history.take_devices() && self.devices.release(uid) {
+            if worker_is_over && worker.history.take_devices() && self.shared.devices.release(uid) {
                 self.devices_changed();
             }
         }
         if finished {
-            self.user_namespaces.release(uid);
+            self.shared.user_namespaces.release(uid);
             self.free_name(&name, uid);
         }
         self.update_logs(uid);
@@ -409,9 +388,9 @@ impl Engine {
         let worker = self.workers.remove(uid)?;
         self.free_name(&worker.name, uid);
         self.pleg.forget(uid, self.generation, &mut self.outbox);
-        self.slots.forget(uid);
+        self.shared.slots.forget(uid);
         self.update_logs(uid);
-        self.pod_deadlines.clear(uid);
+        self.steps.forget(uid);
         self.outbox.publish(uid, &worker.name);
         Some(worker)
     }
@@ -424,7 +403,7 @@ impl Engine {
             self.pleg.without_worker.lost(uid, attempt, self.now.boot + self.config.request_timeout * 2);
         }
         if let Some(due) = worker.state.kept_directory() {
-            self.orphaned_directories.keep(uid.clone(), worker.name.clone(), due);
+            self.leftovers.orphaned_directories.keep(uid.clone(), worker.name.clone(), due);
         }
         // W6: a create for this UID that arrived meanwhile starts the pod again.
         if let Some(pod) = worker.demand.successor.clone() {
@@ -455,11 +434,11 @@ impl Engine {
         }
         // Another owner's pod (W21), or one of ours that is no orphan yet (C3), may use the directory.
         let may_run = |uid: &Uid| !self.pleg.knows_nothing_of(uid);
-        for (uid, name) in self.orphaned_directories.take_due(may_run, self.now.boot, &mut self.outbox) {
+        for (uid, name) in self.leftovers.orphaned_directories.take_due(may_run, self.now.boot, &mut self.outbox) {
             // The runtime has nothing of ours for this UID.
             let worker = Worker::leftover(uid.clone(), name, self.now);
             self.insert_worker(&uid, Entry::empty(self.generation), worker);
-            self.dirty.insert(uid);
+            self.steps.touch(uid);
         }
     }
 }

@@ -23,8 +23,8 @@ impl Engine {
         if list.is_first {
             self.admission.room_changed();
         }
-        self.user_namespaces.listed(list.listed.sandboxes.iter().filter_map(|s| s.user_namespace).collect_set());
-        let pods = relist::by_pod(&list.listed, &self.config.owner);
+        self.shared.user_namespaces.listed(list.listed.sandboxes.iter().filter_map(|s| s.user_namespace).collect_set());
+        let pods = relist::by_pod(&list.listed, &self.config.fixed.owner);
         let has_worker = |uid: &Uid| self.workers.contains_key(uid);
         let (is_known, listed) = (self.desired.is_known(), self.were_listed());
         let names = self.desired.names();
@@ -36,7 +36,7 @@ impl Engine {
                 Found::Orphan(uid, orphan) => self.adopt_orphan(&uid, orphan),
             }
         }
-        self.dirty.extend(self.pleg.compare(&pods, list.began, self.now.boot));
+        self.steps.touch_all(self.pleg.compare(&pods, list.began, self.now.boot));
         if list.is_first {
             self.sweep_cgroups(&list.listed);
         }
@@ -90,14 +90,14 @@ impl Engine {
     }
 
     pub(super) fn pod_read(&mut self, op: OpId, uid: &Uid, result: Result<Answer, OpError>) {
-        if self.pleg.pod_read(op, uid, result, &self.config.owner, self.now.boot, &mut self.outbox) {
+        if self.pleg.pod_read(op, uid, result, &self.config.fixed.owner, self.now.boot, &mut self.outbox) {
             self.recheck_waiting_events(uid);
-            self.dirty.insert(uid.clone());
+            self.steps.touch(uid.clone());
         }
     }
 
     pub(super) fn process_ended(&mut self, uid: &Uid, id: &str) {
-        let stopping = self.workers.get(uid).is_some_and(|w| w.is_stopping(id));
+        let stopping = self.workers.get(uid).is_some_and(|w| w.ops().is_stopping_object(id));
         self.pleg.process_ended(uid, id, stopping, self.now.boot);
     }
 
@@ -123,7 +123,7 @@ impl Engine {
 /// True if the worker has a call in flight whose answer will show the same as the event.
 fn will_report(worker: &Worker, event: &PlegEvent) -> bool {
     match event.kind {
-        Kind::ContainerDied => worker.is_stopping(&event.id),
-        _ => worker.is_changing(),
+        Kind::ContainerDied => worker.ops().is_stopping_object(&event.id),
+        _ => worker.ops().is_changing(),
     }
 }

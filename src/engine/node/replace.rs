@@ -12,10 +12,10 @@ impl Engine {
     /// True if the pod has to continue until its record has been written.
     pub(super) fn outdate(&mut self, uid: &Uid) -> bool {
         let mut waits = false;
-        self.with_worker(uid, |worker, entry, ctx| waits = worker.outdate(entry, ctx));
+        self.with_worker(uid, |worker, entry, _| waits = worker.outdate(entry));
         if waits {
             self.desired.outdated(uid);
-            self.dirty.insert(uid.clone());
+            self.steps.touch(uid.clone());
             self.admission.room_changed();
         }
         waits
@@ -32,9 +32,9 @@ impl Engine {
                 continue;
             }
             let name = worker.name.clone();
-            self.with_worker(uid, |worker, entry, ctx| worker.replace(entry, ctx));
+            self.with_worker(uid, |worker, entry, ctx| worker.replace(None, entry, ctx));
             self.outbox.publish(uid, &name);
-            self.dirty.insert(uid.clone());
+            self.steps.touch(uid.clone());
         }
         !ready.is_empty()
     }

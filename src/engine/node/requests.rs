@@ -115,7 +115,7 @@ impl Engine {
         let uids: Vec<Uid> = self.workers.values().filter(|worker| ends(worker)).map(|w| w.uid.clone()).collect();
         for uid in &uids {
             self.with_worker(uid, |worker, entry, ctx| worker.shorten(grace, entry, ctx));
-            self.dirty.insert(uid.clone());
+            self.steps.touch(uid.clone());
         }
         self.settle_all();
         let keys = uids.iter().map(record::key).collect_set();

@@ -21,7 +21,7 @@ impl Engine {
         let mut ctx = Context {
             now: self.now,
             groups: &self.config.shutdown,
-            boot_id: &self.config.boot_id,
+            boot_id: &self.config.fixed.boot_id,
             knows_its_pods,
             outbox: &mut self.outbox,
         };
@@ -54,15 +54,16 @@ impl Engine {
                 worker.kill_for(None, &kill, entry, ctx);
             });
         }
-        self.dirty.extend(kill.pods.iter().cloned());
+        self.steps.touch_all(kill.pods.iter().cloned());
     }
 
     /// S6: pods that waited for the end of the shutdown continue.
     fn continue_after_shutdown(&mut self) {
         self.release(TerminationSource::Shutdown, None);
-        let rejected = self.workers.values().filter(|w| w.is_rejected_for_now()).map(|w| w.uid.clone());
+        let rejected =
+            self.workers.values().filter(|w| w.admission.is_rejected_for_now(w.pod.as_ref())).map(|w| w.uid.clone());
         for uid in rejected.collect::<Vec<Uid>>() {
-            self.with_worker(&uid, |worker, _, ctx| worker.reopen_admission(ctx));
+            self.with_worker(&uid, |worker, _, _| worker.reopen_admission());
         }
         let first: Vec<Uid> = self.desired.names().firsts().cloned().collect();
         for uid in first {

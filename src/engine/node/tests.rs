@@ -8,6 +8,7 @@ use crate::api::names::FullName;
 use crate::api::pod::Pod;
 use crate::api::shutdown::Groups;
 use crate::api::time::{Boot, Wall};
+use crate::engine::config::FixedConfig;
 use crate::engine::effect::RuntimeCall;
 use crate::engine::event::LogindEvent;
 use serde_json::Value;
@@ -96,7 +97,8 @@ fn listed(uid: &str, name: &str) -> Listed {
 /// A node with four cpus, named `lab`, with graceful shutdown.
 fn config() -> EngineConfig {
     let shutdown = Groups::from_total(Duration::from_secs(30), Duration::from_secs(10));
-    let mut config = EngineConfig { owner: "me".into(), shutdown, manifests: "/m".into(), ..EngineConfig::default() };
+    let fixed = FixedConfig { owner: "me".into(), manifests: "/m".into(), ..FixedConfig::default() };
+    let mut config = EngineConfig { fixed, shutdown, ..EngineConfig::default() };
     config.node.name = "lab".into();
     config
 }

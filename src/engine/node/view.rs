@@ -202,7 +202,7 @@ impl Engine {
             s.desired += usize::from(w.demand.desired);
             s.active += usize::from(self.is_active(w));
             s.drained += usize::from(w.demand.desired && w.demand.is_drained());
-            let waits = w.is_held_by_cordon() || w.demand.is_evicted_through_api();
+            let waits = w.admission.is_held_by_cordon(&w.state) || w.demand.is_evicted_through_api();
             s.waiting_for_uncordon += usize::from(w.demand.desired && waits);
             match (&w.state, &w.admission.decision) {
                 (State::Waiting | State::Sync(_), Admission::Rejected(_)) => {

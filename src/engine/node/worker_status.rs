@@ -18,7 +18,7 @@ impl Engine {
             State::Sync(_) => {
                 self.add_starting(worker, now, waits_for);
                 if let Some(pull) = &mut worker_status.pull {
-                    pull.ahead = self.slots.pulls.ahead_of(uid);
+                    pull.ahead = self.shared.slots.pulls.ahead_of(uid);
                 }
             }
             State::Terminating(_) | State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => {
@@ -41,7 +41,7 @@ impl Engine {
         match &worker.admission.decision {
             Admission::Waits(why) => waits_for.push(format!("room: {why}")),
             Admission::Cordoned => waits_for.push("`wherry uncordon`, to start".into()),
-            Admission::Rejected(_) if worker.is_rejected_for_now() => {
+            Admission::Rejected(_) if worker.admission.is_rejected_for_now(worker.pod.as_ref()) => {
                 waits_for.push("the end of the node's shutdown".into());
             }
             Admission::Rejected(_) => waits_for.push("another version of its manifest, or `wherry retry`".into()),
@@ -65,9 +65,9 @@ impl Engine {
             waits_for.push(why);
         }
         let queues = [
-            (&self.slots.sandboxes, "its turn to start its sandbox"),
-            (&self.slots.containers, "its turn to start a container"),
-            (&self.slots.pulls, "its turn to pull an image"),
+            (&self.shared.slots.sandboxes, "its turn to start its sandbox"),
+            (&self.shared.slots.containers, "its turn to start a container"),
+            (&self.shared.slots.pulls, "its turn to pull an image"),
         ];
         for (slots, reason) in queues {
             if let Some(ahead) = slots.ahead_of(uid) {

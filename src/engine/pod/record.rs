@@ -217,6 +217,7 @@ mod tests {
     use crate::api::devices::{Allocated, Granted};
     use crate::api::document;
     use crate::api::resize::How;
+    use crate::engine::pod::worker::restarting::Restarting;
     use crate::engine::pod::worker::{Before, Earlier};
 
     fn pod() -> Rc<Pod> {
@@ -333,7 +334,9 @@ mod tests {
         };
         let restarting = |more: &str| read("pods/u1", &older(more)).unwrap().history.restarting;
         assert!(restarting("").is_empty());
-        assert!(restarting(r#""replaced":["c2"],"#).starts_at_once(&"c2".into()));
+        let mut replaced = Restarting::default();
+        replaced.insert(&"c2".into(), Restart::Image);
+        assert_eq!(restarting(r#""replaced":["c2"],"#), replaced);
     }
 
     #[test]

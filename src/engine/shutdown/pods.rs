@@ -25,7 +25,9 @@ impl Pods<'_> {
     pub fn has_ended(&self, uid: &Uid) -> bool {
         let (Some(worker), Some(entry)) = (self.workers.get(uid), self.pleg.cache.get(uid)) else { return true };
         let processes_ended = || self.pleg.all_processes_ended(uid);
-        let sure = || worker.is_only_stopping() && entry.usable() && !entry.in_doubt(self.now);
+        let sure = || {
+            worker.state.is_terminating() && !worker.ops().is_active() && entry.usable() && !entry.in_doubt(self.now)
+        };
         worker.state.is_quiet() || sure() && processes_ended()
     }
 

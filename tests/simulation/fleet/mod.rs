@@ -11,7 +11,7 @@ use crate::world::World;
 use load::{Load, Return};
 use serde_json::json;
 use wherry::api::node_facts::NodeFacts;
-use wherry::engine::config::EngineConfig;
+use wherry::engine::config::{EngineConfig, FixedConfig};
 
 /// As in a pod of a real cluster: a token, and the certificate of the cluster's CA.
 const ACCESS: &str = "{name: access, projected: {sources: [{serviceAccountToken: {path: token, expirationSeconds: 3607}}, \
@@ -89,8 +89,7 @@ fn node(number: u64) -> World {
     let name = format!("node-{number}");
     // As the agent does: nodes have seeds that differ little.
     let config = EngineConfig {
-        owner: format!("root-{number}"),
-        seed: 1_000_000 + number,
+        fixed: FixedConfig { owner: format!("root-{number}"), seed: 1_000_000 + number, ..defaults.fixed },
         node: NodeFacts { labels: [("kubernetes.io/hostname".to_owned(), name.clone())].into(), name, ..defaults.node },
         ..defaults
     };

@@ -8,9 +8,9 @@ use crate::world::{S, World};
 /// A machine of that name, which has not started.
 fn machine(id: &str) -> World {
     let mut config = cluster();
-    config.owner = format!("root-{id}");
-    config.boot_id = format!("boot-{id}");
-    config.seed += u64::from(id.as_bytes()[0]);
+    config.fixed.owner = format!("root-{id}");
+    config.fixed.boot_id = format!("boot-{id}");
+    config.fixed.seed += u64::from(id.as_bytes()[0]);
     let info = &mut config.cluster.as_mut().unwrap().info;
     // The disk is a copy.
     (info.machine_id, info.system_uuid, info.boot_id) = ("disk".into(), format!("uuid-{id}"), format!("boot-{id}"));

@@ -49,7 +49,7 @@ pub(super) fn foreign(w: &mut World, name: &str, uid: &str, attempt: u32, owner:
 
 /// Wherry continues with an empty root directory, which has another id.
 fn new_root(w: &mut World) {
-    w.config.owner = "root-3".into();
+    w.config.fixed.owner = "root-3".into();
     w.runtime.owner = "root-3".into();
     w.kill_engine();
     w.disk.records.clear();

@@ -304,8 +304,9 @@ fn d6_a_secret_that_everyone_can_read_is_an_error_if_that_is_configured() {
         "login"
     );
     for refuse in [false, true] {
-        let mut w =
-            node_with(wherry::engine::config::EngineConfig { refuse_open_secrets: refuse, ..crate::world::config() });
+        let mut config = crate::world::config();
+        config.fixed.refuse_open_secrets = refuse;
+        let mut w = node_with(config);
         w.manifests.open = true;
         w.file("web", &spec);
         w.define_secret("login", "k", "v");

@@ -14,7 +14,9 @@ use wherry::engine::node::{Due, Part};
 const PERIODS: [(i32, u64); 3] = [(0, 10), (1000, 6), (2_000_000_000, 4)];
 
 pub fn with_shutdown() -> EngineConfig {
-    EngineConfig { shutdown: Groups::by_priority(PERIODS), boot_id: "boot-1".into(), ..config() }
+    let mut config = EngineConfig { shutdown: Groups::by_priority(PERIODS), ..config() };
+    config.fixed.boot_id = "boot-1".into();
+    config
 }
 
 /// Starts a node after `set` has prepared it.

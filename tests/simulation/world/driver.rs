@@ -182,7 +182,7 @@ impl World {
         let Some(view) = self.engine.pod(uid) else { return };
         let phase = view.status.phase.clone().unwrap_or_default();
         self.checks.published(uid, &phase, &self.runtime);
-        self.checks.ends_shown(uid, view.status, self.config.started);
+        self.checks.ends_shown(uid, view.status, self.config.fixed.started);
         if view.desired && view.status.start_time.is_some() {
             self.checks.count(uid, view.status, &self.runtime);
         }
@@ -194,7 +194,7 @@ impl World {
 
     fn container_ended(&mut self, end: ContainerEnd) {
         self.note(|| format!("  < {} of {} ended", end.container, end.pod.uid));
-        self.checks.end_reported(&end, self.config.started);
+        self.checks.end_reported(&end, self.config.fixed.started);
         if self.chaos.is_none() {
             self.observed.ends.push((self.observed.notices.len(), end));
         }

@@ -47,7 +47,7 @@ impl EngineProcess {
 impl World {
     /// The engine starts: it receives the records, the sources and, if the runtime is up, the connection.
     pub fn start(&mut self) {
-        self.config.started = self.wall_now();
+        self.config.fixed.started = self.wall_now();
         self.new_engine();
         self.step(Event::Records(self.disk.found()));
         for (signer, in_use) in self.identity.read() {
@@ -157,7 +157,7 @@ impl World {
                 _ => self.give_up_sandbox(&call, below(&mut dice, 10_000) * MS),
             }
         }
-        self.config.seed += 1;
+        self.config.fixed.seed += 1;
         self.new_engine();
         let before = std::mem::take(&mut self.manifests.in_force);
         self.manifests.engine_killed(&self.files);

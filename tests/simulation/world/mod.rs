@@ -62,7 +62,7 @@ use volumes::Volumes;
 use wherry::api::names::Uid;
 use wherry::api::node_facts::NodeFacts;
 use wherry::api::time::{Now, Wall};
-use wherry::engine::config::EngineConfig;
+use wherry::engine::config::{EngineConfig, FixedConfig};
 use wherry::engine::event::Event;
 use wherry::engine::node::Engine;
 use wherry::engine::op::OpId;
@@ -118,21 +118,20 @@ pub struct World {
 pub fn config() -> EngineConfig {
     let defaults = EngineConfig::default();
     let node = NodeFacts { name: "lab".into(), ..defaults.node };
-    EngineConfig {
+    let fixed = FixedConfig {
         owner: "root-1".into(),
-        root: host::ROOT.into(),
         manifests: manifests::DIRECTORY.into(),
         boot_id: "boot".into(),
         seed: 7,
-        node,
-        ..defaults
-    }
+        ..defaults.fixed
+    };
+    EngineConfig { fixed, root: host::ROOT.into(), node, ..defaults }
 }
 
 impl World {
     /// A node with a healthy runtime and an engine that has not started.
     pub fn new(config: EngineConfig) -> World {
-        let mut runtime = Runtime::new(&config.owner);
+        let mut runtime = Runtime::new(&config.fixed.owner);
         runtime.becomes(crate::story::runtime_of_the_stories());
         World {
             clock: Clock::default(),

@@ -3,11 +3,11 @@
 
 use super::{State, Worker};
 use crate::api::k8s;
+use crate::api::pod::Pod;
 use crate::engine::admission::pod_requests::PodRequests;
 use crate::engine::admission::{self, Admission};
 use crate::engine::context::Context;
 use crate::engine::effect::Measure;
-use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::status::{self, Cause};
 use serde::Serialize;
 use std::rc::Rc;
@@ -39,6 +39,27 @@ impl PodAdmission {
         }
     }
 
+    /// S4: the rejection ends with the shutdown. That of a pod of the API server is final (C5).
+    pub fn is_rejected_for_now(&self, pod: Option<&Rc<Pod>>) -> bool {
+        self.rejection() == Some(&Cause::node_shutdown()) && !pod.is_some_and(|pod| pod.is_from_api_server())
+    }
+
+    /// The rejection for the record. One because of a shutdown is not recorded.
+    pub(super) fn recorded_rejection(&self, pod: Option<&Rc<Pod>>) -> Option<&Cause> {
+        self.rejection().filter(|_| !self.is_rejected_for_now(pod))
+    }
+
+    /// The pod is not admitted yet and may be: it waits, or it started in a previous run.
+    pub fn is_due(&self, state: &State) -> bool {
+        matches!(self.decision, Admission::Open | Admission::Waits(_) | Admission::Cordoned)
+            && matches!(state, State::Waiting | State::Sync(_))
+    }
+
+    /// A10: the pod has never started, and waits for `uncordon`.
+    pub fn is_held_by_cordon(&self, state: &State) -> bool {
+        self.decision == Admission::Cordoned && matches!(state, State::Waiting)
+    }
+
     /// A kill replaces a rejection: the pod waits for the end of the kill, and a retry must not start it.
     pub fn withdraw_rejection(&mut self) {
         if self.rejection().is_some() {
@@ -58,72 +79,35 @@ impl PodAdmission {
 }
 
 impl Worker {
-    /// The pod is not admitted yet and may be: it waits, or it started in a previous run.
-    pub fn may_be_admitted(&self) -> bool {
-        matches!(self.admission.decision, Admission::Open | Admission::Waits(_) | Admission::Cordoned)
-            && matches!(self.state, State::Waiting | State::Sync(_))
-    }
-
-    /// The pod started in a previous run, and its current status is unknown: the read is in flight or has failed.
-    pub fn is_unread(&self, entry: &Entry) -> bool {
-        self.state.is_sync() && !entry.usable()
-    }
-
     pub fn admit(&mut self) {
         self.admission.decision = Admission::Admitted;
         self.state.set_wants_room(false);
     }
 
-    /// A4: the pod waits for room; `why` is the status message.
-    pub fn wait_for_room(&mut self, why: String) {
-        self.go_back();
-        self.admission.decision = Admission::Waits(why);
+    /// The pod waits for room (A4) or for `uncordon` (A10).
+    pub fn wait_for(&mut self, decision: Admission) {
+        self.wait_again();
+        self.admission.decision = decision;
     }
 
-    /// A10: the pod waits for `uncordon`.
-    pub fn hold(&mut self) {
-        self.go_back();
-        self.admission.decision = Admission::Cordoned;
-    }
-
-    /// A10: the pod has never started, and waits for `uncordon`.
-    pub fn is_held_by_cordon(&self) -> bool {
-        self.admission.decision == Admission::Cordoned && matches!(self.state, State::Waiting)
-    }
-
-    /// A3: rejects the pod. A rejection because of a shutdown is not recorded.
+    /// A3: rejects the pod.
     pub fn reject(&mut self, cause: Cause, ctx: &mut Context<'_>) {
         let reason = admission::counted(&cause.reason);
         ctx.outbox.measure(Measure::AdmissionRejected { reason: reason.clone() });
         ctx.emit_warning(self.pod.as_ref(), None, reason, cause.message.clone());
         self.state.set_wants_room(false);
-        self.go_back();
-        self.admission.decision = Admission::Rejected(cause);
-        if !self.is_rejected_for_now() {
+        self.wait_for(Admission::Rejected(cause));
+        if self.admission.recorded_rejection(self.pod.as_ref()).is_some() {
             self.record.wait_for_write();
-            self.put_record(ctx);
         }
     }
 
     /// Opens a rejection again, because a shutdown is over or a user requested a retry.
-    pub fn reopen_admission(&mut self, ctx: &mut Context<'_>) {
-        let recorded = !self.is_rejected_for_now();
+    pub fn reopen_admission(&mut self) {
+        let recorded = !self.admission.is_rejected_for_now(self.pod.as_ref());
         self.admission.decision = Admission::Open;
         if recorded {
             self.record.wait_for_write();
-            self.put_record(ctx);
-        }
-    }
-
-    /// S4: the rejection ends with the shutdown. That of a pod of the API server is final (C5).
-    pub fn is_rejected_for_now(&self) -> bool {
-        self.admission.rejection() == Some(&Cause::node_shutdown()) && !self.is_from_api_server()
-    }
-
-    /// Returns the pod to Waiting if no operation is in flight. Nothing of it runs, and nothing may start.
-    pub(super) fn go_back(&mut self) {
-        if self.state.is_sync() && !self.ops.is_active() {
-            self.state = State::Waiting;
         }
     }
 }

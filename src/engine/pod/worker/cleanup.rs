@@ -17,13 +17,13 @@ use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::time::Boot;
 use crate::engine::context::Context;
-use crate::engine::effect::{FilesCall, RecordChange};
+use crate::engine::effect::FilesCall;
 use crate::engine::event::Answer;
 use crate::engine::op::OpError;
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::kill::TerminationSource;
+use crate::engine::pod::plan;
 use crate::engine::pod::status::Cause;
-use crate::engine::pod::{plan, record};
 use serde::Serialize;
 use std::rc::Rc;
 use std::time::Duration;
@@ -214,8 +214,7 @@ impl Worker {
             return;
         }
         self.record.removed();
-        let op = ctx.record(&self.uid, RecordChange::Delete { key: record::key(&self.uid) });
-        self.ops.start_background(op, BackgroundOp::RecordRemoved);
+        self.ops.remove_record(&self.uid, BackgroundOp::RecordRemoved, ctx);
     }
 
     /// W23: stops a ready sandbox of a finished pod, because it holds an IP address. A cancelled call created it late,
@@ -248,28 +247,12 @@ impl Worker {
         self.ops.remove_cgroup(&self.uid, true, entry, ctx);
     }
 
-    /// W7: records the terminal status, so that the pod stays ended when its dead containers are removed.
-    pub(super) fn record_terminal(&mut self, ctx: &mut Context<'_>) {
-        let shown = matches!(&self.state, State::Finished(finished) if finished.shown);
-        let settled = self.ops.background_is_empty() && !self.ops.is_active() && shown;
-        if self.ending.end == (End::Terminal { recorded: true }) || !self.demand.stays() || !settled {
-            return;
-        }
-        self.ending.end = End::Terminal { recorded: true };
-        if !self.record.exists() {
-            return;
-        }
-        self.put_record(ctx);
-    }
-
     /// Drops the notes about containers and sandboxes that no longer exist.
-    pub(super) fn forget_what_is_gone(&mut self, entry: &Entry) {
+    pub(super) fn forget_gone(&mut self, entry: &Entry) {
         let facts = entry.facts();
-        self.containers.messages.forget_gone(&facts.containers);
-        self.containers.backoffs.forget_gone(&facts.containers);
+        self.containers.forget_gone(&facts.containers, entry.known());
         if entry.known() {
             self.history.forget_gone(&facts.containers);
-            self.containers.probes.forget_gone(&facts.containers);
         }
         self.sandbox.forget_gone(facts, entry.known());
     }

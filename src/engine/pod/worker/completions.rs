@@ -1,14 +1,14 @@
 //! Handles the results of a worker's operations. Each handler only records the result; the step that follows decides.
 
-use super::container_start::{Instance, StartError, Starting};
+use super::Worker;
+use super::container_start::Instance;
 use super::devices;
 use super::hooks;
-use super::measure::measure_start_error;
 use super::ops::{ActiveOp, BackgroundOp, Ended};
 use super::probing;
 use super::pulling;
 use super::sandbox::Preparation::{self, Cgroup, Directories};
-use super::{State, Worker};
+use super::stops;
 use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::hash;
 use crate::api::names::ContainerId;
@@ -16,19 +16,13 @@ use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::runtime_features::CdiDevices;
 use crate::api::time::{Boot, Wall};
-use crate::engine::context::{Context, runtime_is_gone};
-use crate::engine::effect::{FilesCall, RecordChange};
+use crate::engine::context::Context;
+use crate::engine::effect::FilesCall;
 use crate::engine::event::Answer;
 use crate::engine::op::{OpError, OpId};
 use crate::engine::pleg::cache::Entry;
-use crate::engine::pod::{plan, record};
+use crate::engine::pod::plan;
 use std::rc::Rc;
-use std::time::Duration;
-
-/// Delay before a failed write of a record is retried.
-const RECORD_RETRY: Duration = Duration::from_secs(60);
-/// The same for a pod whose replacement waits for the write; doubled with each failure.
-const OUTDATED_RETRY: Duration = Duration::from_secs(5);
 
 type Outcome = Result<Answer, OpError>;
 
@@ -50,23 +44,19 @@ impl Worker {
         ctx: &mut Context<'_>,
     ) {
         match background {
-            // The next status read shows whether the container has stopped (W2).
-            BackgroundOp::Stop { id } => {
-                if let Err(e) = &result
-                    && !e.is_not_found()
-                {
-                    let message = format!("error killing pod: failed to stop container {id}: {e}");
-                    ctx.emit_warning(self.pod.as_ref(), None, Reason::FailedKillPod, message);
-                }
-                entry.changed_somehow(ctx.generation);
-            }
+            BackgroundOp::Stop { id } => stops::answered(&id, result, self.pod.as_ref(), entry, ctx),
             BackgroundOp::Record => match result {
                 Ok(_) => {
                     if self.record.written(!self.ops.is_writing_record()) {
                         self.containers.backoffs.release(&Reason::CreateContainerConfigError);
                     }
                 }
-                Err(e) => self.record_failed(&e, ctx),
+                Err(e) => {
+                    if self.record.failed(&e, self.state.outdated_mut(), self.pod.as_ref(), ctx) {
+                        // A removal needs no space.
+                        self.ops.remove_record(&self.uid, BackgroundOp::Other, ctx);
+                    }
+                }
             },
             BackgroundOp::Message { id } => {
                 if let Ok(Answer::Message(text)) = result {
@@ -98,38 +88,6 @@ impl Worker {
                 self.state.cgroup_removed(result.map(drop), &self.sandbox, self.pod.as_ref(), ctx)
             }
             BackgroundOp::Other => {}
-        }
-    }
-
-    /// The disk may be full or worn out. That must not stop the pod.
-    fn record_failed(&mut self, e: &OpError, ctx: &mut Context<'_>) {
-        let outdated = match &mut self.state {
-            State::Sync(sync) => sync.outdated.as_mut(),
-            _ => None,
-        };
-        let (wait, message) = match outdated {
-            Some(outdated) => {
-                let wait = OUTDATED_RETRY.saturating_mul(1 << outdated.failures.min(4)).min(RECORD_RETRY);
-                let wait = ctx.rng.jitter(wait);
-                outdated.failures = outdated.failures.saturating_add(1);
-                let message = format!(
-                    "the manifest changed, but the old version continues to run, because the new version could not \
-                     start: failed to write the pod's record: {e}; make the root directory writable, or free space on \
-                     its disk; retrying in {} s",
-                    wait.as_secs()
-                );
-                (wait, message)
-            }
-            None => {
-                let message = format!("failed to write the pod's record: {e}; the pod continues to run");
-                (ctx.rng.jitter(RECORD_RETRY), message)
-            }
-        };
-        ctx.emit_warning(self.pod.as_ref(), None, Reason::FailedRecord, message);
-        if self.record.write_failed(ctx.now.boot + wait) {
-            // A removal needs no space.
-            let op = ctx.record(&self.uid, RecordChange::Delete { key: record::key(&self.uid) });
-            self.ops.start_background(op, BackgroundOp::Other);
         }
     }
 
@@ -199,7 +157,9 @@ impl Worker {
             (ActiveOp::MountVolumes, result) => {
                 self.volumes.mounted(result.map(drop), &pod, &mut self.timer, ctx);
             }
-            (ActiveOp::SettleCgroup, result) => self.cgroup_settled(result.map(drop), ctx),
+            (ActiveOp::SettleCgroup, result) => {
+                self.in_place.resize.settled(result.map(drop), &pod, &mut self.record, ctx);
+            }
             (
                 active @ (ActiveOp::RaiseCgroup | ActiveOp::MeasureMemory { .. } | ActiveOp::UpdateContainer { .. }),
                 result,
@@ -233,11 +193,11 @@ impl Worker {
             (ActiveOp::MountInContainer { index, attempt }, Ok(Answer::Mounts(mounts))) => {
                 self.state.volumes_mounted(Instance { index, attempt }, mounts);
             }
-            (active, result) => {
-                if let Err(e) = result {
-                    self.start_failed(&pod, active, &e, ctx);
-                }
+            (active, Err(e)) => {
+                let (state, timer) = (&mut self.state, &mut self.timer);
+                self.containers.start_failed(&pod, active, &e, state, timer, ctx);
             }
+            (_, Ok(_)) => {}
         }
     }
 
@@ -306,38 +266,6 @@ impl Worker {
         self.ops.start_background(op, BackgroundOp::Other);
         entry.put_container(fact, ctx.generation);
     }
-
-    fn start_failed(&mut self, pod: &Rc<Pod>, active: ActiveOp, e: &OpError, ctx: &mut Context<'_>) {
-        // Another object holds the name, perhaps without pod labels and so not in any list. The next
-        // attempt uses another number.
-        if let ActiveOp::Create { index, attempt, .. } = &active
-            && e.is_name_taken()
-        {
-            self.containers.failures.name_taken(pod.at(*index).name.clone(), *attempt);
-        }
-        let (index, reason) = match &active {
-            ActiveOp::ImageStatus { index, .. } => (*index, Reason::ImageInspectError),
-            ActiveOp::PrepareContainer { index, .. } | ActiveOp::MountInContainer { index, .. } => {
-                (*index, Reason::CreateContainerConfigError)
-            }
-            ActiveOp::Create { index, .. } => (*index, Reason::CreateContainerError),
-            ActiveOp::Start { index, .. } => (*index, Reason::RunContainerError),
-            _ => return,
-        };
-        if runtime_is_gone(e, ctx) {
-            // This is not an error of the container, although a kubelet counts it as one.
-            measure_start_error(pod, index, reason, ctx);
-            let until = ctx.now.boot + ctx.rng.jitter(Duration::from_secs(1));
-            self.containers.backoffs.hold(&pod.at(index).name, until, None);
-            self.state.set_starting(Starting::Nothing);
-            return;
-        }
-        if let (ActiveOp::Start { id, .. }, OpError::Answered { .. }) = (active, e) {
-            // The runtime shows the container as ended (then its back-off applies) or still as created.
-            self.containers.backoffs.start_failed(id, (reason.clone(), e.message().to_string()));
-        }
-        self.hold_error(pod, index, StartError { reason, message: e.message().to_string() }, ctx);
-    }
 }
 
 /// Reports the new container, and notes it until the next status read.
@@ -369,7 +297,7 @@ fn created(pod: &Rc<Pod>, of: Instance, level: u32, id: ContainerId, entry: &mut
         termination_file: None,
         fallback_to_logs: false,
         log_path: String::new(),
-        owner: Some(ctx.config.owner.clone()),
+        owner: Some(ctx.config.fixed.owner.clone()),
         pid: None,
     };
     entry.put_container(fact, ctx.generation);
@@ -377,5 +305,5 @@ fn created(pod: &Rc<Pod>, of: Instance, level: u32, id: ContainerId, entry: &mut
 
 /// Whether the object belongs to this root directory (W21).
 fn is_ours(owner: &Option<String>, ctx: &Context<'_>) -> bool {
-    owner.as_ref() == Some(&ctx.config.owner)
+    owner.as_ref() == Some(&ctx.config.fixed.owner)
 }

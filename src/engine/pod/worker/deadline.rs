@@ -5,9 +5,10 @@
 //! synchronized. So a pod never ends too early. Time that was not measured does not count: the time while the node was
 //! off and, after a power failure, the time since the last write of the record.
 
-use super::Worker;
+use super::pod_record::PodRecord;
+use super::timer::Timer;
+use crate::api::pod::Pod;
 use crate::api::time::Boot;
-use crate::engine::context::Context;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -35,6 +36,15 @@ impl ActiveDeadline {
         deadline
     }
 
+    /// Of a running pod that gets another deadline. The time that the pod was active counts if it had a deadline
+    /// before. Otherwise it was not measured.
+    pub fn changed(before: Option<ActiveDeadline>, pod: &Pod, now: Boot) -> Option<ActiveDeadline> {
+        pod.active_deadline().map(|whole| match before {
+            Some(before) => ActiveDeadline::after(whole, before.active(now), now),
+            None => ActiveDeadline::new(whole, now),
+        })
+    }
+
     pub fn at(&self) -> Boot {
         self.at
     }
@@ -48,19 +58,17 @@ impl ActiveDeadline {
     pub fn record_began(&mut self, now: Boot) {
         self.record_due = Some(now + (self.whole / 10).max(LEAST_KEPT));
     }
-}
 
-impl Worker {
     /// Writes the active time into the record when that is due.
-    pub(super) fn keep_active_time(&mut self, ctx: &mut Context<'_>) {
-        let Some(at) = self.deadline.and_then(|d| d.record_due) else { return };
-        if !self.record.exists() || self.record.is_writing() {
+    pub fn keep_active_time(&self, record: &mut PodRecord, timer: &mut Timer, now: Boot) {
+        let Some(at) = self.record_due else { return };
+        if !record.exists() || record.is_writing() {
             return;
         }
-        if at > ctx.now.boot {
-            return self.timer.wake_at(at);
+        if at > now {
+            return timer.wake_at(at);
         }
-        self.put_record(ctx);
+        record.update();
     }
 }
 

@@ -54,6 +54,11 @@ impl Demand {
         self.desired && (self.successor.is_some() || !self.waits_for.is_empty())
     }
 
+    /// C5: the pod runs again after a shutdown, so that its phase at the API server stays.
+    pub fn keeps_phase(&self, from_api_server: bool) -> bool {
+        self.waits_for.contains(&TerminationSource::Shutdown) || from_api_server && self.runs_again()
+    }
+
     /// The finished pod is kept, because it is desired and does not start again yet (W23).
     pub fn stays(&self) -> bool {
         self.desired && (self.successor.is_none() || !self.waits_for.is_empty())

@@ -122,14 +122,14 @@ impl Worker {
                 let granted = Granted { ids, allocated: *allocated };
                 self.history.devices.entry(container.clone()).or_default().insert(resource, granted);
                 self.record.wait_for_devices();
-                self.put_record(ctx);
             }
             Ok(_) => give_back(&self.history.devices, &resource, &ids, &self.uid, ctx),
             Err(e) => {
                 give_back(&self.history.devices, &resource, &ids, &self.uid, ctx);
                 if self.state.is_sync() {
                     let message = format!("the device plugin of {resource} did not allocate {}: {e}", ids.join(", "));
-                    self.hold_error(&pod, of.index, StartError::of_config(message), ctx);
+                    let e = StartError::of_config(message);
+                    self.containers.hold_error(&pod, of.index, e, &mut self.state, &mut self.timer, ctx);
                 }
             }
         }
@@ -150,7 +150,8 @@ impl Worker {
             }
             Err(e) => {
                 let message = format!("the device plugin of {resource} did not prepare the devices: {e}");
-                self.hold_error(&pod, of.index, StartError::of_config(message), ctx);
+                let e = StartError::of_config(message);
+                self.containers.hold_error(&pod, of.index, e, &mut self.state, &mut self.timer, ctx);
             }
         }
     }

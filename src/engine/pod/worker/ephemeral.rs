@@ -1,14 +1,14 @@
 //! Ephemeral containers of a running pod (W29). They belong to the instance of the pod: a new version of its labels or
 //! resources keeps them, and a pod that starts again after its end has none.
 
+use super::history::History;
+use super::pod_record::PodRecord;
 use super::{State, Worker};
-use crate::api::facts::ContainerState;
+use crate::api::facts::PodFacts;
 use crate::api::k8s;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::engine::context::Context;
-use crate::engine::pleg::cache::Entry;
-use crate::engine::pod::plan;
 use crate::engine::pod::plan::ephemeral::{has_begun, waits_for_target};
 use std::rc::Rc;
 
@@ -26,7 +26,8 @@ impl Worker {
             self.history.begun_ephemeral.remove(&new.name);
         }
         self.pod = Some(Rc::new(pod.with_ephemeral(list)));
-        self.record_version(ctx);
+        self.record.wait_for_write();
+        ctx.outbox.publish(&self.uid, &self.name);
     }
 
     /// The pod's manifest has another version, with which the instance continues.
@@ -34,36 +35,40 @@ impl Worker {
         let list = self.pod.as_ref().map(|pod| pod.ephemeral_specs()).unwrap_or_default();
         self.pod = Some(if list.is_empty() { pod } else { Rc::new(pod.with_ephemeral(list.to_vec())) });
     }
+}
+
+impl History {
+    /// The ephemeral containers of `wanted` that the pod does not have yet, without those of an earlier run of the pod
+    /// (W29). None is ever removed.
+    pub(super) fn new_ephemeral<'a>(
+        &'a self,
+        pod: &'a Pod,
+        wanted: &'a Pod,
+    ) -> impl Iterator<Item = &'a k8s::EphemeralContainer> {
+        let is_new = |name: &str| pod.ephemeral(name).is_none() && !self.begun_ephemeral.contains(name);
+        wanted.ephemeral_specs().iter().filter(move |new| is_new(&new.name))
+    }
 
     /// Notes the ephemeral containers that were started. The record contains them, so that none of them starts again
     /// when its dead container is gone.
-    pub(super) fn note_ephemeral(&mut self, pod: &Pod, entry: &Entry, ctx: &mut Context<'_>) {
-        for e in &pod.ephemeral {
-            let newest = plan::newest(entry.facts(), &e.container.name);
-            if newest.is_some_and(|c| c.state == ContainerState::Exited) {
-                self.containers.backoffs.forget(&e.container.name);
-            }
-        }
-        let ran = |name: &str| entry.facts().containers.iter().any(|c| c.name == name && has_begun(c));
+    pub(super) fn note_ephemeral(&mut self, pod: &Pod, facts: &PodFacts, record: &mut PodRecord) {
+        let ran = |name: &str| facts.containers.iter().any(|c| c.name == name && has_begun(c));
         let names = pod.ephemeral.iter().map(|e| e.container.name.as_str());
-        let new: Vec<String> = names
-            .filter(|name| !self.history.begun_ephemeral.contains(*name) && ran(name))
-            .map(str::to_owned)
-            .collect();
+        let new: Vec<String> =
+            names.filter(|name| !self.begun_ephemeral.contains(*name) && ran(name)).map(str::to_owned).collect();
         if new.is_empty() {
             return;
         }
-        self.history.begun_ephemeral.extend(new);
-        self.record.rewrite();
-        self.put_record(ctx);
+        self.begun_ephemeral.extend(new);
+        record.rewrite();
     }
 
     /// The waiting reason of an ephemeral container whose target does not run.
-    pub(super) fn without_target(&self, pod: &Pod, entry: &Entry, name: &str) -> Option<(Reason, String)> {
-        if self.history.begun_ephemeral.contains(name) {
+    pub(super) fn without_target(&self, pod: &Pod, facts: &PodFacts, name: &str) -> Option<(Reason, String)> {
+        if self.begun_ephemeral.contains(name) {
             return None;
         }
-        let target = waits_for_target(pod, entry.facts(), name)?;
+        let target = waits_for_target(pod, facts, name)?;
         Some((
             Reason::CreateContainerConfigError,
             format!("unable to find target container {target}: it is not running"),

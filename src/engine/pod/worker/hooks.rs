@@ -41,7 +41,7 @@ impl Worker {
         match self.stops.wait(&c.id) {
             Some(Wait::Hook(op)) => return self.ops.is_in_background(op),
             Some(Wait::Record(until)) => {
-                if self.ops.is_writing_record() && now < until {
+                if self.record.is_being_written(&self.ops) && now < until {
                     self.timer.wake_at(until);
                     return true;
                 }
@@ -52,7 +52,7 @@ impl Worker {
                     return false;
                 }
                 if self.record.exists() {
-                    self.put_record(ctx);
+                    self.record.update();
                     self.stops.set_wait(&c.id, Wait::Record(now + RECORD_PATIENCE));
                     self.timer.wake_at(now + RECORD_PATIENCE);
                     return true;

@@ -7,7 +7,6 @@ use super::deadline::ActiveDeadline;
 use super::replacing::Replacing;
 use super::{Resize, State, Worker};
 use crate::api::cluster::in_place;
-use crate::api::k8s;
 use crate::api::pod::Pod;
 use crate::api::resize;
 use crate::engine::admission::pod_requests::PodRequests;
@@ -32,7 +31,7 @@ impl Worker {
             || !in_place::has_tolerations_and_deadline(pod, wanted)
             || !in_place::has_images(self.in_place.replacing.newest(pod), wanted)
             || !self.state.is_sync() && resize::with_amounts(pod, wanted).is_some()
-            || self.takes_ephemeral() && self.added(pod, wanted).next().is_some()
+            || self.takes_ephemeral() && self.history.new_ephemeral(pod, wanted).next().is_some()
     }
 
     pub fn follow_in_place(&mut self, wanted: &Rc<Pod>, ctx: &mut Context<'_>) {
@@ -52,10 +51,10 @@ impl Worker {
             self.admission.requests = Rc::new(PodRequests::of(&followed));
         }
         if followed.active_deadline() != pod.active_deadline() {
-            self.follow_deadline(&followed, ctx);
+            self.deadline = ActiveDeadline::changed(self.deadline, &followed, ctx.now.boot);
         }
         // Those that a user of this machine has added stay, in their places.
-        let new: Vec<_> = self.added(&pod, wanted).cloned().collect();
+        let new: Vec<_> = self.history.new_ephemeral(&pod, wanted).cloned().collect();
         let list = [pod.ephemeral_specs(), &new].concat();
         let is_new = self.takes_ephemeral() && !new.is_empty();
         if followed.object == pod.object && !is_new {
@@ -68,24 +67,6 @@ impl Worker {
             return self.set_ephemeral(list, ctx);
         }
         self.record.rewrite();
-        self.put_record(ctx);
         ctx.outbox.publish(&self.uid, &self.name);
-    }
-
-    /// The ephemeral containers that the pod does not have yet, without those of an earlier run of the pod (W29).
-    /// None is ever removed.
-    fn added<'w>(&'w self, pod: &'w Pod, wanted: &'w Pod) -> impl Iterator<Item = &'w k8s::EphemeralContainer> {
-        let is_new = |name: &str| pod.ephemeral(name).is_none() && !self.history.begun_ephemeral.contains(name);
-        wanted.ephemeral_specs().iter().filter(move |new| is_new(&new.name))
-    }
-
-    /// The time that the pod was active counts if it had a deadline before. Otherwise it was not measured.
-    fn follow_deadline(&mut self, followed: &Pod, ctx: &Context<'_>) {
-        let now = ctx.now.boot;
-        let before = self.deadline;
-        self.deadline = followed.active_deadline().map(|whole| match before {
-            Some(before) => ActiveDeadline::after(whole, before.active(now), now),
-            None => ActiveDeadline::new(whole, now),
-        });
     }
 }

@@ -1,18 +1,13 @@
-//! Kills of a pod and the restart after them (W4 to W6); the pod's record.
+//! Kills of a pod and the restart after them (W4 to W6).
 
-use super::ops::BackgroundOp;
 use super::state::{Finished, Outdated};
 use super::{End, State, Terminating, Worker};
-use crate::api::k8s;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
-use crate::api::time::{Now, Wall};
 use crate::engine::context::Context;
-use crate::engine::effect::RecordChange;
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
 use crate::engine::pod::placement::Placement;
-use crate::engine::pod::record::{self, Record, Snapshot, Termination, WriteTime};
 use crate::engine::pod::status::Cause;
 use std::time::Duration;
 
@@ -25,7 +20,7 @@ impl Worker {
         // A pod that completed by itself keeps its status.
         let is_open = !self.state.is_over() && self.ending.end == End::Open;
         if is_open && !(kill.by == TerminationSource::Shutdown && self.ends_for_good()) {
-            let marked = match self.runs_again_after(kill.by) {
+            let marked = match kill.by.lets_run_again(self.is_from_api_server()) {
                 // After a restart of Wherry a requester repeats its request; report it only once.
                 true => self.demand.waits_for.insert(kill.by),
                 false => {
@@ -36,9 +31,9 @@ impl Worker {
             if marked || self.ending.cause.as_ref() != Some(&cause) {
                 ctx.outbox.emit_event(self.pod.as_ref(), None, severity, reason, cause.message.clone());
             }
-            let written = self.kill(kill.grace.unwrap_or(self.grace_period()), Some(cause), entry, ctx);
-            if marked && !written {
-                self.put_marks(ctx);
+            self.kill(kill.grace.unwrap_or(self.grace_period()), Some(cause), entry, ctx);
+            if marked {
+                self.record.update();
             }
             return;
         }
@@ -47,7 +42,7 @@ impl Worker {
         }
         // The pod keeps the reason of its end (W5).
         if kill.by.holds_back_ended() && self.demand.runs_again() {
-            let marked = match self.runs_again_after(kill.by) {
+            let marked = match kill.by.lets_run_again(self.is_from_api_server()) {
                 true => self.demand.waits_for.insert(kill.by),
                 false => self.end_for_good(ctx),
             };
@@ -55,8 +50,8 @@ impl Worker {
                 ctx.outbox.emit_event(self.pod.as_ref(), None, severity, reason, cause.message);
                 match self.record.exists() {
                     // The record was already removed together with the other files.
-                    false => self.keep_record(ctx),
-                    true => self.put_marks(ctx),
+                    false => self.record.keep(),
+                    true => self.record.update(),
                 }
             }
         }
@@ -66,12 +61,6 @@ impl Worker {
     fn end_for_good(&mut self, ctx: &mut Context<'_>) -> bool {
         ctx.outbox.publish(&self.uid, &self.name);
         self.demand.end()
-    }
-
-    /// A pod of a manifest runs again when the cause is over. A pod of the API server has ended: its controller creates
-    /// another one. An exception is a shutdown, because without the server nothing would run after it.
-    fn runs_again_after(&self, by: TerminationSource) -> bool {
-        by == TerminationSource::Shutdown || !self.is_from_api_server()
     }
 
     /// A kill of a pod of the API server was not for a shutdown. A shutdown that follows does not change that.
@@ -90,7 +79,7 @@ impl Worker {
     pub fn placement(&self, cordoned: bool) -> Placement {
         let drained = self.demand.is_drained();
         match self.state {
-            State::Waiting if self.is_held_by_cordon() => Placement::Unscheduled,
+            State::Waiting if self.admission.is_held_by_cordon(&self.state) => Placement::Unscheduled,
             State::Finished(_) if drained || self.demand.is_evicted_through_api() => Placement::Successor { drained },
             State::Finished(_) if cordoned && !self.demand.runs_again() => Placement::Gone,
             _ => Placement::Bound,
@@ -101,17 +90,11 @@ impl Worker {
     /// any more.
     pub fn end_as_at_server(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
         if self.demand.end() {
-            self.put_marks(ctx);
+            self.record.update();
         }
         if matches!(self.state, State::Waiting | State::Sync(_)) && self.admission.rejection().is_none() {
             self.kill(self.grace_period(), None, entry, ctx);
         }
-    }
-
-    /// C5: the pod runs again after a shutdown, so that its phase at the API server stays.
-    pub fn keeps_its_phase(&self) -> bool {
-        self.demand.waits_for.contains(&TerminationSource::Shutdown)
-            || self.is_from_api_server() && self.demand.runs_again()
     }
 
     /// The cause is over. A pod that waits for no other cause starts again.
@@ -123,33 +106,12 @@ impl Worker {
             let message = "Pod may run on the node again.".to_owned();
             ctx.emit_normal(self.pod.as_ref(), None, Reason::Undrained, message);
         }
-        self.put_marks(ctx);
-    }
-
-    /// Writes the current set of causes into the record.
-    fn put_marks(&mut self, ctx: &mut Context<'_>) {
-        if self.record.exists() {
-            self.put_record(ctx);
-        }
-    }
-
-    /// The termination and the terminal status for the record.
-    fn end_so_far(&self, ctx: &Context<'_>) -> (Option<Termination>, Option<k8s::PodStatus>) {
-        let terminal = self.ending.end.is_terminal().then(|| self.shown.status.clone());
-        // The last status of an ended pod may not be known yet. With this entry the next run terminates the pod again.
-        let over = || {
-            let (began, grace_deadline) = (ctx.now.wall, ctx.now.wall + self.grace_period());
-            self.ending.termination(began, grace_deadline, !self.demand.desired)
-        };
-        let termination =
-            self.termination(ctx).or_else(|| (self.state.is_over() && !self.ending.end.is_terminal()).then(over));
-        (termination, terminal)
+        self.record.update();
     }
 
     /// Terminates the pod within `grace` (W4, W5). A termination in progress continues and can only become shorter.
-    /// Returns true if the record is being written for this kill.
-    pub fn kill(&mut self, grace: Duration, cause: Option<Cause>, entry: &mut Entry, ctx: &mut Context<'_>) -> bool {
-        let before = (self.termination(ctx), self.record.says_again());
+    pub fn kill(&mut self, grace: Duration, cause: Option<Cause>, entry: &mut Entry, ctx: &mut Context<'_>) {
+        let before = (self.ending.termination(&self.state, &self.demand, ctx.now), self.record.says_again());
         let by_shutdown =
             |cause: &Option<Cause>| cause.as_ref().is_some_and(|cause| cause.by == Some(TerminationSource::Shutdown));
         let repeated = by_shutdown(&self.ending.cause) && by_shutdown(&cause);
@@ -175,34 +137,28 @@ impl Worker {
             // S7: after a restart of Wherry, a shutdown repeats its request with the rest of the period.
             State::Terminating(t) if repeated => t.end_until(ctx.now.boot + grace),
             State::Terminating(t) => t.shrink(grace),
-            State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => return false,
+            State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => return,
         }
         if cause.is_some() {
             self.ending.cause = cause;
         }
         // W4: a restarted Wherry continues with the rest of the grace period.
-        let now = (self.termination(ctx), self.demand.replaced);
-        let writes = now.0.is_some() && now != before && self.record.exists();
-        if writes {
-            self.put_record(ctx);
+        let now = (self.ending.termination(&self.state, &self.demand, ctx.now), self.demand.replaced);
+        if now.0.is_some() && now != before {
+            self.record.update();
         }
-        writes
     }
 
     /// Terminates a pod that is no longer desired or has changed. If it is desired again, it starts again (W6).
-    pub fn replace(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
-        self.replace_within(self.grace_period(), entry, ctx);
-    }
-
-    /// As `replace`, within a grace period that is not the pod's own.
-    pub fn replace_within(&mut self, grace: Duration, entry: &mut Entry, ctx: &mut Context<'_>) {
+    /// `grace`: None for the pod's own grace period.
+    pub fn replace(&mut self, grace: Option<Duration>, entry: &mut Entry, ctx: &mut Context<'_>) {
         self.demand.replaced = true;
-        self.kill(grace, None, entry, ctx);
+        self.kill(grace.unwrap_or(self.grace_period()), None, entry, ctx);
     }
 
     /// W8: the pod's manifest changed. Returns true if the old version has to continue for now: it runs, and only a
     /// record that was written after the change shows that the new version can start.
-    pub fn outdate(&mut self, entry: &Entry, ctx: &mut Context<'_>) -> bool {
+    pub fn outdate(&mut self, entry: &Entry) -> bool {
         let runs = !entry.known() || entry.running().next().is_some();
         let State::Sync(sync) = &mut self.state else { return false };
         if !runs || self.pod.is_none() {
@@ -211,14 +167,13 @@ impl Worker {
         if sync.outdated.is_none() {
             sync.outdated = Some(Outdated::default());
             self.record.rewrite();
-            self.put_record(ctx);
         }
         true
     }
 
     /// For an outdated pod: its record has been written again, or the pod ends for another reason.
     pub fn may_be_replaced(&self) -> bool {
-        !self.state.is_sync() || self.record.is_written() && !self.ops.is_writing_record()
+        !self.state.is_sync() || self.record.is_written() && !self.record.is_being_written(&self.ops)
     }
 
     /// The manifest is again the one with which the pod runs.
@@ -236,66 +191,5 @@ impl Worker {
     pub fn is_other_than(&self, pod: &Pod) -> bool {
         let same = self.pod.as_ref().is_some_and(|p| p.digest == pod.digest);
         !same || !self.demand.desired || self.demand.replaced || self.demand.successor.is_some()
-    }
-
-    pub(super) fn termination(&self, ctx: &Context<'_>) -> Option<Termination> {
-        let State::Terminating(t) = &self.state else { return None };
-        let ago = i64::try_from(ctx.now.boot.since(t.began).as_nanos()).unwrap_or(0);
-        let began = Wall(ctx.now.wall.0.saturating_sub(ago));
-        let grace_deadline = began + t.grace_deadline.since(t.began);
-        Some(self.ending.termination(began, grace_deadline, !self.demand.desired))
-    }
-
-    /// Writes the pod's record unless a current one exists.
-    pub fn keep_record(&mut self, ctx: &mut Context<'_>) {
-        if self.record.is_wanted() {
-            self.record.wait_for_write();
-            // The pod may already be killed, for example an edited pod that was drained (W27).
-            self.put_record(ctx);
-        }
-    }
-
-    /// Retries a failed write of the record when that is due.
-    pub(super) fn retry_record(&mut self, ctx: &mut Context<'_>) {
-        let Some(at) = self.record.retry_at() else { return };
-        if at > ctx.now.boot {
-            return self.timer.wake_at(at);
-        }
-        self.record.retry();
-        self.put_record(ctx);
-    }
-
-    /// The pod has another version. It takes effect when the record contains it.
-    pub(super) fn record_version(&mut self, ctx: &mut Context<'_>) {
-        self.record.wait_for_write();
-        self.put_record(ctx);
-        ctx.outbox.publish(&self.uid, &self.name);
-    }
-
-    /// Writes the pod's record.
-    pub(super) fn put_record(&mut self, ctx: &mut Context<'_>) {
-        let Some(pod) = self.pod.clone() else { return };
-        let (termination, terminal) = self.end_so_far(ctx);
-        self.record.write_began(self.demand.replaced);
-        let snapshot = self.snapshot(termination, ctx);
-        if let Some(deadline) = &mut self.deadline {
-            deadline.record_began(ctx.now.boot);
-        }
-        let value = record::write(&Record { pod, terminal, history: self.history.clone(), snapshot });
-        let op = ctx.record(&self.uid, RecordChange::Put { key: record::key(&self.uid), value });
-        self.ops.start_background(op, BackgroundOp::Record);
-    }
-
-    fn snapshot(&self, termination: Option<Termination>, ctx: &Context<'_>) -> Snapshot {
-        let Now { boot, wall } = ctx.now;
-        Snapshot {
-            written: Some(WriteTime { boot_id: ctx.config.boot_id.clone(), boot, wall }),
-            active: self.deadline.map_or(Duration::ZERO, |d| d.active(boot)),
-            rejected: self.admission.rejection().filter(|_| !self.is_rejected_for_now()).cloned(),
-            again: self.demand.replaced,
-            waits_for: self.demand.waits_for.clone(),
-            termination,
-            resizing: self.in_place.resize.outdated().cloned(),
-        }
     }
 }

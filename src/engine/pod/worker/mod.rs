@@ -10,20 +10,22 @@
 //! Each state in `state` carries its own data. Each concern that outlives a state is a small machine with its own
 //! tests: `ops` (operations in flight; `requests` begins those of several states), `sandbox`, `container_start`,
 //! `pull`, `container_backoff`, `stops`, `replacing`, `restarting`, `volumes`, `resize`, `demand`, `history`,
-//! `pod_record`, `deadline`, `sharing`, `termination_messages`, `retry`, `timer`, and `engine::probe`. They get what
-//! they need as arguments. The worker composes them: `admission` keeps the node's decision, `sync` plans, `starts`
-//! carries out the steps that start something and `pulling` those of a pull, `killing` and `terminate` end the pod,
-//! `cleanup` removes the rest, `completions` records the results of operations.
+//! `pod_record`, `ending`, `deadline`, `sharing`, `termination_messages`, `retry`, `timer`, and `engine::probe`. They
+//! get what they need as arguments. The worker composes them: `admission` keeps the node's decision, `sync` plans,
+//! `starts` carries out the steps that start something and `pulling` those of a pull, `killing` and `terminate` end the
+//! pod, `cleanup` removes the rest, `completions` takes the results of operations, `recording` writes the pod's record.
 
 mod admission;
 mod cleanup;
 mod completions;
 mod container_backoff;
 mod container_start;
+mod containers;
 mod deadline;
 mod demand;
 mod devices;
 mod earlier;
+mod ending;
 mod ephemeral;
 pub mod history;
 mod hooks;
@@ -36,6 +38,7 @@ mod pod_record;
 mod probing;
 mod pull;
 mod pulling;
+mod recording;
 mod replacing;
 mod requests;
 mod resize;
@@ -66,19 +69,17 @@ use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::placement::Placement;
 use crate::engine::pod::record::{Record, Snapshot};
 use crate::engine::pod::status::{self};
-use crate::engine::probe::Probes;
-use crate::engine::slots::Class;
 pub use admission::PodAdmission;
 use cleanup::Removals;
-use container_backoff::ContainerBackoffs;
-use container_start::Failures;
+use containers::Containers;
 use deadline::ActiveDeadline;
 use demand::Demand;
 pub use earlier::Earlier;
+use ending::{End, Ending};
 use history::History;
 use in_place::InPlace;
 use measure::Measured;
-use ops::{ActiveOp, Operations};
+use ops::Operations;
 use pod_record::PodRecord;
 pub use resize::{Before, Outdated, Resize, Verdict as ResizeVerdict};
 pub use sandbox::LATE;
@@ -86,11 +87,10 @@ use sandbox::Sandbox;
 use serde::Serialize;
 pub use sharing::waits_for_foreign_objects;
 pub use state::State;
-use state::{End, Ending, Sync, Terminated, Terminating};
+use state::{Sync, Terminated, Terminating};
 use std::rc::Rc;
 use std::time::Duration;
 use stops::Stops;
-use termination_messages::TerminationMessages;
 use timer::Timer;
 use volumes::Volumes;
 pub use worker_status::{NextPull, NextStart, PullProgress, WorkerStatus};
@@ -108,7 +108,7 @@ pub struct Worker {
     pub shown: Shown,
     /// For the record.
     pub history: History,
-    record: PodRecord,
+    pub record: PodRecord,
     deadline: Option<ActiveDeadline>,
     ops: Operations,
     pub sandbox: Sandbox,
@@ -127,15 +127,6 @@ pub struct Worker {
 pub struct Shown {
     pub status: k8s::PodStatus,
     pub placement: Placement,
-}
-
-/// What the worker knows of the single containers, and the runtime does not show.
-#[derive(Debug, Default, Serialize)]
-struct Containers {
-    backoffs: ContainerBackoffs,
-    failures: Failures,
-    probes: Probes,
-    messages: TerminationMessages,
 }
 
 impl Worker {
@@ -268,16 +259,13 @@ impl Worker {
         waited
     }
 
-    /// A running pod has the full name: a worker without an operation in flight waits again. Returns true if it waits.
+    /// A running pod has the full name, or the pod is not admitted. See `State::wait_again`.
     pub fn wait_again(&mut self) -> bool {
-        match self.state {
-            State::Waiting => true,
-            State::Sync(_) if !self.ops.is_active() => {
-                self.state = State::Waiting;
-                true
-            }
-            _ => false,
-        }
+        self.state.wait_again(&self.ops)
+    }
+
+    pub fn ops(&self) -> &Operations {
+        &self.ops
     }
 
     /// The API server has bound the pod to this node.
@@ -293,10 +281,11 @@ impl Worker {
     /// Compares the desired with the observed state and emits the next effects. It is idempotent.
     pub fn step(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
         self.timer.clear();
-        self.forget_what_is_gone(entry);
-        self.retry_record(ctx);
+        self.forget_gone(entry);
+        self.record.retry(ctx.now.boot, &mut self.timer);
+        self.write_record(ctx);
         if self.admission.rejection().is_some() {
-            self.go_back();
+            self.wait_again();
         }
         // After a state change the new state's step runs at once.
         loop {
@@ -308,6 +297,7 @@ impl Worker {
                 State::Terminated(_) => self.step_terminated(entry, ctx),
                 State::Finished(_) => self.step_finished(entry, ctx),
             }
+            self.write_record(ctx);
             if std::mem::discriminant(&self.state) == before {
                 break;
             }
@@ -320,12 +310,12 @@ impl Worker {
             let (ops, timer) = (&mut self.ops, &mut self.timer);
             self.containers.messages.read(&self.uid, ops, timer, entry, ctx);
         }
-        ctx.slots.release_others(&self.uid, self.start_class());
+        ctx.slots.release_others(&self.uid, self.state.start_class(&self.ops));
         if !self.state.is_sync() {
             ctx.slots.leave(&self.uid);
         }
         self.update_status(entry, ctx);
-        self.record_terminal(ctx);
+        self.ending.record_terminal(&self.state, &self.demand, &self.ops, &mut self.record);
         if self.state.is_over() {
             self.demand.answer_kills(ctx.outbox);
         }
@@ -334,34 +324,6 @@ impl Worker {
     /// A removed pod is shown until nothing of it runs.
     pub fn is_shown(&self) -> bool {
         self.demand.desired || !self.state.is_finished()
-    }
-
-    /// W7: the pod is never started again, and keeps its status.
-    pub fn has_ended_for_good(&self) -> bool {
-        self.ending.end.is_terminal()
-    }
-
-    /// A call that creates or removes something is in flight, so its outcome is still open.
-    pub fn is_changing(&self) -> bool {
-        self.ops.active().is_some_and(ActiveOp::changes_runtime)
-    }
-
-    /// A call that stops this container or sandbox is in flight.
-    pub fn is_stopping(&self, id: &str) -> bool {
-        self.ops.is_stopping_sandbox(id) || self.ops.is_stopping_container(id)
-    }
-
-    /// The limit against which the operation in flight counts. Between two steps of one start the pod keeps its slot.
-    fn start_class(&self) -> Option<Class> {
-        match (self.ops.active(), &self.state) {
-            (Some(active), _) => active.start_class(),
-            (None, State::Sync(sync)) if sync.preparation.has_begun() => Some(Class::Sandbox),
-            (None, State::Sync(sync)) if sync.starting.has_files() => Some(Class::Container),
-            (None, State::Sync(sync)) if sync.starting.pull().is_some_and(|pull| pull.began().is_some()) => {
-                Some(Class::Pull)
-            }
-            (None, _) => None,
-        }
     }
 
     /// Publishes the pod's status if it has changed.
@@ -432,7 +394,8 @@ impl Worker {
             started: &|spec, c| self.containers.probes.started(spec, &c.id),
             ready: &|spec, c| self.containers.probes.ready(spec, &c.id),
             waiting: &|name| {
-                self.containers.backoffs.shown(name, now).or_else(|| self.without_target(pod, entry, name))
+                let shown = self.containers.backoffs.shown(name, now);
+                shown.or_else(|| self.history.without_target(pod, entry.facts(), name))
             },
             messages: self.containers.messages.all(),
             cause: self.ending.cause.as_ref(),

@@ -330,8 +330,18 @@ impl Operations {
         self.any(|b| matches!(b, BackgroundOp::Stop { id: stopping } if stopping.as_str() == id))
     }
 
-    pub fn is_stopping_sandbox(&self, id: &str) -> bool {
+    fn is_stopping_sandbox(&self, id: &str) -> bool {
         matches!(self.active(), Some(ActiveOp::StopSandbox { id: stopping }) if stopping.as_str() == id)
+    }
+
+    /// A call that creates or removes something is in flight, so its outcome is still open.
+    pub fn is_changing(&self) -> bool {
+        self.active().is_some_and(ActiveOp::changes_runtime)
+    }
+
+    /// A call that stops this container or sandbox is in flight.
+    pub fn is_stopping_object(&self, id: &str) -> bool {
+        self.is_stopping_sandbox(id) || self.is_stopping_container(id)
     }
 
     pub fn is_writing_record(&self) -> bool {

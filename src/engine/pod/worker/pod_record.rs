@@ -3,9 +3,24 @@
 //! A failed write must not stop the pod, because the disk may be full or worn out. After a failure the record therefore
 //! counts as durable until the retry. Devices are the exception: without a record, another pod could get them after a
 //! kill (G3).
+//!
+//! A machine that changes what the record contains only requests the write. The worker carries it out once, at the end
+//! of the step (`recording`).
 
+use super::ops::Operations;
+use super::state::Outdated;
+use super::timer::Timer;
+use crate::api::pod::Pod;
+use crate::api::reason::Reason;
 use crate::api::time::Boot;
+use crate::engine::context::Context;
+use crate::engine::op::OpError;
 use serde::Serialize;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Delay before a failed write is retried.
+pub const RETRY: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 enum State {
@@ -42,16 +57,20 @@ pub struct PodRecord {
     devices: Devices,
     /// The last record says that the pod starts again after its end (W6).
     again: bool,
+    /// A write is requested. False between two steps.
+    #[serde(skip)]
+    requested: bool,
 }
 
 impl PodRecord {
     pub fn none() -> PodRecord {
-        PodRecord { state: State::None, of: Of::ThisPod, devices: Devices::Recorded, again: false }
+        let (of, devices) = (Of::ThisPod, Devices::Recorded);
+        PodRecord { state: State::None, of, devices, again: false, requested: false }
     }
 
     /// A record of a previous run.
     pub fn read(again: bool) -> PodRecord {
-        PodRecord { state: State::Durable, of: Of::ThisPod, devices: Devices::Recorded, again }
+        PodRecord { state: State::Durable, again, ..PodRecord::none() }
     }
 
     /// The record of the pod that had the UID before. The first write replaces it.
@@ -85,9 +104,21 @@ impl PodRecord {
         self.state == State::Writing
     }
 
-    /// A current record is missing.
-    pub fn is_wanted(&self) -> bool {
-        matches!(self.state, State::None | State::Stale)
+    /// A write is in flight or follows at the end of the step, whether the pod waits for it or not.
+    pub fn is_being_written(&self, ops: &Operations) -> bool {
+        self.requested || ops.is_writing_record()
+    }
+
+    /// Requests a write unless a current record exists. The pod waits for it.
+    pub fn keep(&mut self) {
+        if matches!(self.state, State::None | State::Stale) {
+            self.wait_for_write();
+        }
+    }
+
+    /// Requests a write if there is a record. The pod does not wait for it.
+    pub fn update(&mut self) {
+        self.requested |= self.exists();
     }
 
     /// The pod no longer waits, although its record says so.
@@ -97,14 +128,15 @@ impl PodRecord {
         }
     }
 
-    /// The pod waits until the write that starts now has ended.
+    /// Requests a write. The pod waits until it has ended.
     pub fn wait_for_write(&mut self) {
         self.state = State::Writing;
+        self.requested = true;
     }
 
     /// As `wait_for_write`: the pod has another device.
     pub fn wait_for_devices(&mut self) {
-        self.state = State::Writing;
+        self.wait_for_write();
         self.devices = Devices::Missing;
     }
 
@@ -115,6 +147,12 @@ impl PodRecord {
     /// As `wait_for_write`, unless the existing record suffices for the pod to continue.
     pub fn rewrite(&mut self) {
         self.state = if self.is_durable() { State::Durable } else { State::Writing };
+        self.requested = true;
+    }
+
+    /// Returns true if a write is requested. It starts now.
+    pub fn take_request(&mut self) -> bool {
+        std::mem::take(&mut self.requested)
     }
 
     /// A write starts. `again`: its content.
@@ -132,27 +170,53 @@ impl PodRecord {
         last && std::mem::replace(&mut self.devices, Devices::Recorded) == Devices::Missing
     }
 
-    /// Returns true if the existing record has to be removed: it says that the pod has ended, and the pod starts now.
-    pub fn write_failed(&mut self, retry_at: Boot) -> bool {
+    /// The disk may be full or worn out. That must not stop the pod. `outdated`: the pod's replacement waits for the
+    /// write. Returns true if the existing record has to be removed: it says that the pod has ended, and the pod starts
+    /// now.
+    pub fn failed(
+        &mut self,
+        e: &OpError,
+        outdated: Option<&mut Outdated>,
+        pod: Option<&Rc<Pod>>,
+        ctx: &mut Context<'_>,
+    ) -> bool {
+        let (wait, message) = match outdated {
+            Some(outdated) => {
+                let wait = ctx.rng.jitter(outdated.next_delay());
+                let message = format!(
+                    "the manifest changed, but the old version continues to run, because the new version could not \
+                     start: failed to write the pod's record: {e}; make the root directory writable, or free space on \
+                     its disk; retrying in {} s",
+                    wait.as_secs()
+                );
+                (wait, message)
+            }
+            None => {
+                let message = format!("failed to write the pod's record: {e}; the pod continues to run");
+                (ctx.rng.jitter(RETRY), message)
+            }
+        };
+        ctx.emit_warning(pod, None, Reason::FailedRecord, message);
+        self.write_failed(ctx.now.boot + wait)
+    }
+
+    fn write_failed(&mut self, retry_at: Boot) -> bool {
         self.state = State::Failed { retry_at };
         std::mem::replace(&mut self.of, Of::ThisPod) == Of::Predecessor
     }
 
-    /// When the failed write is due again.
-    pub fn retry_at(&self) -> Option<Boot> {
-        match self.state {
-            State::Failed { retry_at } => Some(retry_at),
-            _ => None,
+    /// Requests a failed write again when that is due.
+    pub fn retry(&mut self, now: Boot, timer: &mut Timer) {
+        let State::Failed { retry_at } = self.state else { return };
+        if retry_at > now {
+            return timer.wake_at(retry_at);
         }
-    }
-
-    /// The failed write is repeated now.
-    pub fn retry(&mut self) {
         self.state = State::Durable;
+        self.requested = true;
     }
 
     pub fn removed(&mut self) {
-        self.state = State::None;
+        (self.state, self.requested) = (State::None, false);
     }
 
     /// The removal failed, so the record still exists.
@@ -168,13 +232,18 @@ mod tests {
     #[test]
     fn w25_the_first_container_waits_for_the_record_and_not_for_a_broken_disk() {
         let mut record = PodRecord::none();
-        assert!(record.is_wanted() && !record.exists());
-        record.wait_for_write();
-        assert!(record.is_writing() && !record.is_durable() && !record.is_wanted());
+        assert!(!record.exists());
+        record.keep();
+        assert!(record.is_writing() && !record.is_durable() && record.take_request());
+        record.keep();
+        assert!(!record.take_request());
         record.write_failed(Boot(60));
-        assert_eq!((record.is_durable(), record.is_written(), record.retry_at()), (true, false, Some(Boot(60))));
-        record.retry();
-        assert_eq!((record.is_written(), record.retry_at()), (true, None));
+        let mut timer = Timer::default();
+        record.retry(Boot(59), &mut timer);
+        assert_eq!((record.is_durable(), record.is_written(), timer.next()), (true, false, Some(Boot(60))));
+        assert!(!record.take_request());
+        record.retry(Boot(60), &mut timer);
+        assert!(record.is_written() && record.take_request());
     }
 
     #[test]
@@ -193,7 +262,7 @@ mod tests {
         record.wait_for_devices();
         record.write_failed(Boot(60));
         assert!(record.is_durable() && record.lacks_devices());
-        record.retry();
+        record.retry(Boot(60), &mut Timer::default());
         assert!(record.lacks_devices());
         record.written(true);
         assert!(!record.lacks_devices());
@@ -207,6 +276,21 @@ mod tests {
         record.wait_for_write();
         record.outdate();
         record.written(true);
-        assert!(record.is_wanted() && record.exists(), "the write of before says that the pod waits");
+        assert!(record.exists() && record.take_request());
+        record.keep();
+        assert!(record.take_request(), "the write of before says that the pod waits");
+    }
+
+    #[test]
+    fn a_record_that_does_not_exist_is_not_updated() {
+        let mut record = PodRecord::none();
+        record.update();
+        assert!(!record.take_request());
+        record.wait_for_write();
+        record.removed();
+        assert!(!record.take_request(), "a removed record is not written");
+        let mut record = PodRecord::read(false);
+        record.update();
+        assert!(record.is_written() && record.take_request());
     }
 }

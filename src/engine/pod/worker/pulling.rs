@@ -1,11 +1,12 @@
 //! A worker pulls an image: `pull` is the state, this module requests its steps and takes their results.
 
 use super::container_start::{Instance, StartError, Starting};
+use super::containers::Containers;
 use super::measure::measure_start_error;
 use super::needed_image::NeededImage;
 use super::ops::{ActiveOp, Operations};
 use super::pull::{Pull, PullStep};
-use super::{Containers, State, Worker};
+use super::{State, Worker};
 use crate::api::image;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
@@ -71,7 +72,8 @@ impl Worker {
             }
             Ok(_) => {
                 let message = "the image is missing after a successful pull".to_string();
-                self.hold_error(&pod, of.index, StartError { reason: Reason::ImageInspectError, message }, ctx);
+                let e = StartError { reason: Reason::ImageInspectError, message };
+                self.containers.hold_error(&pod, of.index, e, &mut self.state, &mut self.timer, ctx);
             }
             Err(e) => {
                 let Some(pull) = self.state.pull_of(of) else { return };

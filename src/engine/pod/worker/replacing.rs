@@ -4,14 +4,16 @@
 //! replaced container starts again whatever the restart policy is, also after a kill of Wherry.
 
 use super::container_start::Starting;
-use super::ops::ActiveOp;
-use super::restarting::Restart;
-use super::stops::PlannedStop;
+use super::ops::{ActiveOp, Operations};
+use super::pod_record::PodRecord;
+use super::restarting::{Restart, Restarting};
+use super::stops::{PlannedStop, Stops};
 use super::{State, Worker};
 use crate::api::cluster::in_place;
 use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::names::ContainerId;
 use crate::api::pod::{Pod, is_sidecar};
+use crate::api::time::Boot;
 use crate::engine::context::Context;
 use crate::engine::effect::Effect;
 use crate::engine::pleg::cache::Entry;
@@ -50,26 +52,38 @@ impl Worker {
         for index in (0..pod.first_ephemeral()).filter(|index| changed(*index)) {
             // Corrected by the new image, or the end of a container with the old one.
             self.containers.backoffs.forget(&pod.at(index).name);
-            self.begin_again(index, ctx);
+            self.state.begin_start_again(index, &self.ops, ctx);
         }
         self.pod = Some(Rc::new(pod));
-        self.record_version(ctx);
+        self.record.wait_for_write();
+        ctx.outbox.publish(&self.uid, &self.name);
     }
+}
 
+impl State {
     /// The container at `index` has another image: its start begins again.
-    fn begin_again(&mut self, index: usize, ctx: &mut Context<'_>) {
-        let State::Sync(sync) = &mut self.state else { return };
+    fn begin_start_again(&mut self, index: usize, ops: &Operations, ctx: &mut Context<'_>) {
+        let Some(sync) = self.sync_mut() else { return };
         if !sync.starting.depends_on_image_of(index) {
             return;
         }
         sync.starting = Starting::Nothing;
-        if let Some(op) = self.ops.pull() {
+        if let Some(op) = ops.pull() {
             ctx.outbox.push(Effect::Cancel { op });
         }
     }
+}
 
+impl Restarting {
     /// Stops the main containers and sidecars that run with an old image.
-    pub(super) fn replace_old_images(&mut self, pod: &Rc<Pod>, entry: &Entry, ctx: &mut Context<'_>) {
+    pub(super) fn replace_old_images(
+        &mut self,
+        pod: &Rc<Pod>,
+        stops: &mut Stops,
+        record: &mut PodRecord,
+        entry: &Entry,
+        now: Boot,
+    ) {
         if !pod.is_from_api_server() {
             return;
         }
@@ -82,30 +96,23 @@ impl Worker {
             running().filter(is_replaceable).filter(|c| plan::has_old_image(pod, c)).collect();
         // The image is again the one with which the container runs, before its stop.
         let is_current = |id: &ContainerId| running().any(|c| c.id == *id && !plan::has_old_image(pod, c));
-        let stops = &self.stops;
-        let mut changed = self.history.restarting.drop_images(|id| !stops.has_planned_stop(id) && is_current(id));
+        let mut changed = self.drop_images(|id| !stops.has_planned_stop(id) && is_current(id));
         for c in &old {
-            changed |= self.history.restarting.insert(&c.id, Restart::Image);
+            changed |= self.insert(&c.id, Restart::Image);
         }
         if changed {
-            self.record.wait_for_write();
-            self.put_record(ctx);
+            record.wait_for_write();
         }
-        if !self.record.is_durable() {
+        if !record.is_durable() {
             return;
         }
         for c in old {
-            if !self.stops.has_planned_stop(&c.id) {
+            if !stops.has_planned_stop(&c.id) {
                 let message = format!("Container {} definition changed, will be restarted", c.name);
-                let grace_deadline = ctx.now.boot + pod.grace_period();
-                self.stops.plan_stop(c.id.clone(), PlannedStop { message, grace_deadline, then: Some(Restart::Image) });
+                let grace_deadline = now + pod.grace_period();
+                stops.plan_stop(c.id.clone(), PlannedStop { message, grace_deadline, then: Some(Restart::Image) });
             }
         }
-    }
-
-    /// The container that follows this one has another image or other resources, so that no back-off delays it.
-    pub(super) fn starts_at_once(&self, pod: &Pod, c: &ContainerFact) -> bool {
-        self.history.restarting.starts_at_once(&c.id) || plan::has_old_image(pod, c)
     }
 }
 

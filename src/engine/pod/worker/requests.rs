@@ -5,8 +5,9 @@ use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::names::{ContainerId, FullName, SandboxId, Uid};
 use crate::api::time::Boot;
 use crate::engine::context::Context;
-use crate::engine::effect::{CgroupCall, Effect, FilesCall, RuntimeCall};
+use crate::engine::effect::{CgroupCall, Effect, FilesCall, RecordChange, RuntimeCall};
 use crate::engine::pleg::cache::Entry;
+use crate::engine::pod::record;
 
 impl Operations {
     pub fn start_container(&mut self, uid: &Uid, index: usize, id: ContainerId, ctx: &mut Context<'_>) {
@@ -61,6 +62,12 @@ impl Operations {
         let (namespace, name, keep_directory) = (name.namespace.clone(), name.name.clone(), marker.is_some());
         let op = ctx.files(uid, FilesCall::RemovePod { uid: uid.clone(), namespace, name, kill, keep_directory });
         self.start_background(op, BackgroundOp::RemovePodFiles { marker });
+    }
+
+    /// Removes the pod's record. `background`: what follows.
+    pub fn remove_record(&mut self, uid: &Uid, background: BackgroundOp, ctx: &mut Context<'_>) {
+        let op = ctx.record(uid, RecordChange::Delete { key: record::key(uid) });
+        self.start_background(op, background);
     }
 
     /// W2: pulls, creates and starts do not delay a termination. A status read determines their outcome.

@@ -6,6 +6,7 @@
 //! no harm.
 
 use super::ops::{ActiveOp, Operations};
+use super::pod_record::PodRecord;
 use super::restarting::Restart;
 use super::retry::Retry;
 use super::stops::{PlannedStop, Stops};
@@ -279,6 +280,25 @@ impl Resize {
         }
     }
 
+    /// The pod's cgroup has the new limits: the resize is over.
+    pub fn settled(
+        &mut self,
+        result: Result<(), OpError>,
+        pod: &Rc<Pod>,
+        record: &mut PodRecord,
+        ctx: &mut Context<'_>,
+    ) {
+        match result {
+            Ok(()) => {
+                self.applying = None;
+                let message = "Pod resize completed".to_owned();
+                ctx.emit_normal(Some(pod), None, Reason::ResizeCompleted, message);
+                record.rewrite();
+            }
+            Err(e) => self.failed(e.message().to_owned(), pod, ctx),
+        }
+    }
+
     /// R4: the step is tried again after a delay.
     fn failed(&mut self, message: String, pod: &Rc<Pod>, ctx: &mut Context<'_>) {
         let Some(applying) = &mut self.applying else { return };
@@ -371,7 +391,8 @@ impl Worker {
         if !resize::changes_amounts(&current, &pod) {
             // R5: only labels and annotations have changed. A resize in progress continues.
             self.continue_as(pod);
-            return self.record_version(ctx);
+            self.record.wait_for_write();
+            return ctx.outbox.publish(&self.uid, &self.name);
         }
         let mut outdated = self.in_place.resize.applying.take().map(|applying| applying.outdated).unwrap_or_default();
         for c in entry.facts().containers.iter().filter(|c| may_run(c)) {
@@ -387,11 +408,10 @@ impl Worker {
         ctx.emit_normal(Some(&pod), None, Reason::ResizeStarted, message);
         self.continue_as(pod);
         self.record.wait_for_write();
-        self.put_record(ctx);
     }
 
     /// Nothing of the pod runs: it starts with the new resources.
-    pub(super) fn resize_before_start(&mut self, ctx: &mut Context<'_>) {
+    pub(super) fn resize_before_start(&mut self) {
         let (Some(Wanted { pod, requests, .. }), Some(current)) =
             (self.in_place.resize.wanted.take(), self.pod.clone())
         else {
@@ -400,7 +420,6 @@ impl Worker {
         (self.admission.requests, self.in_place.resize.applying) = (requests, None);
         self.continue_as(with_amounts(&current, pod));
         self.record.wait_for_write();
-        self.put_record(ctx);
     }
 
     /// R1: the pod ends before the new resources were decided. They are those of the pod that starts after it.
@@ -414,23 +433,6 @@ impl Worker {
             (Some(pod), Some(wanted)) if pod.is_from_api_server() => self.pod = Some(with_amounts(pod, wanted.pod)),
             (_, wanted) => {
                 self.demand.successor = self.demand.successor.take().or(wanted.map(|wanted| wanted.pod));
-            }
-        }
-    }
-
-    pub(super) fn cgroup_settled(&mut self, result: Result<(), OpError>, ctx: &mut Context<'_>) {
-        match result {
-            Ok(()) => {
-                self.in_place.resize.applying = None;
-                let message = "Pod resize completed".to_owned();
-                ctx.emit_normal(self.pod.as_ref(), None, Reason::ResizeCompleted, message);
-                self.record.rewrite();
-                self.put_record(ctx);
-            }
-            Err(e) => {
-                if let Some(pod) = &self.pod {
-                    self.in_place.resize.failed(e.message().to_owned(), pod, ctx);
-                }
             }
         }
     }

@@ -4,14 +4,14 @@
 //! The exit code of such a container says nothing about its work: many programs end with 0 at SIGTERM. So the decision
 //! belongs to the moment of the stop, and the record contains it before the stop.
 
-use super::Worker;
+use super::pod_record::PodRecord;
 use super::stops::{PlannedStop, Stops};
 use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::names::ContainerId;
 use crate::api::pod::{Pod, RestartPolicy};
 use crate::api::time::Boot;
-use crate::engine::context::Context;
 use crate::engine::pleg::cache::Entry;
+use crate::engine::pod::plan;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -47,9 +47,9 @@ impl Restarting {
         new
     }
 
-    /// The successor of this container starts without a back-off.
-    pub fn starts_at_once(&self, id: &ContainerId) -> bool {
-        self.0.get(id).is_some_and(|why| *why != Restart::Failure)
+    /// The container that follows this one has another image or other resources, so that no back-off delays it.
+    pub fn starts_at_once(&self, pod: &Pod, c: &ContainerFact) -> bool {
+        self.0.get(&c.id).is_some_and(|why| *why != Restart::Failure) || plan::has_old_image(pod, c)
     }
 
     /// Drops the containers with an old image for which this is true. Returns whether there was one.
@@ -72,6 +72,20 @@ impl Restarting {
         }
     }
 
+    /// Returns true once the record contains the containers that are stopped to start again. While the disk cannot be
+    /// written, the stops do not wait.
+    pub(super) fn are_recorded(&mut self, stops: &Stops, record: &mut PodRecord) -> bool {
+        let (mut any, mut new) = (false, false);
+        for (id, why) in stops.restarts() {
+            any = true;
+            new |= self.insert(id, why);
+        }
+        if new {
+            record.wait_for_write();
+        }
+        !any || !record.is_writing()
+    }
+
     /// Drops the notes about containers that do not exist any more.
     pub fn forget_gone(&mut self, containers: &[ContainerFact]) {
         self.0.retain(|id, _| containers.iter().any(|c| c.id == *id));
@@ -90,21 +104,4 @@ impl Extend<(ContainerId, Restart)> for Restarting {
 pub(super) fn after_failure(pod: &Pod, container: &str) -> Option<Restart> {
     let index = pod.all_containers().position(|spec| spec.name == container)?;
     (pod.restart_policy_of(index) == RestartPolicy::OnFailure).then_some(Restart::Failure)
-}
-
-impl Worker {
-    /// Returns true once the record contains the containers that are stopped to start again. While the disk cannot be
-    /// written, the stops do not wait.
-    pub(super) fn restarts_are_recorded(&mut self, ctx: &mut Context<'_>) -> bool {
-        let (mut any, mut new) = (false, false);
-        for (id, why) in self.stops.restarts() {
-            any = true;
-            new |= self.history.restarting.insert(id, why);
-        }
-        if new {
-            self.record.wait_for_write();
-            self.put_record(ctx);
-        }
-        !any || !self.record.is_writing()
-    }
 }

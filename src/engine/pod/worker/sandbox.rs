@@ -126,8 +126,16 @@ impl Sandbox {
         }
     }
 
-    /// W13: returns true for each dead sandbox once.
-    pub fn report_dead(&mut self, facts: &PodFacts) -> bool {
+    /// W13: reports each dead sandbox once.
+    pub fn report_dead(&mut self, pod: &Rc<Pod>, facts: &PodFacts, ctx: &mut Context<'_>) {
+        if self.note_dead(facts) {
+            let message = "Pod sandbox changed, it will be killed and re-created.".to_string();
+            ctx.emit_normal(Some(pod), None, Reason::SandboxChanged, message);
+        }
+    }
+
+    /// Returns true for each dead sandbox once.
+    fn note_dead(&mut self, facts: &PodFacts) -> bool {
         let Some(dead) = facts.sandboxes.first().filter(|s| !s.ready && self.reported.as_ref() != Some(&s.id)) else {
             return false;
         };
@@ -282,7 +290,7 @@ mod tests {
     #[test]
     fn w13_a_dead_sandbox_is_reported_once() {
         let mut sandbox = Sandbox::default();
-        let reports = |s: &mut Sandbox, attempt, ready| s.report_dead(&facts(vec![fact(attempt, ready)]));
+        let reports = |s: &mut Sandbox, attempt, ready| s.note_dead(&facts(vec![fact(attempt, ready)]));
         assert!(!reports(&mut sandbox, 0, true));
         assert!(reports(&mut sandbox, 0, false) && !reports(&mut sandbox, 0, false));
         assert!(reports(&mut sandbox, 1, false));

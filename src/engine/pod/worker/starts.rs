@@ -7,7 +7,7 @@ use super::State;
 use super::Worker;
 use super::container_start::{self, Instance, Needs, StartError, Starting, VolumeImages, may_run_as};
 use super::devices;
-use super::measure::{container_type, measure_start_error};
+use super::measure::container_type;
 use super::needed_image::{self, NeededImage};
 use super::ops::{ActiveOp, Operations};
 use super::pulling::continue_pull;
@@ -143,7 +143,7 @@ impl Worker {
         if let Next::RunSandbox { .. } = next {
             // A2: the pod started in a previous run and nothing of it runs any more, so it must be admitted again.
             if !self.admission.is_admitted() {
-                self.resize_before_start(ctx);
+                self.resize_before_start();
                 return self.state.set_wants_room(true);
             }
             // W21: two pods with the same UID would share cgroup and logs.
@@ -159,7 +159,7 @@ impl Worker {
         if !has_slot(&self.uid, &self.state, &next, ctx) {
             return;
         }
-        self.keep_record(ctx);
+        self.record.keep();
         let volumes = &mut self.volumes;
         if !volumes.follow(pod, &next, ctx) && !volumes.mount(pod, &self.record, &mut self.ops, &mut self.timer, ctx) {
             return;
@@ -253,7 +253,8 @@ impl Worker {
             }
         };
         if let Err(e) = begun {
-            self.hold_error(pod, instance.index, e, ctx);
+            let (state, timer) = (&mut self.state, &mut self.timer);
+            self.containers.hold_error(pod, instance.index, e, state, timer, ctx);
         }
     }
 
@@ -272,7 +273,9 @@ impl Worker {
             ("Never", None) => {
                 let message = format!("Container image \"{image}\" is not present with pull policy of Never");
                 ctx.emit_warning(Some(&pod), Some(&spec.name), Reason::ErrImageNeverPull, message.clone());
-                self.hold_error(&pod, of.index, StartError { reason: Reason::ErrImageNeverPull, message }, ctx);
+                let e = StartError { reason: Reason::ErrImageNeverPull, message };
+                let (state, timer) = (&mut self.state, &mut self.timer);
+                self.containers.hold_error(&pod, of.index, e, state, timer, ctx);
             }
             ("IfNotPresent" | "Never", Some(found)) => {
                 let message = format!("Container image \"{image}\" already present on machine");
@@ -310,7 +313,7 @@ impl Worker {
         process.env.splice(0..0, added);
         let name = &container.name;
         let level = match plan::newest(entry.facts(), name) {
-            Some(before) if self.starts_at_once(pod, before) => 0,
+            Some(before) if self.history.restarting.starts_at_once(pod, before) => 0,
             Some(unused) if unused.state == ContainerState::Created => unused.backoff_level,
             Some(dead) if dead.attempt < attempt => backoff::after(dead, ctx.config.max_restart_backoff).1,
             _ => 0,
@@ -348,24 +351,5 @@ impl Worker {
             self.volumes.outdated();
         }
         in_volumes || released
-    }
-
-    /// Retries the container after a delay (W9). The status shows this waiting reason meanwhile.
-    pub(super) fn hold_error(&mut self, pod: &Rc<Pod>, index: usize, e: StartError, ctx: &mut Context<'_>) {
-        let StartError { reason, message } = e;
-        measure_start_error(pod, index, reason.clone(), ctx);
-        let name = &pod.at(index).name;
-        let text = match reason {
-            Reason::CreateContainerError | Reason::CreateContainerConfigError | Reason::RunContainerError => {
-                format!("Error: {message}")
-            }
-            _ => format!("Error: {reason}"),
-        };
-        ctx.emit_warning(Some(pod), Some(name), Reason::Failed, text);
-        let until = ctx.now.boot + ctx.after_error();
-        self.containers.backoffs.hold(name, until, Some((reason, message)));
-        self.state.set_starting(Starting::Nothing);
-        // The next container does not wait for this one.
-        self.timer.wake_at(ctx.now.boot);
     }
 }

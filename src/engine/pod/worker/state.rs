@@ -2,6 +2,8 @@
 
 use super::container_start::{Instance, Starting};
 use super::needed_image::NeededImage;
+use super::ops::Operations;
+use super::pod_record;
 use super::pull::Pull;
 use super::retry::Retry;
 use super::sandbox::{Preparation, Sandbox};
@@ -9,19 +11,21 @@ use crate::api::facts::ImageFact;
 use crate::api::mount::Mount;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
-use crate::api::time::{Boot, Wall};
+use crate::api::time::{Boot, Now, Wall};
 use crate::engine::context::Context;
 use crate::engine::event::Prepared;
 use crate::engine::op::OpError;
+use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::plan::Next;
-use crate::engine::pod::record::Termination;
-use crate::engine::pod::status::Cause;
+use crate::engine::slots::Class;
 use serde::Serialize;
 use std::rc::Rc;
 use std::time::Duration;
 
 /// W4: the minimum grace period.
 const SHORTEST_GRACE: Duration = Duration::from_secs(1);
+/// Delay before a failed write of the record of an outdated pod is retried; doubled with each failure.
+const OUTDATED_RETRY: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Serialize)]
 pub enum State {
@@ -49,7 +53,7 @@ pub struct Sync {
 #[derive(Debug, Default, Serialize)]
 pub struct Outdated {
     /// The number of consecutive failures to write the record.
-    pub(super) failures: u32,
+    failures: u32,
 }
 
 /// The containers and then the sandbox are stopped.
@@ -123,34 +127,12 @@ pub struct Forgotten {
     pub(super) directory: Directory,
 }
 
-/// Why the pod ends.
-#[derive(Debug, Default, Serialize)]
-pub struct Ending {
-    /// Why it was killed, for the status.
-    pub cause: Option<Cause>,
-    pub end: End,
-}
-
-impl Ending {
-    pub(super) fn termination(&self, began: Wall, grace_deadline: Wall, undesired: bool) -> Termination {
-        Termination { began, grace_deadline, cause: self.cause.clone(), undesired }
-    }
-}
-
-/// Whether a pod has ended by itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub enum End {
-    #[default]
-    Open,
-    /// All containers ended and none restarts, so the status may show a terminal phase (W3).
-    Ended,
-    /// W7: the pod is never started again and keeps its status. `recorded`: the record says so.
-    Terminal { recorded: bool },
-}
-
-impl End {
-    pub fn is_terminal(self) -> bool {
-        matches!(self, End::Terminal { .. })
+impl Outdated {
+    /// The delay after one more failure; it grows with each.
+    pub(super) fn next_delay(&mut self) -> Duration {
+        let delay = OUTDATED_RETRY.saturating_mul(1 << self.failures.min(4)).min(pod_record::RETRY);
+        self.failures = self.failures.saturating_add(1);
+        delay
     }
 }
 
@@ -173,6 +155,13 @@ impl Terminating {
 
     pub(super) fn end_until(&mut self, deadline: Boot) {
         self.grace_deadline = self.grace_deadline.min(deadline);
+    }
+
+    /// The begin and the end of the grace period by the wall clock.
+    pub(super) fn in_wall_time(&self, now: Now) -> (Wall, Wall) {
+        let ago = i64::try_from(now.boot.since(self.began).as_nanos()).unwrap_or(0);
+        let began = Wall(now.wall.0.saturating_sub(ago));
+        (began, began + self.grace_deadline.since(self.began))
     }
 }
 
@@ -219,6 +208,37 @@ impl State {
         matches!(self, State::Sync(_))
     }
 
+    pub fn is_terminating(&self) -> bool {
+        matches!(self, State::Terminating(_))
+    }
+
+    /// The pod started in a previous run, and its current status is unknown: the read is in flight or has failed.
+    pub fn is_unread(&self, entry: &Entry) -> bool {
+        self.is_sync() && !entry.usable()
+    }
+
+    /// A pod without an operation in flight waits again: nothing of it runs, and nothing may start. Returns true if it
+    /// waits.
+    pub(super) fn wait_again(&mut self, ops: &Operations) -> bool {
+        if self.is_sync() && !ops.is_active() {
+            *self = State::Waiting;
+        }
+        matches!(self, State::Waiting)
+    }
+
+    /// The limit against which the operation in flight counts. Between two steps of one start the pod keeps its slot.
+    pub(super) fn start_class(&self, ops: &Operations) -> Option<Class> {
+        match (ops.active(), self) {
+            (Some(active), _) => active.start_class(),
+            (None, State::Sync(sync)) if sync.preparation.has_begun() => Some(Class::Sandbox),
+            (None, State::Sync(sync)) if sync.starting.has_files() => Some(Class::Container),
+            (None, State::Sync(sync)) if sync.starting.pull().is_some_and(|pull| pull.began().is_some()) => {
+                Some(Class::Pull)
+            }
+            (None, _) => None,
+        }
+    }
+
     /// The pod may have started something, or the runtime shows something of it.
     pub fn has_begun(&self) -> bool {
         !matches!(self, State::Waiting)
@@ -262,6 +282,10 @@ impl State {
             State::Forgotten(Forgotten { directory: Directory::KeptAsMarker { until } }) => Some(*until),
             _ => None,
         }
+    }
+
+    pub(super) fn outdated_mut(&mut self) -> Option<&mut Outdated> {
+        self.sync_mut()?.outdated.as_mut()
     }
 
     pub(super) fn sync_mut(&mut self) -> Option<&mut Sync> {

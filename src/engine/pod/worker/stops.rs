@@ -16,7 +16,8 @@ use crate::api::reason::Reason;
 use crate::api::time::Boot;
 use crate::engine::context::Context;
 use crate::engine::effect::{Effect, RuntimeCall};
-use crate::engine::op::OpId;
+use crate::engine::event::Answer;
+use crate::engine::op::{OpError, OpId};
 use crate::engine::pleg::cache::Entry;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -115,6 +116,23 @@ impl Stops {
         let op = ctx.runtime(uid, RuntimeCall::StopContainer { id: id.clone(), grace });
         ops.start_background(op, BackgroundOp::Stop { id: id.clone() });
     }
+}
+
+/// The next status read shows whether the container has stopped (W2).
+pub fn answered(
+    id: &ContainerId,
+    result: Result<Answer, OpError>,
+    pod: Option<&Rc<Pod>>,
+    entry: &mut Entry,
+    ctx: &mut Context<'_>,
+) {
+    if let Err(e) = &result
+        && !e.is_not_found()
+    {
+        let message = format!("error killing pod: failed to stop container {id}: {e}");
+        ctx.emit_warning(pod, None, Reason::FailedKillPod, message);
+    }
+    entry.changed_somehow(ctx.generation);
 }
 
 fn give_up_hook(wait: Wait, ops: &Operations, ctx: &mut Context<'_>) {
@@ -221,7 +239,7 @@ impl Worker {
     pub(super) fn carry_out_planned_stops(&mut self, entry: &Entry, ctx: &mut Context<'_>) -> bool {
         let facts = entry.facts();
         self.stops.planned.retain(|id, _| entry.running().any(|c| c.id == *id));
-        if !self.restarts_are_recorded(ctx) {
+        if !self.history.restarting.are_recorded(&self.stops, &mut self.record) {
             return true;
         }
         for c in facts.containers.iter() {

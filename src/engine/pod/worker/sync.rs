@@ -5,8 +5,6 @@ use super::hooks::give_up_post_start;
 use super::restarting::after_failure;
 use super::stops::PlannedStop;
 use super::{End, State, Terminating, Worker};
-use crate::api::facts::ContainerState;
-use crate::api::names::ContainerId;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::time::Boot;
@@ -24,7 +22,8 @@ impl Worker {
     pub(super) fn step_sync(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
         self.take_images(ctx);
         let Some(pod) = self.pod.clone() else { return };
-        if let Some(deadline) = self.deadline.map(|d| d.at()) {
+        if let Some(active) = self.deadline {
+            let deadline = active.at();
             if deadline <= ctx.now.boot {
                 let message = "Pod was active on the node longer than the specified deadline";
                 ctx.emit_normal(Some(&pod), None, Reason::DeadlineExceeded, message.into());
@@ -33,7 +32,7 @@ impl Worker {
                 return;
             }
             self.timer.wake_at(deadline);
-            self.keep_active_time(ctx);
+            active.keep_active_time(&mut self.record, &mut self.timer, ctx.now.boot);
         }
         // P5: never act on a status that is older than the worker's own last change.
         if !entry.usable() {
@@ -42,14 +41,16 @@ impl Worker {
         self.measured.first_sync(&pod, ctx);
         give_up_post_start(&mut self.ops, entry, ctx);
         self.sandbox.replace_foreign(&pod, entry.facts());
-        self.note_running(&pod, entry, ctx);
-        self.note_ephemeral(&pod, entry, ctx);
-        self.replace_old_images(&pod, entry, ctx);
+        if self.containers.note_running(&pod, &self.stops, entry) {
+            self.measured.all_run(ctx);
+        }
+        self.history.note_ephemeral(&pod, entry.facts(), &mut self.record);
+        self.history.restarting.replace_old_images(&pod, &mut self.stops, &mut self.record, entry, ctx.now.boot);
         // A pod that runs already takes room, so it counts as admitted.
         if entry.facts().sandboxes.iter().any(|s| s.ready) || entry.running().next().is_some() {
             self.admit();
         }
-        self.hold_the_ended(&pod, entry, ctx);
+        self.containers.hold_the_ended(&pod, &self.history.restarting, entry, ctx);
         let runs = entry.running().next().is_some();
         self.volumes.update(&pod, runs, &self.record, &mut self.ops, &mut self.timer, ctx);
         self.in_place.resize.forget_ended(&entry.facts().containers);
@@ -103,7 +104,7 @@ impl Worker {
             }
             Next::Nothing => {}
             Next::StopContainers(ids) => {
-                self.report_dead_sandbox(pod, entry, ctx);
+                self.sandbox.report_dead(pod, entry.facts(), ctx);
                 for c in entry.running().filter(|c| ids.contains(&c.id)) {
                     if !self.stops.has_planned_stop(&c.id) {
                         let message = format!("Stopping container {}", c.name);
@@ -116,7 +117,7 @@ impl Worker {
                 return;
             }
             Next::StopSandbox(id) => {
-                self.report_dead_sandbox(pod, entry, ctx);
+                self.sandbox.report_dead(pod, entry.facts(), ctx);
                 // A sandbox call failed recently, or the last sandbox is too young to be replaced.
                 if self.sandbox.hold(now).is_none() {
                     self.ops.stop_sandbox(&self.uid, id, ctx);
@@ -128,49 +129,6 @@ impl Worker {
         // A pod that queues for a slot must take it at once, or it loses its place. So start no removal now.
         if !self.ops.is_active() && !ctx.slots.waits(&self.uid) {
             self.clear_away(entry, ctx);
-        }
-    }
-
-    /// W13: reports each dead sandbox once.
-    fn report_dead_sandbox(&mut self, pod: &Rc<Pod>, entry: &Entry, ctx: &mut Context<'_>) {
-        if self.sandbox.report_dead(entry.facts()) {
-            let message = "Pod sandbox changed, it will be killed and re-created.".to_string();
-            ctx.emit_normal(Some(pod), None, Reason::SandboxChanged, message);
-        }
-    }
-
-    /// Sets the back-off of each container that ended and will restart, counted from its end (W10).
-    fn hold_the_ended(&mut self, pod: &Rc<Pod>, entry: &Entry, ctx: &mut Context<'_>) {
-        for (index, spec) in pod.all_containers().enumerate() {
-            let Some(dead) = plan::newest(entry.facts(), &spec.name) else { continue };
-            if dead.state != ContainerState::Exited {
-                continue;
-            }
-            let is_restarted = self.history.restarting.contains(&dead.id);
-            if !is_restarted && !plan::restarts(pod.restart_policy_of(index), dead) {
-                self.containers.backoffs.forget(&spec.name);
-                continue;
-            }
-            if self.starts_at_once(pod, dead) {
-                continue;
-            }
-            let max = ctx.config.max_restart_backoff;
-            if let Some(message) = self.containers.backoffs.ended(pod, &spec.name, dead, max, ctx.now) {
-                ctx.emit_warning(Some(pod), Some(&spec.name), Reason::BackOff, message);
-            }
-        }
-    }
-
-    /// Drops the back-offs and errors of running containers. Measures the pod's start when all containers
-    /// run for the first time.
-    fn note_running(&mut self, pod: &Pod, entry: &Entry, ctx: &mut Context<'_>) {
-        let facts = entry.facts();
-        let running = |name: &str| plan::newest(facts, name).is_some_and(|c| c.state == ContainerState::Running);
-        let runs =
-            |id: &ContainerId| facts.containers.iter().any(|c| c.id == *id && c.state == ContainerState::Running);
-        self.containers.backoffs.forget_running(running, runs, |id| self.stops.has_planned_stop(id));
-        if pod.containers().iter().all(|c| running(&c.name)) {
-            self.measured.all_run(ctx);
         }
     }
 

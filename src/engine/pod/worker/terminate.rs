@@ -52,11 +52,6 @@ impl Worker {
         self.measured.begin_work("terminated", ctx);
     }
 
-    /// The pod is terminating, and no call that may still start something is in flight.
-    pub fn is_only_stopping(&self) -> bool {
-        matches!(self.state, State::Terminating(_)) && !self.ops.is_active()
-    }
-
     pub(super) fn step_terminated(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
         // W2 defines this order.
         if !self.volumes.unmount(&self.uid, self.pod.as_ref(), &mut self.ops, &mut self.timer, ctx) {

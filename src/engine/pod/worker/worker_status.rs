@@ -1,7 +1,8 @@
 //! The worker's own status, in addition to the pod's status: its state, its current operation and its waiting reasons.
 
-use super::ops::ActiveOp;
+use super::ops::{ActiveOp, Operations};
 use super::{State, Worker};
+use crate::api::pod::Pod;
 use crate::api::time::Boot;
 use crate::engine::pod::backoff::in_words;
 use crate::engine::pod::kill::TerminationSource;
@@ -84,7 +85,7 @@ impl Worker {
         let mut worker_status = WorkerStatus {
             state: self.state.name(),
             drained: self.demand.is_drained(),
-            doing: self.doing(now),
+            doing: self.ops.in_words(self.pod.as_deref(), now),
             ..WorkerStatus::default()
         };
         match &self.state {
@@ -137,14 +138,14 @@ impl Worker {
         }
         worker_status
     }
+}
 
-    fn doing(&self, now: Boot) -> Option<String> {
-        let container = |index: usize| {
-            let spec = self.pod.as_deref();
-            spec.map_or("?", |p| p.at(index).name.as_str())
-        };
-        let Some(doing) = self.ops.active() else {
-            return self.ops.is_stopping().then(|| "stopping containers".to_owned());
+impl Operations {
+    /// The operation in flight, in words.
+    fn in_words(&self, pod: Option<&Pod>, now: Boot) -> Option<String> {
+        let container = |index: usize| pod.map_or("?", |p| p.at(index).name.as_str());
+        let Some(doing) = self.active() else {
+            return self.is_stopping().then(|| "stopping containers".to_owned());
         };
         Some(match doing {
             ActiveOp::PreparePod { .. } => "creating its directories".into(),

@@ -1,0 +1,18 @@
+//! What makes room on the node: the garbage collection of images, and node-pressure eviction, which may wait for it.
+
+use crate::engine::eviction::Eviction;
+use crate::engine::images::Images;
+use serde::Serialize;
+
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Reclaim {
+    pub images: Images,
+    pub eviction: Eviction,
+}
+
+impl Reclaim {
+    /// The eviction waits for a removal of images that has ended.
+    pub fn images_are_reclaimed(&self) -> bool {
+        self.eviction.waits_for_images() && !self.images.is_busy()
+    }
+}

@@ -1,0 +1,35 @@
+//! What the pods of the node share: the slots of their calls, the answers of credential providers, the devices and the
+//! ranges of user IDs.
+
+use crate::engine::config::EngineConfig;
+use crate::engine::devices::Devices;
+use crate::engine::provider_cache::ProviderCache;
+use crate::engine::slots::StartSlots;
+use crate::engine::user_namespaces::UserNamespaces;
+use serde::Serialize;
+
+#[derive(Debug, Serialize)]
+pub(super) struct Shared {
+    pub slots: StartSlots,
+    pub provider_cache: ProviderCache,
+    pub devices: Devices,
+    pub user_namespaces: UserNamespaces,
+}
+
+impl Shared {
+    pub fn new(config: &EngineConfig) -> Shared {
+        Shared {
+            slots: StartSlots::new(config),
+            provider_cache: ProviderCache::default(),
+            devices: Devices::default(),
+            user_namespaces: UserNamespaces::default(),
+        }
+    }
+
+    pub fn configure(&mut self, old: &EngineConfig, new: &EngineConfig) {
+        self.slots.configure(new);
+        if old.credential_providers != new.credential_providers {
+            self.provider_cache.clear();
+        }
+    }
+}
