@@ -28,7 +28,7 @@ impl Agent {
             spec,
             move || docker_config::read(&paths),
             move |agent, found, now| {
-                let result = agent.job_result(found, now).map(|found| {
+                let result = agent.reporting.standing.job_result(found, now.boot).map(|found| {
                     for warning in &found.warnings {
                         if let Some(repeated) = agent.reporting.standing.repetitions(warning, now.boot) {
                             log::warn!("{warning} repeated={repeated}");
@@ -56,7 +56,7 @@ impl Agent {
         let spec = JobSpec::new(Class::Credentials, "run a credential provider", deadline + TO_KILL);
         let work = move || provider::ask(&directory, &provider, &repository, deadline);
         let id = self.jobs.run(spec, work, move |agent, provided, now| {
-            let result = agent.job_result(provided, now).and_then(|provided| {
+            let result = agent.reporting.standing.job_result(provided, now.boot).and_then(|provided| {
                 provided.map(Answer::Provided).map_err(|why| {
                     agent.provider_failed(&name, &why, now);
                     OpError::Unknown(why)

@@ -127,7 +127,7 @@ impl Agent {
     fn store_manifests(&mut self, op: OpId, updates: Vec<RecordUpdate>, now: Now) {
         let write = self.manifests.store(updates);
         let spec = JobSpec::new(Class::Records, "write manifests' records", now.boot + RECORD_TIMEOUT);
-        self.run_op(op, spec, move || write.run().map_err(OpError::Unknown), |()| Answer::Ok);
+        self.jobs.run_op(op, spec, move || write.run().map_err(OpError::Unknown), |()| Answer::Ok);
     }
 
     fn measure_machine(&mut self, op: OpId, pids: bool) {
@@ -173,7 +173,7 @@ impl Agent {
                 let (uid, path) = (uid.to_string(), host_path(&volumes));
                 let spec = volumes_job("set up a pod's volumes", path.as_deref(), deadline);
                 let work = move || answered(volumes::set_up(&layout, &uid, &volumes));
-                self.run_op(op, spec, work, |()| Answer::Ok);
+                self.jobs.run_op(op, spec, work, |()| Answer::Ok);
             }
             VolumesCall::InContainer(of) => {
                 let ContainerVolumes { uid, container, volumes, env, recursive_read_only } = *of;
@@ -183,12 +183,12 @@ impl Agent {
                     let of = ForContainer { container: &container, env: &env, recursive_read_only };
                     answered(volumes::container_mounts(&layout, &uid, &volumes, of))
                 };
-                self.run_op(op, spec, work, Answer::Mounts);
+                self.jobs.run_op(op, spec, work, Answer::Mounts);
             }
             VolumesCall::Unmount { uid } => {
                 let uid = uid.to_string();
                 let spec = JobSpec::new(Class::Removals, "remove a pod's volumes", deadline);
-                self.run_op(op, spec, move || answered(volumes::tear_down(&layout, &uid)), |()| Answer::Ok);
+                self.jobs.run_op(op, spec, move || answered(volumes::tear_down(&layout, &uid)), |()| Answer::Ok);
             }
         }
     }
@@ -203,12 +203,12 @@ impl Agent {
                 let (uid, namespace, name) = (uid.to_string(), namespace.to_string(), name.to_string());
                 let spec = JobSpec::new(Class::Removals, "remove a pod's files", deadline);
                 let work = move || files.remove_pod(&uid, &namespace, &name, kill, keep_directory);
-                self.run_op(op, spec, work, |()| Answer::Ok);
+                self.jobs.run_op(op, spec, work, |()| Answer::Ok);
             }
             FilesCall::RemoveContainerFiles { id, log_path } => {
                 let id = id.to_string();
                 let spec = JobSpec::new(Class::Removals, "remove a container's log", deadline);
-                self.run_op(op, spec, move || files.remove_container(&id, &log_path), |()| Answer::Ok);
+                self.jobs.run_op(op, spec, move || files.remove_container(&id, &log_path), |()| Answer::Ok);
             }
             other => self.events.push_back(Event::Done { op, result: files.execute(&other) }),
         }
@@ -235,7 +235,7 @@ impl Agent {
     fn remove_by_force(&mut self, op: OpId, uid: &Uid, now: Now) {
         let (remove, uid) = (self.disk.files.remove_cgroup.clone(), uid.to_string());
         let spec = JobSpec::new(Class::Removals, "remove a pod's cgroup", now.boot + REMOVE_TIMEOUT);
-        self.run_op(op, spec, move || remove(&uid, true).map_err(OpError::Unknown), |()| Answer::Ok);
+        self.jobs.run_op(op, spec, move || remove(&uid, true).map_err(OpError::Unknown), |()| Answer::Ok);
     }
 
     /// Passes pending records to a helper: fsync blocks, on a worn SD card for long.
@@ -256,7 +256,7 @@ impl Agent {
                 spec,
                 move || write.run(),
                 |agent, written, now| {
-                    let written = written.unwrap_or_else(|e| Err(agent.job_failed(&e, now)));
+                    let written = written.unwrap_or_else(|e| Err(agent.reporting.standing.job_failed(&e, now.boot)));
                     agent.manifests.written(written, now);
                 },
             );
@@ -268,7 +268,7 @@ impl Agent {
         self.disk.records.writing = false;
         let made = match made {
             Ok(made) => made,
-            Err(e) => vec![Err(self.job_failed(&e, now)); ops.len()],
+            Err(e) => vec![Err(self.reporting.standing.job_failed(&e, now.boot)); ops.len()],
         };
         for (ops, made) in ops.into_iter().zip(made) {
             let result = made.map(|()| Answer::Ok).map_err(OpError::Unknown);

@@ -52,7 +52,11 @@ impl Agent {
         };
         let spec = JobSpec::new(Class::Credentials, "change the certificate", now.boot + TIMEOUT).on(&kubeconfig);
         self.jobs.run(spec, work, move |agent, changed, now| {
-            let result = agent.job_result(changed, now).and_then(|changed| agent.identity_changed(changed, now));
+            let result = agent
+                .reporting
+                .standing
+                .job_result(changed, now.boot)
+                .and_then(|changed| agent.identity_changed(changed, now));
             agent.events.push_back(Event::Done { op, result });
         });
     }

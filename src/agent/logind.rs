@@ -190,7 +190,7 @@ impl Agent {
                     }
                     written.map_err(|message| OpError::Answered { code: Code::Other(INTERNAL), message })
                 };
-                self.run_op(op, spec, work, Answer::Written);
+                self.jobs.run_op(op, spec, work, Answer::Written);
             }
             call => {
                 self.logind.bus.start(op, call, timeout, now.boot);

@@ -37,7 +37,7 @@ impl Agent {
                     Ok(rotated.to_string_lossy().into_owned())
                 };
                 let spec = JobSpec::new(Class::Logs, "rotate a container's log", now.boot + TIMEOUT).on(&of_job);
-                self.run_op(op, spec, work, Answer::Rotated);
+                self.jobs.run_op(op, spec, work, Answer::Rotated);
             }
         }
     }

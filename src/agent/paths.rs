@@ -70,7 +70,7 @@ impl Agent {
                         Some(HostDns::none())
                     }
                     Err(e) => {
-                        agent.job_failed(&e, now);
+                        agent.reporting.standing.job_failed(&e, now.boot);
                         None
                     }
                 };
@@ -119,7 +119,7 @@ impl Agent {
                 let directory = Path::new(file).parent().unwrap_or(Path::new("")).to_owned();
                 let spec = JobSpec::new(Class::Paths, "read a termination message", deadline).on(&directory);
                 let work = move || Ok(pod_files::message(termination_file.as_deref(), &log_path, fallback));
-                self.run_op(op, spec, work, Answer::Message);
+                self.jobs.run_op(op, spec, work, Answer::Message);
                 None
             }
             FilesCall::PrepareContainer { pod, container, ips, attempt: _, host_ips } if pod.host_network() => {
@@ -130,9 +130,12 @@ impl Agent {
                     spec,
                     move || files.host_hosts(),
                     move |agent, hosts, now| {
-                        let result = agent.job_result(hosts, now).and_then(pod_files::answer).and_then(|hosts| {
-                            agent.disk.files.prepare_on_host_network(&pod, &container, &ips, &hosts, host_ips)
-                        });
+                        let result =
+                            agent.reporting.standing.job_result(hosts, now.boot).and_then(pod_files::answer).and_then(
+                                |hosts| {
+                                    agent.disk.files.prepare_on_host_network(&pod, &container, &ips, &hosts, host_ips)
+                                },
+                            );
                         agent.events.push_back(Event::Done { op, result });
                     },
                 );
@@ -157,7 +160,7 @@ impl Agent {
         }
         let (of_thread, deadline) = (path.clone(), now.boot + timeout);
         let spec = JobSpec::new(Class::Paths, "measure a file system", deadline).on(Path::new(&path));
-        self.run_op(op, spec, move || measure(&of_thread), Answer::FileSystem);
+        self.jobs.run_op(op, spec, move || measure(&of_thread), Answer::FileSystem);
     }
 
     /// E4, E7: directories with many files take long.
@@ -169,7 +172,7 @@ impl Agent {
         self.jobs.run(spec, work, move |agent, found, now| {
             let fact = |(pod, Found { volumes, logs }): (MeasuredPod, _)| PodDiskFact { uid: pod.uid, volumes, logs };
             let facts = |found: Vec<_>| Answer::PodDisks(pods.into_iter().zip(found).map(fact).collect());
-            let result = agent.job_result(found, now).map(facts);
+            let result = agent.reporting.standing.job_result(found, now.boot).map(facts);
             agent.events.push_back(Event::Done { op, result });
         });
     }
@@ -204,7 +207,7 @@ impl Agent {
             spec,
             move || config::load(&flags),
             |agent, loaded, now| {
-                let loaded = loaded.inspect_err(|e| drop(agent.job_failed(e, now)));
+                let loaded = loaded.inspect_err(|e| drop(agent.reporting.standing.job_failed(e, now.boot)));
                 agent.reloaded(loaded, now);
             },
         );
@@ -219,7 +222,7 @@ impl Agent {
         let deadline = now.boot + READ_TIMEOUT;
         let results = Path::new(cni_cache::RESULTS);
         let spec = JobSpec::new(Class::Paths, "check the network results of sandboxes", deadline).on(results);
-        self.run_op(
+        self.jobs.run_op(
             op,
             spec,
             move || Ok(cni_cache::remove_empty(results, &ids)),

@@ -178,7 +178,7 @@ impl Agent {
             spec,
             move || report_file::write(&path, &content),
             |agent, written, now| {
-                let written = written.unwrap_or_else(|e| Err(agent.job_failed(&e, now)));
+                let written = written.unwrap_or_else(|e| Err(agent.reporting.standing.job_failed(&e, now.boot)));
                 agent.reports_written(written, now);
             },
         );

@@ -186,7 +186,10 @@ impl Agent {
             move |agent, opened, now| {
                 let response = match opened {
                     Ok(opened) => kube::log_response(opened),
-                    Err(e) => Err(Failure::internal(format!("failed to open the log: {}", agent.job_failed(&e, now)))),
+                    Err(e) => Err(Failure::internal(format!(
+                        "failed to open the log: {}",
+                        agent.reporting.standing.job_failed(&e, now.boot)
+                    ))),
                 };
                 agent.respond(ticket, response.unwrap_or_else(|failure| origin.failure(&failure)), now);
             },

@@ -5,6 +5,7 @@ use super::{Agent, EVENTS, HELPERS, LOGIND, MANIFESTS, MOUNTS, RUNTIME, SIGNALS,
 use crate::adapters::devices::Devices;
 use crate::api::time::{Boot, Now};
 use crate::engine::event::Event;
+use crate::event_loop::Finished;
 use mio::Token;
 
 /// Something that wakes the loop: descriptors, a deadline, or both.
@@ -120,6 +121,15 @@ impl Agent {
         match SOURCES.iter().find(|source| (source.owns)(self, token)) {
             Some(source) => (source.ready)(self, token, now),
             None => log::debug!("ignoring an event of a removed source token={}", token.0),
+        }
+    }
+
+    /// Starts waiting jobs and continues with the results of those that have ended.
+    pub(super) fn drive_jobs(&mut self, now: Now) {
+        for Finished { id, result } in self.jobs.drive(now.boot) {
+            if let Some(then) = self.jobs.ended(id) {
+                then(self, result, now);
+            }
         }
     }
 

@@ -389,7 +389,7 @@ impl Agent {
             move || no_runtime(&config, &why),
             |agent, finding, now| match finding {
                 Ok(finding) => line(&finding),
-                Err(e) => drop(agent.job_failed(&e, now)),
+                Err(e) => drop(agent.reporting.standing.job_failed(&e, now.boot)),
             },
         );
     }

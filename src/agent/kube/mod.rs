@@ -155,7 +155,9 @@ impl Agent {
         self.jobs.run(
             spec,
             move || prepare(&root, &node, &names),
-            |agent, prepared, now| match prepared.unwrap_or_else(|e| Err(agent.job_failed(&e, now))) {
+            |agent, prepared, now| match prepared
+                .unwrap_or_else(|e| Err(agent.reporting.standing.job_failed(&e, now.boot)))
+            {
                 Ok(prepared) => agent.kube_prepared(*prepared, now),
                 Err(why) => agent.kube_not_prepared(&why, now),
             },

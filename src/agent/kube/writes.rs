@@ -116,7 +116,7 @@ impl Agent {
             move || edit.run(&abandoned),
             |agent, edited, now| {
                 let edited = edited.unwrap_or_else(|e| {
-                    let why = agent.job_failed(&e, now);
+                    let why = agent.reporting.standing.job_failed(&e, now.boot);
                     Err(Failure::internal(format!("failed to write the manifest: {why}")))
                 });
                 agent.change_done(edited, now);
@@ -189,7 +189,7 @@ impl Agent {
             spec,
             move || edit::take_back(&directory, &edited),
             |agent, taken, now| {
-                if let Err(why) = taken.unwrap_or_else(|e| Err(agent.job_failed(&e, now))) {
+                if let Err(why) = taken.unwrap_or_else(|e| Err(agent.reporting.standing.job_failed(&e, now.boot))) {
                     log::error!("failed to take a change of a manifest back error={why:?}");
                 }
             },

@@ -125,7 +125,7 @@ impl Agent {
             spec,
             move || prepare(&inputs),
             |agent, prepared, now| {
-                let prepared = prepared.unwrap_or_else(|e| Err(agent.job_failed(&e, now)));
+                let prepared = prepared.unwrap_or_else(|e| Err(agent.reporting.standing.job_failed(&e, now.boot)));
                 agent.node_server_prepared(prepared, now);
             },
         );
