@@ -161,12 +161,12 @@ impl Agent {
 
     /// None: nothing is to be done for the cluster, also because the process ends.
     pub(super) fn cluster_deadline(&self) -> Option<Boot> {
-        let cluster = self.cluster.as_ref().filter(|_| self.stops_at().is_none());
+        let cluster = self.cluster.as_ref().filter(|_| self.course.stops_at().is_none());
         cluster.and_then(ClusterConnection::next_deadline)
     }
 
     pub(super) fn drive_cluster(&mut self, now: Now) {
-        if self.stops_at().is_some() {
+        if self.course.stops_at().is_some() {
             return;
         }
         let Some(ClusterConnection { server: Server::Known(server), arrived, buffer, .. }) = &mut self.cluster else {
@@ -214,7 +214,7 @@ impl Agent {
     /// The next event of the API server, if there is time for it in this turn, which has begun at `now`. A process that
     /// ends takes none: each could be a reason for another record, which it would have to write.
     pub(super) fn next_api_event(&mut self, now: Now) -> Option<Event> {
-        if self.stops_at().is_some() {
+        if self.course.stops_at().is_some() {
             return None;
         }
         let cluster = self.cluster.as_mut()?;

@@ -173,7 +173,7 @@ impl Agent {
 
     /// SIGHUP: reads the configuration and all manifests again.
     pub(super) fn reload(&mut self, now: Now) {
-        self.notify_reload(now);
+        self.reporting.service.notify_reload(&mut self.reporting.standing, now.boot);
         self.read_configuration(now);
     }
 

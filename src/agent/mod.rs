@@ -163,6 +163,22 @@ struct Reporting {
     manifest_errors: BTreeSet<String>,
 }
 
+impl Reporting {
+    fn notify_service(&mut self, engine: &Engine, now: Now) {
+        self.service.notify(engine, &self.recorder, &mut self.standing, now);
+    }
+
+    fn follow_conditions(&mut self, engine: &Engine, started: Boot, now: Now) {
+        if self.conditions.follow_node(engine, started, now) {
+            self.file.changed(now.boot);
+        }
+    }
+
+    fn write_file(&mut self, jobs: &mut jobs::Jobs, now: Now) {
+        self.file.write(&self.conditions, &self.event_cache, jobs, now);
+    }
+}
+
 /// Runs until SIGTERM or SIGINT. Pods continue to run (S10).
 pub fn run(config: Config) -> ExitCode {
     let mut agent = match start::agent(config) {
@@ -197,7 +213,7 @@ impl Agent {
         self.drive_server(now);
         self.drive_devices(now);
         self.settle(now);
-        self.notify_service(now);
+        self.reporting.notify_service(&self.engine, now);
         loop {
             self.event_loop.turn(self.next_deadline(), &mut ready)?;
             let now = clock::now();
@@ -206,12 +222,14 @@ impl Agent {
             }
             self.do_what_is_due(now);
             self.settle(now);
-            if self.has_stopped(now) {
+            let records = &self.disk.records;
+            let writes_records = records.is_writing() || records.waiting() > 0;
+            if self.course.has_stopped(writes_records, self.reporting.file.is_closed(), now.boot) {
                 return Ok(());
             }
-            self.follow_conditions(now);
+            self.reporting.follow_conditions(&self.engine, self.process.started.boot, now);
             self.drive_server(now);
-            self.notify_service(now);
+            self.reporting.notify_service(&self.engine, now);
         }
     }
 
@@ -263,6 +281,15 @@ impl Agent {
                 Signal::Terminate | Signal::Interrupt => self.stop(signal, now),
                 Signal::Hangup => self.reload(now),
             }
+        }
+    }
+
+    fn stop(&mut self, signal: Signal, now: Now) {
+        if self.course.stop(now.boot) {
+            log::info!("stopping signal={signal:?}; pods keep running");
+            service::notify_stopping(&mut self.reporting.standing, now.boot);
+            self.events.push_back(Event::Stopping);
+            self.reporting.file.close();
         }
     }
 }

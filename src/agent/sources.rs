@@ -75,7 +75,11 @@ const SOURCES: [Source; 21] = [
         next_deadline: Agent::cluster_deadline,
         due: Agent::drive_cluster,
     },
-    Source { next_deadline: |agent| agent.reporting.file.next_deadline(), due: Agent::write_reports, ..Source::NONE },
+    Source {
+        next_deadline: |agent| agent.reporting.file.next_deadline(),
+        due: |agent, now| agent.reporting.write_file(&mut agent.jobs, now),
+        ..Source::NONE
+    },
     // The last part of each turn drives the server.
     Source {
         owns: |agent, token| agent.serving.server.owns(token),
@@ -107,7 +111,7 @@ const SOURCES: [Source; 21] = [
     Source { next_deadline: |agent| agent.serving.kube.next_deadline(), ..Source::NONE },
     Source { next_deadline: |agent| agent.serving.node_server.next_deadline(), ..Source::NONE },
     Source { next_deadline: |agent| agent.reporting.service.next_deadline(), ..Source::NONE },
-    Source { next_deadline: |agent| agent.stops_at(), ..Source::NONE },
+    Source { next_deadline: |agent| agent.course.stops_at(), ..Source::NONE },
     Source {
         next_deadline: |agent| agent.engine.next_deadline(),
         due: |agent, _| agent.events.push_back(Event::Due),
