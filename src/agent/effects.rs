@@ -1,8 +1,10 @@
 //! Carries out the engine's effects: each goes to its adapter. Each effect with an `OpId` ends in one `Event::Done`.
 
-use super::Agent;
 use super::jobs::JobSpec;
+use super::runtime::SandboxCall;
+use super::{Agent, Reporting, paths};
 use crate::adapters::cgroups::CgroupResult;
+use crate::adapters::cri::requests::HostDns;
 use crate::adapters::host::levels;
 use crate::adapters::manifests::NotSeen;
 use crate::adapters::records::Records;
@@ -13,7 +15,7 @@ use crate::api::manifest_report::RecordUpdate;
 use crate::api::names::{FullName, Uid};
 use crate::api::time::{Boot, Now};
 use crate::api::volume::Volume;
-use crate::engine::effect::{ContainerVolumes, Effect, FilesCall, RecordChange, VolumesCall};
+use crate::engine::effect::{ContainerVolumes, Effect, FilesCall, Notice, RecordChange, RuntimeCall, VolumesCall};
 use crate::engine::event::{Answer, Event};
 use crate::engine::handler::Handler;
 use crate::engine::op::{Code, OpError, OpId};
@@ -79,7 +81,7 @@ impl Agent {
                 self.drive_cgroups(now);
             }
             Effect::StoreManifests { op, updates } => self.store_manifests(op, updates, now),
-            Effect::ManifestNews(news) => self.report_manifests(&news, now),
+            Effect::ManifestNews(news) => self.reporting.recorder.report_manifests(&news, &self.engine, now),
             Effect::RemoveEmptyNetworks { op, sandboxes } => self.remove_empty_networks(op, &sandboxes, now),
             Effect::Volumes { op, call, timeout } => self.use_volumes(op, call, timeout, now),
             Effect::ReadDockerConfig { op, timeout } => self.read_docker_config(op, timeout, now),
@@ -118,7 +120,7 @@ impl Agent {
             Effect::Answer { id, answer } => self.answered(id, answer, now),
             Effect::Publish { uid, name } => self.publish_change(&uid, &name, now),
             Effect::Notice(notice) => self.record_notice(&notice, now),
-            Effect::ContainerEnded(end) => self.report_end(&end, now),
+            Effect::ContainerEnded(end) => self.reporting.recorder.report_end(&end, now),
             Effect::Measure(measure) => self.metrics.record(&measure),
         }
         false
@@ -145,13 +147,52 @@ impl Agent {
         self.events.push_back(Event::Watched { uid, id, ok: watched.is_ok() });
     }
 
+    /// Returns true if the call is to be sent now.
+    fn call_runtime(&mut self, op: OpId, call: RuntimeCall, timeout: Duration, now: Now) -> bool {
+        let Some(sandbox) = self.runtime.call(op, call, timeout, now) else { return true };
+        // A new sandbox gets the host's current DNS settings: a network may come up after Wherry.
+        match &self.config.resolv_conf {
+            Some(path) => {
+                paths::read_host_dns(path, sandbox, &mut self.jobs, now);
+                false
+            }
+            None => {
+                self.run_sandbox(sandbox, Some(HostDns::none()), now);
+                true
+            }
+        }
+    }
+
+    /// `host`: None if the read of the host's DNS settings gave no answer.
+    pub(super) fn run_sandbox(&mut self, sandbox: SandboxCall, host: Option<HostDns>, now: Now) {
+        for notice in self.runtime.run_sandbox(sandbox, host, now) {
+            self.record_notice(&notice, now);
+        }
+    }
+
+    /// Returns true if a cancellation is to be sent to the runtime.
+    fn cancel(&mut self, op: OpId) -> bool {
+        if !self.jobs.cancel(op) {
+            self.runtime.client.cancel(op);
+            return true;
+        }
+        let result = Err(OpError::NotSent("cancelled before it was sent".to_owned()));
+        self.events.push_back(Event::Done { op, result });
+        false
+    }
+
+    fn record_notice(&mut self, notice: &Notice, now: Now) {
+        let Reporting { recorder, standing, .. } = &mut self.reporting;
+        recorder.record_notice(notice, &self.engine, standing, now);
+    }
+
     /// Shows a changed pod to the clients that follow it.
     fn publish_change(&mut self, uid: &Uid, name: &FullName, now: Now) {
         self.reporting.service.changed();
         if let Some(kube) = self.serving.kube.get() {
             kube.pod_changed(name, self.engine.pod(uid).as_ref());
         }
-        if self.report_change(uid, name, now) {
+        if self.reporting.recorder.report_change(&self.engine, uid, name, now) {
             self.serving.pod_changed(uid, name, self.engine.pod(uid).is_some());
         }
         // A log ends with its container.

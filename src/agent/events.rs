@@ -1,39 +1,33 @@
 //! Turns the results of the runtime's client and of the manifest directory into events of the engine.
 
-use super::{Agent, EVENTS, RUNTIME, logging, start};
+use super::{Agent, RUNTIME, logging, start};
 use crate::adapters::cri::client::ClientEvent;
-use crate::adapters::cri::events::StreamEvent;
 use crate::adapters::cri::requests::RequestConfig;
 use crate::adapters::manifests::{NotSeen, Seen};
-use crate::api::names::Uid;
 use crate::api::node_facts::NodeFacts;
 use crate::api::reason::Reason;
 use crate::api::time::Now;
 use crate::config::{Config, Loaded};
 use crate::engine::effect::Severity;
-use crate::engine::event::{Answer, Event, Kind, PlegEvent};
+use crate::engine::event::{Answer, Event};
 use crate::event_loop::JobError;
-use crate::metrics::families;
 use log::Level;
 use mio::Token;
-use std::collections::BTreeMap;
 
 impl Agent {
     /// The runtime may have answered.
     pub(super) fn drive_runtime(&mut self, now: Now) {
-        let mut out = std::mem::take(&mut self.runtime.buffer);
-        let again = self.runtime.client.drive(now.boot, &mut out);
-        self.take_client_events(again, out, now);
+        let (out, again) = self.runtime.drive(now.boot);
+        self.take_client_events(out, again, now);
     }
 
     /// Sends new calls, and handles calls whose deadline has passed.
     pub(super) fn flush_to_runtime(&mut self, now: Now) {
-        let mut out = std::mem::take(&mut self.runtime.buffer);
-        let again = self.runtime.client.flush(now.boot, &mut out);
-        self.take_client_events(again, out, now);
+        let (out, again) = self.runtime.flush(now.boot);
+        self.take_client_events(out, again, now);
     }
 
-    fn take_client_events(&mut self, again: bool, mut out: Vec<ClientEvent>, now: Now) {
+    fn take_client_events(&mut self, mut out: Vec<ClientEvent>, again: bool, now: Now) {
         if again {
             self.event_loop.again(RUNTIME);
         }
@@ -42,22 +36,23 @@ impl Agent {
                 ClientEvent::Up => {
                     log::info!("runtime=connected endpoint=unix://{}", self.config.runtime_socket.display());
                     let message = format!("connected to unix://{}", self.config.runtime_socket.display());
-                    self.keep_node_event(Severity::Normal, Reason::RuntimeConnected, &message, now);
+                    self.reporting.recorder.node_event(Severity::Normal, Reason::RuntimeConnected, &message, now);
                     self.events.push_back(Event::RuntimeUp);
                 }
                 ClientEvent::Down { why } => {
-                    self.preflight_runtime(Err(&why), now);
+                    self.runtime.check(Err(&why), &self.config, &mut self.jobs, now);
                     log::warn!("runtime=disconnected error={why:?}");
                     self.reporting.service.runtime_told = true;
                     self.runtime.container_events.close();
-                    self.keep_node_event(Severity::Warning, Reason::RuntimeDisconnected, &why, now);
+                    self.reporting.recorder.node_event(Severity::Warning, Reason::RuntimeDisconnected, &why, now);
                     self.events.push_back(Event::RuntimeDown { why });
                 }
                 ClientEvent::Done { op, result } => {
                     if let Ok(Answer::Runtime(fact)) = &result {
-                        self.preflight_runtime(Ok(fact), now);
-                        self.report_runtime(fact, now);
-                        self.open_container_events();
+                        self.runtime.check(Ok(fact), &self.config, &mut self.jobs, now);
+                        let has_changed = self.runtime.report(fact, &mut self.reporting.recorder, now);
+                        self.reporting.service.runtime_told |= has_changed;
+                        self.runtime.open_container_events(&self.config.runtime_socket, self.event_loop.registry());
                     }
                     self.events.push_back(Event::Done { op, result });
                 }
@@ -85,65 +80,14 @@ impl Agent {
                 }
             }
         }
-        self.runtime.buffer = out;
+        self.runtime.reuse(out);
     }
 
-    /// P8: the runtime's CRI service answers, and may have an event stream.
-    fn open_container_events(&mut self) {
-        if self.runtime.container_events.is_closed() {
-            match start::transport(&self.config.runtime_socket, self.event_loop.registry(), EVENTS) {
-                Ok(transport) => self.runtime.container_events.open(transport),
-                Err(e) => log::warn!("failed to open the runtime's event stream error={e:?}"),
-            }
-        }
-    }
-
-    /// The engine gets hints once a turn: the last one for each container.
+    /// The runtime's event stream may have events.
     pub(super) fn drive_container_events(&mut self, now: Now) {
-        let mut out = Vec::new();
-        if self.runtime.container_events.drive(now.boot, &mut out) {
-            self.event_loop.again(EVENTS);
-        }
-        let mut runtime_events: BTreeMap<(Option<Uid>, String), Kind> = BTreeMap::new();
-        for event in out {
-            match event {
-                StreamEvent::Requested => {
-                    log::debug!("listening to the runtime's container events");
-                    self.metrics.inc(families::EVENT_STREAMS, []);
-                }
-                StreamEvent::Happened { uid, event: PlegEvent { id, kind }, at } => {
-                    log::trace!("event={kind:?} id={id} uid={}", uid.as_ref().map_or("unknown", Uid::as_str));
-                    self.metrics.observe(families::EVENT_LATENCY, [], now.wall.since(at).as_secs_f64());
-                    runtime_events.insert((uid, id), kind);
-                }
-                StreamEvent::InvalidAnswer { why } => self.report_stream(&why, now),
-                StreamEvent::Lost { why } => {
-                    self.metrics.inc(families::EVENT_STREAM_ERRORS, []);
-                    self.report_stream(&why, now);
-                }
-                StreamEvent::Unimplemented => {
-                    log::info!("the runtime has no container event stream; Wherry relies on relists and pidfds");
-                    self.metrics.inc(families::EVENT_STREAM_ERRORS, []);
-                }
-                StreamEvent::Off => {
-                    log::info!(
-                        "the runtime ended its container event stream at once: its events are off (CRI-O: \
-                         enable_pod_events); Wherry relies on relists and pidfds"
-                    );
-                    self.metrics.inc(families::EVENT_STREAM_ERRORS, []);
-                }
-            }
-        }
-        let runtime_events = runtime_events
-            .into_iter()
-            .map(|((uid, id), kind)| Event::RuntimeEvent { uid, event: PlegEvent { id, kind } });
-        self.events.extend(runtime_events);
-    }
-
-    fn report_stream(&mut self, why: &str, now: Now) {
-        if let Some(repeated) = self.reporting.standing.repetitions(&format!("container events: {why}"), now.boot) {
-            log::info!("the runtime's container event stream failed error={why:?} repeated={repeated}");
-        }
+        let Agent { runtime, event_loop, metrics, reporting, .. } = self;
+        let events = runtime.drive_container_events(event_loop, metrics, &mut reporting.standing, now);
+        self.events.extend(events);
     }
 
     /// P8.

@@ -222,12 +222,17 @@ impl Agent {
         match event {
             LogindEvent::Up => {
                 log::info!("logind=connected");
-                self.keep_node_event(Severity::Normal, Reason::LogindConnected, "connected to logind", now);
+                self.reporting.recorder.node_event(
+                    Severity::Normal,
+                    Reason::LogindConnected,
+                    "connected to logind",
+                    now,
+                );
             }
             LogindEvent::Down { why } if !self.logind.bus.is_enabled() => log::info!("logind=disconnected why={why:?}"),
             LogindEvent::Down { why } => {
                 log::warn!("logind=disconnected error={why:?}");
-                self.keep_node_event(Severity::Warning, Reason::LogindDisconnected, why, now);
+                self.reporting.recorder.node_event(Severity::Warning, Reason::LogindDisconnected, why, now);
             }
             LogindEvent::Preparing(begins) => log::info!("logind=PrepareForShutdown begins={begins}"),
             LogindEvent::Inherited => {}

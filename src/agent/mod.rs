@@ -35,6 +35,7 @@ mod pod_changes;
 pub mod purge;
 mod reports;
 mod requests;
+mod runtime;
 pub mod seal_key;
 pub mod service;
 mod serving;
@@ -45,9 +46,6 @@ pub mod system_check;
 mod views;
 
 use crate::adapters::cgroups::PodCgroups;
-use crate::adapters::cri::client::Client;
-use crate::adapters::cri::client::ClientEvent;
-use crate::adapters::cri::events::ContainerEvents;
 use crate::adapters::devices::Devices;
 use crate::adapters::handlers::Handlers;
 use crate::adapters::host::memory_pressure::MemoryPressure;
@@ -56,7 +54,6 @@ use crate::adapters::manifests::Manifests;
 use crate::adapters::pidfds::Pidfds;
 use crate::adapters::pod_files::PodFiles;
 use crate::adapters::records::Root;
-use crate::api::facts::RuntimeFact;
 use crate::api::reason::Reason;
 use crate::api::sealing::KeyState;
 use crate::api::time::{Boot, Now};
@@ -97,7 +94,7 @@ pub struct Agent {
     engine: Engine,
     /// Events for the engine, in order.
     events: VecDeque<Event>,
-    runtime: Runtime,
+    runtime: runtime::Runtime,
     manifests: Manifests,
     logind: logind::Connection,
     cgroups: PodCgroups,
@@ -125,18 +122,6 @@ struct Process {
     seal_key: KeyState,
 }
 
-/// The container runtime.
-struct Runtime {
-    client: Client,
-    container_events: ContainerEvents,
-    /// A reused buffer for the client's events.
-    buffer: Vec<ClientEvent>,
-    /// The state that was logged last.
-    reported: Option<RuntimeFact>,
-    /// `preflight_runtime` has logged its findings.
-    checked: bool,
-}
-
 /// What the kernel reports about containers and the node.
 struct KernelReports {
     pidfds: Pidfds,
@@ -156,11 +141,8 @@ struct Reporting {
     /// The lines that were logged last, so that a repetition is not.
     standing: logging::LogDeduplicator,
     recorder: event_recorder::EventRecorder,
-    event_cache: event_cache::EventCache,
     conditions: reports::ConditionTimes,
     file: reports::ReportFile,
-    /// The errors of manifests that are events already.
-    manifest_errors: BTreeSet<String>,
 }
 
 impl Reporting {
@@ -175,7 +157,7 @@ impl Reporting {
     }
 
     fn write_file(&mut self, jobs: &mut jobs::Jobs, now: Now) {
-        self.file.write(&self.conditions, &self.event_cache, jobs, now);
+        self.file.write(&self.conditions, self.recorder.cache(), jobs, now);
     }
 }
 
@@ -203,7 +185,7 @@ impl Agent {
         let mut ready: Vec<Token> = Vec::with_capacity(64);
         let now = clock::now();
         let message = concat!("wherry ", env!("CARGO_PKG_VERSION"), " has started");
-        self.keep_node_event(Severity::Normal, Reason::Starting, message, now);
+        self.reporting.recorder.node_event(Severity::Normal, Reason::Starting, message, now);
         if let Some(credentials) = self.cluster.as_ref().and_then(cluster::ClusterConnection::credentials).cloned() {
             self.certificate_in_use(&credentials);
         }
@@ -270,8 +252,18 @@ impl Agent {
                 self.drive_jobs(now);
             }
             if self.jobs.count() == jobs && self.events.is_empty() {
-                return;
+                break;
             }
+        }
+        self.publish_events(now);
+    }
+
+    /// Informs the parts that depend on the recorded events.
+    fn publish_events(&mut self, now: Now) {
+        if self.reporting.recorder.take_changed() {
+            self.reporting.service.changed();
+            self.reporting.file.changed(now.boot);
+            self.serving.events_changed();
         }
     }
 
@@ -289,6 +281,7 @@ impl Agent {
             log::info!("stopping signal={signal:?}; pods keep running");
             service::notify_stopping(&mut self.reporting.standing, now.boot);
             self.events.push_back(Event::Stopping);
+            self.publish_events(now);
             self.reporting.file.close();
         }
     }

@@ -2,112 +2,56 @@
 //! network results of sandboxes, the configuration. Helper threads read them, because their file systems may hang. A
 //! waiting operation continues with the answer or at the deadline.
 
-use super::jobs::JobSpec;
+use super::jobs::{JobSpec, Jobs};
+use super::runtime::SandboxCall;
 use super::{Agent, start};
-use crate::adapters::cri::requests::{HostDns, dns_notices};
+use crate::adapters::cri::requests::HostDns;
 use crate::adapters::host::disk_use::{Directories, Found};
 use crate::adapters::host::memory_pressure::MemoryPressure;
 use crate::adapters::host::{cni_cache, disk_use, file_system};
 use crate::adapters::pod_files;
 use crate::api::facts::{MeasuredPod, PodDiskFact};
 use crate::api::names::SandboxId;
-use crate::api::pod::Pod;
-use crate::api::time::{Boot, Now};
+use crate::api::time::Now;
 use crate::config;
-use crate::engine::effect::{FilesCall, Notice, RuntimeCall, Severity, StreamCall, StreamTarget};
+use crate::engine::effect::FilesCall;
 use crate::engine::event::{Answer, Event};
 use crate::engine::op::{Code, OpError, OpId};
 use crate::event_loop::Class;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::time::Duration;
 
 /// A file system that does not answer for this long is treated as hung.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// RunPodSandbox, before it is sent.
-struct SandboxCall {
-    op: OpId,
-    pod: Rc<Pod>,
-    call: RuntimeCall,
-    deadline: Boot,
+/// Lets a helper read the host's current DNS settings, and then creates the sandbox.
+pub(super) fn read_host_dns(path: &Path, sandbox: SandboxCall, jobs: &mut Jobs, now: Now) {
+    let (of_thread, op) = (path.to_owned(), sandbox.op);
+    let spec = JobSpec::new(Class::Paths, "read the host's resolv.conf", now.boot + READ_TIMEOUT).on(path);
+    let id = jobs.run(
+        spec,
+        move || start::host_dns(&of_thread),
+        |agent, host, now| {
+            let host = match host {
+                Ok(Ok(host)) => Some(host),
+                Ok(Err(e)) => {
+                    log::warn!("failed to read the host's DNS settings; the pod gets none of them error={e:?}");
+                    Some(HostDns::none())
+                }
+                Err(e) => {
+                    agent.reporting.standing.job_failed(&e, now.boot);
+                    None
+                }
+            };
+            agent.run_sandbox(sandbox, host, now);
+            agent.flush_to_runtime(now);
+        },
+    );
+    jobs.make_cancellable(id, op);
 }
 
 impl Agent {
-    /// Returns true if the call is to be sent now.
-    pub(super) fn call_runtime(&mut self, op: OpId, call: RuntimeCall, timeout: Duration, now: Now) -> bool {
-        if let RuntimeCall::Exec(exec) = &call {
-            // Access to the control socket permits this; the log makes it visible. The command's arguments may be
-            // secrets.
-            let (pod, container, timeout) = (&exec.pod.name, &exec.container, exec.timeout.as_secs());
-            log::info!("pod={pod} container={container} reason=Exec timeout={timeout}s");
-        }
-        if let RuntimeCall::Stream(stream) = &call {
-            log_stream(stream);
-        }
-        let RuntimeCall::RunSandbox { pod, .. } = &call else {
-            self.runtime.client.start(op, call, timeout, now.boot);
-            return true;
-        };
-        let sandbox = SandboxCall { op, pod: pod.clone(), deadline: now.boot + timeout, call };
-        // A new sandbox gets the host's current DNS settings: a network may come up after Wherry.
-        let Some(path) = self.config.resolv_conf.clone() else {
-            self.run_sandbox(sandbox, Some(HostDns::none()), now);
-            return true;
-        };
-        let deadline = now.boot + READ_TIMEOUT;
-        let of_thread = path.clone();
-        let spec = JobSpec::new(Class::Paths, "read the host's resolv.conf", deadline).on(&path);
-        let id = self.jobs.run(
-            spec,
-            move || start::host_dns(&of_thread),
-            |agent, host, now| {
-                let host = match host {
-                    Ok(Ok(host)) => Some(host),
-                    Ok(Err(e)) => {
-                        log::warn!("failed to read the host's DNS settings; the pod gets none of them error={e:?}");
-                        Some(HostDns::none())
-                    }
-                    Err(e) => {
-                        agent.reporting.standing.job_failed(&e, now.boot);
-                        None
-                    }
-                };
-                agent.run_sandbox(sandbox, host, now);
-                agent.flush_to_runtime(now);
-            },
-        );
-        self.jobs.make_cancellable(id, op);
-        false
-    }
-
-    /// `host` has the host's DNS settings. None: the read gave no answer, and the last known settings are used.
-    fn run_sandbox(&mut self, sandbox: SandboxCall, host: Option<HostDns>, now: Now) {
-        let SandboxCall { op, pod, call, deadline } = sandbox;
-        let cfg = self.runtime.client.config_mut();
-        if let Some(host) = host {
-            cfg.host_dns = host;
-        }
-        // Events report which DNS settings the pod does not get.
-        for (reason, message) in dns_notices(&pod, cfg) {
-            let severity = Severity::Warning;
-            self.record_notice(&Notice { pod: Some(pod.clone()), container: None, severity, reason, message }, now);
-        }
-        self.runtime.client.start(op, call, deadline.since(now.boot), now.boot);
-    }
-
-    /// Returns true if a cancellation is to be sent to the runtime.
-    pub(super) fn cancel(&mut self, op: OpId) -> bool {
-        if !self.jobs.cancel(op) {
-            self.runtime.client.cancel(op);
-            return true;
-        }
-        let result = Err(OpError::NotSent("cancelled before it was sent".to_owned()));
-        self.events.push_back(Event::Done { op, result });
-        false
-    }
-
     /// Returns the call if it needs no file that Wherry does not own.
     pub(super) fn use_foreign_files(&mut self, op: OpId, call: FilesCall, now: Now) -> Option<FilesCall> {
         let deadline = now.boot + READ_TIMEOUT;
@@ -244,19 +188,5 @@ fn log_removed_network(path: &Path, removed: &io::Result<()>) {
             "failed to remove the empty network result of a sandbox, so its pod cannot end; \
              remove the file by hand path={path} error={e}"
         ),
-    }
-}
-
-/// As for a command: who may use the control socket may do this, and the log makes it visible.
-fn log_stream(stream: &StreamCall) {
-    let pod = &stream.pod.name;
-    match &stream.target {
-        StreamTarget::Exec { container, channels, .. } => {
-            log::info!("pod={pod} container={container} reason=Exec stdin={} tty={}", channels.stdin, channels.tty);
-        }
-        StreamTarget::Attach { container, channels, .. } => {
-            log::info!("pod={pod} container={container} reason=Attach stdin={} tty={}", channels.stdin, channels.tty);
-        }
-        StreamTarget::PortForward { .. } => log::info!("pod={pod} reason=PortForward"),
     }
 }

@@ -76,6 +76,14 @@ impl Serving {
         }
     }
 
+    /// Events of pods or of the node were recorded.
+    pub(super) fn events_changed(&mut self) {
+        if let Some(kube) = self.kube.get() {
+            kube.events_changed();
+        }
+        self.wake(Kind::Event);
+    }
+
     /// Continues the bodies that wait for changes of such objects.
     pub(super) fn wake(&mut self, kind: Kind) {
         self.server.wake(|body| body.waits_for() == Some(kind));
@@ -234,7 +242,7 @@ impl Agent {
             metrics: &self.metrics,
             manifests: &self.manifests,
             recorder: &self.reporting.recorder,
-            event_cache: &self.reporting.event_cache,
+            event_cache: self.reporting.recorder.cache(),
             conditions: &self.reporting.conditions,
             created: self.process.root.created.unwrap_or(self.process.started.wall),
             config: &self.config,

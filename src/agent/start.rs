@@ -8,6 +8,7 @@ use super::jobs::Jobs;
 use super::kube::Machine;
 use super::logind::{self, HeldLock};
 use super::reports::{ConditionTimes, ReportFile};
+use super::runtime::Runtime;
 use super::service::Service;
 use super::serving::Serving;
 use super::stopping::Course;
@@ -15,7 +16,7 @@ use super::{
     API_SERVER, Agent, DEVICES, HELPERS, MANIFESTS, MOUNTS, RUNTIME, SIGNALS, SLICES, descriptors, logging, seal_key,
     system_check,
 };
-use super::{Disk, KernelReports, Process, Reporting, Runtime};
+use super::{Disk, KernelReports, Process, Reporting};
 use crate::adapters::cgroups::{self, Cgroups, PodCgroups};
 use crate::adapters::cri::client::Client;
 use crate::adapters::cri::events::ContainerEvents;
@@ -59,7 +60,7 @@ use crate::net::grpc::Transport;
 use mio::{Registry, Token};
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -104,7 +105,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         course: Course::Runs,
         signals,
         jobs: Jobs::new(helpers),
-        runtime: Runtime { client, container_events, buffer: Vec::new(), reported: None, checked: false },
+        runtime: Runtime::new(client, container_events),
         reporting,
         logind: logind::Connection { bus: logind::bus(&config), lock },
         cgroups,
@@ -141,11 +142,9 @@ fn reporting(config: &Config, now: Boot) -> Reporting {
     Reporting {
         service: Service::new(now),
         standing: logging::LogDeduplicator::new(),
-        recorder: EventRecorder::default(),
-        event_cache,
+        recorder: EventRecorder::new(event_cache),
         conditions: ConditionTimes::restore(reports.conditions),
         file,
-        manifest_errors: BTreeSet::new(),
     }
 }
 

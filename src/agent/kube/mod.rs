@@ -214,7 +214,7 @@ impl Agent {
                      choose another port, or end the process that uses it, and reload again"
                 );
                 log::error!("reload: {why}");
-                self.keep_node_event(Severity::Warning, Reason::FailedListen, &why, now);
+                self.reporting.recorder.node_event(Severity::Warning, Reason::FailedListen, &why, now);
                 self.reporting.service.reload_error.get_or_insert(why);
             } else if address != self.config.kubectl_address {
                 // The certificate has the addresses of the server.
