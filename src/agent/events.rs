@@ -1,9 +1,8 @@
 //! Turns the results of the runtime's client and of the manifest directory into events of the engine.
 
-use super::{Agent, RUNTIME, logging, start};
+use super::{Agent, RUNTIME, logging, paths, start};
 use crate::adapters::cri::client::ClientEvent;
 use crate::adapters::cri::requests::RequestConfig;
-use crate::adapters::manifests::{NotSeen, Seen};
 use crate::api::node_facts::NodeFacts;
 use crate::api::reason::Reason;
 use crate::api::time::Now;
@@ -12,7 +11,6 @@ use crate::engine::effect::Severity;
 use crate::engine::event::{Answer, Event};
 use crate::event_loop::JobError;
 use log::Level;
-use mio::Token;
 
 impl Agent {
     /// The runtime may have answered.
@@ -90,13 +88,6 @@ impl Agent {
         self.events.extend(events);
     }
 
-    /// P8.
-    pub(super) fn process_ended(&mut self, token: Token) {
-        if let Some((uid, id)) = self.kernel.pidfds.ended(self.event_loop.registry(), token) {
-            self.events.push_back(Event::Ended { uid, id });
-        }
-    }
-
     /// inotify reports a change of the manifests.
     pub(super) fn manifests_moved(&mut self, now: Now) {
         let report = self.manifests.ready(now);
@@ -109,16 +100,14 @@ impl Agent {
         self.events.extend(report.map(Event::Manifests));
     }
 
-    /// A helper has read the manifest directory or a file in it, or has timed out.
-    pub(super) fn manifest_inspected(&mut self, ticket: u64, seen: Result<Seen, NotSeen>, now: Now) {
-        let report = self.manifests.inspected(ticket, seen, now);
-        self.events.extend(report.map(Event::Manifests));
-    }
-
     /// SIGHUP: reads the configuration and all manifests again.
     pub(super) fn reload(&mut self, now: Now) {
         self.reporting.service.notify_reload(&mut self.reporting.standing, now.boot);
-        self.read_configuration(now);
+        let id = paths::read_configuration(self.config.flags.clone(), &mut self.jobs, now);
+        // A second request replaces the first, which may have read an older file.
+        if let Some(earlier) = self.reporting.service.reload.replace(id) {
+            self.jobs.drop_result(earlier);
+        }
     }
 
     /// The configuration was read, or the read failed.

@@ -18,6 +18,7 @@ mod content;
 mod credentials;
 mod descriptors;
 mod devices;
+mod disk;
 mod dump;
 mod effects;
 mod event_cache;
@@ -26,13 +27,16 @@ mod events;
 mod handlers;
 mod identity;
 mod jobs;
+mod kernel;
 mod kube;
 pub mod logging;
 mod logind;
 mod logs;
+mod manifests;
 mod paths;
 mod pod_changes;
 pub mod purge;
+mod record_queue;
 mod reports;
 mod requests;
 mod runtime;
@@ -48,11 +52,7 @@ mod views;
 use crate::adapters::cgroups::PodCgroups;
 use crate::adapters::devices::Devices;
 use crate::adapters::handlers::Handlers;
-use crate::adapters::host::memory_pressure::MemoryPressure;
-use crate::adapters::logs::writes::LogWrites;
 use crate::adapters::manifests::Manifests;
-use crate::adapters::pidfds::Pidfds;
-use crate::adapters::pod_files::PodFiles;
 use crate::adapters::records::Root;
 use crate::api::reason::Reason;
 use crate::api::sealing::KeyState;
@@ -63,7 +63,6 @@ use crate::engine::event::Event;
 use crate::engine::node::Engine;
 use crate::event_loop::{EventLoop, Signal, Signals, clock};
 use crate::metrics::Metrics;
-use effects::RecordQueue;
 use mio::Token;
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -98,12 +97,12 @@ pub struct Agent {
     manifests: Manifests,
     logind: logind::Connection,
     cgroups: PodCgroups,
-    kernel: KernelReports,
+    kernel: kernel::KernelReports,
     /// Probes and hooks that do not need the runtime.
     handlers: Handlers,
     /// None: device plugins are turned off.
     devices: Option<Devices>,
-    disk: Disk,
+    disk: disk::Disk,
     serving: serving::Serving,
     /// None: the node has only the pods of its manifests.
     cluster: Option<cluster::ClusterConnection>,
@@ -120,19 +119,6 @@ struct Process {
     inherited: BTreeSet<i32>,
     /// At the start.
     seal_key: KeyState,
-}
-
-/// What the kernel reports about containers and the node.
-struct KernelReports {
-    pidfds: Pidfds,
-    memory_pressure: Option<MemoryPressure>,
-    log_writes: LogWrites,
-}
-
-/// The files of pods, and the records.
-struct Disk {
-    files: PodFiles,
-    records: RecordQueue,
 }
 
 /// The log lines and events of pods and of the node, and the status of the service.
@@ -238,8 +224,9 @@ impl Agent {
                 effects = self.engine.step(event, now);
                 continue;
             }
-            self.write_records(now);
-            self.inspect_manifests(now);
+            self.disk.records.write(&mut self.jobs, now);
+            manifests::write_directory(&mut self.manifests, &mut self.jobs, now);
+            manifests::inspect(&mut self.manifests, &mut self.jobs, now);
             if std::mem::take(&mut called) {
                 // Send the requests at once.
                 self.flush_to_runtime(now);

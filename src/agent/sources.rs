@@ -89,12 +89,12 @@ const SOURCES: [Source; 21] = [
     },
     Source {
         owns: |agent, token| agent.kernel.pidfds.owns(token),
-        ready: |agent, token, _| agent.process_ended(token),
+        ready: |agent, token, _| agent.events.extend(agent.kernel.process_ended(token, agent.event_loop.registry())),
         ..Source::NONE
     },
     Source {
         owns: |agent, token| agent.kernel.log_writes.owns(token),
-        ready: |agent, _, _| agent.logs_written(),
+        ready: |agent, _, _| agent.events.extend(agent.kernel.logs_written()),
         ..Source::NONE
     },
     Source {

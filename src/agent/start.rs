@@ -1,12 +1,14 @@
 //! Builds an agent from the configuration. Opens its parts in the order that gives the most useful error.
 
 use super::cluster::ClusterConnection;
-use super::effects::RecordQueue;
+use super::disk::Disk;
 use super::event_cache::EventCache;
 use super::event_recorder::EventRecorder;
 use super::jobs::Jobs;
+use super::kernel::KernelReports;
 use super::kube::Machine;
 use super::logind::{self, HeldLock};
+use super::record_queue::RecordQueue;
 use super::reports::{ConditionTimes, ReportFile};
 use super::runtime::Runtime;
 use super::service::Service;
@@ -16,7 +18,7 @@ use super::{
     API_SERVER, Agent, DEVICES, HELPERS, MANIFESTS, MOUNTS, RUNTIME, SIGNALS, SLICES, descriptors, logging, seal_key,
     system_check,
 };
-use super::{Disk, KernelReports, Process, Reporting};
+use super::{Process, Reporting};
 use crate::adapters::cgroups::{self, Cgroups, PodCgroups};
 use crate::adapters::cri::client::Client;
 use crate::adapters::cri::events::ContainerEvents;
@@ -25,9 +27,7 @@ use crate::adapters::devices::Devices;
 use crate::adapters::handlers::Handlers;
 use crate::adapters::host::checks::is_stuck as stuck;
 use crate::adapters::host::{capacity, machine};
-use crate::adapters::logs::writes::LogWrites;
 use crate::adapters::manifests::{Manifests, ServiceCredentials, Settings};
-use crate::adapters::pidfds::Pidfds;
 use crate::adapters::pod_files::PodFiles;
 use crate::adapters::records::Records;
 use crate::adapters::records::Root;
@@ -109,7 +109,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         reporting,
         logind: logind::Connection { bus: logind::bus(&config), lock },
         cgroups,
-        kernel: KernelReports { pidfds: Pidfds::default(), memory_pressure: None, log_writes: LogWrites::default() },
+        kernel: KernelReports::default(),
         handlers: Handlers::default(),
         devices: config.device_plugin_socket.as_deref().map(|socket| Devices::new(socket, DEVICES)),
         disk: Disk { files, records: RecordQueue::new(records) },
