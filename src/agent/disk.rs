@@ -1,7 +1,7 @@
 //! The files of pods, and the records. Small files are created here. Removals may be large, and files of others may
 //! hang: helpers do that.
 
-use super::jobs::{JobSpec, Jobs, Outcome};
+use super::jobs::{JobSpec, Jobs};
 use super::paths;
 use super::record_queue::RecordQueue;
 use crate::adapters::host::disk_use::{self, Directories, Found};
@@ -27,7 +27,8 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    pub(super) fn use_files(&mut self, op: OpId, call: FilesCall, jobs: &mut Jobs, now: Now) -> Outcome {
+    /// Returns the end of the operation, unless a job ends it later.
+    pub(super) fn use_files(&mut self, op: OpId, call: FilesCall, jobs: &mut Jobs, now: Now) -> Option<Event> {
         let files = self.files.clone();
         let deadline = now.boot + REMOVE_TIMEOUT;
         match call {
@@ -46,7 +47,7 @@ impl Disk {
             }
             other => {
                 let call = paths::use_foreign_files(op, other, &files, jobs, now)?;
-                Some(files.execute(&call))
+                Some(Event::Done { op, result: files.execute(&call) })
             }
         }
     }

@@ -1,15 +1,17 @@
 //! Carries out the engine's effects: each goes to its adapter. Each effect with an `OpId` ends in one `Event::Done`.
 
-use super::jobs::Outcome;
 use super::runtime::SandboxCall;
 use super::{Agent, Reporting, credentials, logs, manifests, paths};
 use crate::adapters::cgroups::CgroupResult;
 use crate::adapters::cri::requests::HostDns;
 use crate::adapters::host::levels;
+use crate::api::credential_provider::Provider;
+use crate::api::facts::MeasuredPod;
 use crate::api::kube::resources::Kind;
-use crate::api::names::{FullName, Uid};
-use crate::api::time::Now;
-use crate::engine::effect::{Effect, Notice, RuntimeCall};
+use crate::api::manifest_report::RecordUpdate;
+use crate::api::names::{FullName, SandboxId, Uid};
+use crate::api::time::{Boot, Now};
+use crate::engine::effect::{CgroupCall, DeviceCall, Effect, LogindCall, Notice, RuntimeCall, VolumesCall};
 use crate::engine::event::{Answer, Event};
 use crate::engine::handler::Handler;
 use crate::engine::op::{Code, OpError, OpId};
@@ -22,78 +24,40 @@ impl Agent {
     pub(super) fn carry_out(&mut self, effect: Effect, now: Now) -> bool {
         match effect {
             Effect::Runtime { op, call, timeout } => return self.call_runtime(op, call, timeout, now),
-            Effect::Cancel { op } if self.handlers.cancel(op) => self.take_handled(),
-            Effect::Cancel { op } if self.cancel_device_call(op) => {}
-            Effect::Cancel { op } if self.cancel_api_call(op) => {}
             Effect::Cancel { op } => return self.cancel(op),
             Effect::Api { op, request, timeout } => self.call_api(op, request, timeout, now),
             Effect::Identity { op, call } => self.change_identity(op, call, now),
-            Effect::Files { op, call } => {
-                let outcome = self.disk.use_files(op, call, &mut self.jobs, now);
-                self.done(op, outcome);
-            }
-            Effect::Cgroup { op, call } => {
-                self.cgroups.call(op, call, now.boot);
-                self.drive_cgroups(now);
-            }
-            Effect::StoreManifests { op, updates } => {
-                manifests::store(&mut self.manifests, op, updates, &mut self.jobs, now)
-            }
+            Effect::Files { op, call } => self.events.extend(self.disk.use_files(op, call, &mut self.jobs, now)),
+            Effect::Cgroup { op, call } => self.call_cgroups(op, call, now),
+            Effect::StoreManifests { op, updates } => self.store_manifests(op, updates, now),
             Effect::ManifestNews(news) => self.reporting.recorder.report_manifests(&news, &self.engine, now),
-            Effect::RemoveEmptyNetworks { op, sandboxes } => {
-                paths::remove_empty_networks(op, &sandboxes, &mut self.jobs, now);
-            }
-            Effect::Volumes { op, call, timeout } => {
-                self.disk.use_volumes(op, call, now.boot + timeout, &mut self.jobs);
-            }
-            Effect::ReadDockerConfig { op, timeout } => {
-                credentials::read_docker_config(op, &self.config, now.boot + timeout, &mut self.jobs);
-            }
+            Effect::RemoveEmptyNetworks { op, sandboxes } => self.remove_empty_networks(op, &sandboxes, now),
+            Effect::Volumes { op, call, timeout } => self.use_volumes(op, call, now.boot + timeout),
+            Effect::ReadDockerConfig { op, timeout } => self.read_docker_config(op, now.boot + timeout),
             Effect::AskProvider { op, provider, repository, timeout } => {
-                let directory = self.config.image_credential_provider_bin_dir.as_deref();
-                let deadline = now.boot + timeout;
-                credentials::ask_provider(op, *provider, repository, directory, deadline, &mut self.jobs);
+                self.ask_provider(op, *provider, repository, now.boot + timeout);
             }
-            Effect::MeasureFileSystem { op, path, timeout } => {
-                let (root, deadline) = (&self.config.root_dir, now.boot + timeout);
-                let outcome = paths::measure_file_system(op, path, root, &mut self.jobs, deadline);
-                self.done(op, outcome);
-            }
-            Effect::MeasureMachine { op, pids } => self.done(op, Some(measure_machine(pids))),
-            Effect::CountProcesses { op, pods } => {
-                let counts = Answer::Processes(self.cgroups.count_processes(pods));
-                self.done(op, Some(Ok(counts)));
-            }
-            Effect::MeasurePods { op, pods, timeout } => {
-                self.disk.measure_pods(op, pods, now.boot + timeout, &mut self.jobs);
-            }
-            Effect::WatchMemoryPressure(wanted) => {
-                self.events.extend(self.kernel.watch_memory_pressure(wanted, &mut self.event_loop));
-            }
-            Effect::Log { op, call } => {
-                let outcome = logs::use_log(op, call, &mut self.jobs, now);
-                self.done(op, outcome);
-            }
+            Effect::MeasureFileSystem { op, path, timeout } => self.measure_file_system(op, path, now.boot + timeout),
+            Effect::MeasureMachine { op, pids } => self.events.push_back(measure_machine(op, pids)),
+            Effect::CountProcesses { op, pods } => self.count_processes(op, pods),
+            Effect::MeasurePods { op, pods, timeout } => self.measure_pods(op, pods, now.boot + timeout),
+            Effect::WatchMemoryPressure(wanted) => self.watch_memory_pressure(wanted),
+            Effect::Log { op, call } => self.events.extend(logs::use_log(op, call, &mut self.jobs, now)),
             Effect::WatchLog { id, path } => self.events.extend(self.kernel.watch_log(id, &path, &mut self.event_loop)),
             Effect::UnwatchLog { id } => self.kernel.log_writes.unwatch(&id),
             Effect::Hook { op, call, timeout } => self.start_handler(op, Handler::Hook(call), timeout, now),
             Effect::Probe { op, call, timeout } => self.start_handler(op, Handler::Probe(call), timeout, now),
             Effect::ReadAddresses => self.events.push_back(Event::Addresses(addresses())),
-            Effect::AddressesChanged => {
-                log::info!("node addresses={}", self.engine.addresses().join(","));
-                self.check_node_server(now);
-            }
+            Effect::AddressesChanged => self.addresses_changed(now),
             Effect::AnswerRegistration { id, result } => self.answer_registration(id, result),
             Effect::WatchDevices { resource, endpoint } => self.watch_devices(&resource, &endpoint, now),
             Effect::Device { op, call, timeout } => self.call_device_plugin(op, call, timeout, now),
             Effect::Logind { op, call, timeout } => self.call_logind(op, call, timeout, now),
-            Effect::ReleaseLock => self.release_lock(),
-            Effect::StoreLock { op } => self.store_lock(op),
+            Effect::ReleaseLock => self.logind.release_lock(),
+            Effect::StoreLock { op } => self.events.push_back(self.logind.store_lock(op)),
             Effect::UseLogind(wanted) => self.use_logind(wanted, now),
             Effect::Record { op, change } => self.disk.records.push(op, change),
-            Effect::Watch { uid, id, pid } => {
-                self.events.push_back(self.kernel.watch_process(uid, id, pid, &mut self.event_loop));
-            }
+            Effect::Watch { uid, id, pid } => self.watch_process(uid, id, pid),
             Effect::Unwatch { id } => self.kernel.pidfds.unwatch(self.event_loop.registry(), &id),
             Effect::Killed { id } => log_killed(&id),
             Effect::Answer { id, answer } => self.answered(id, answer, now),
@@ -105,9 +69,85 @@ impl Agent {
         false
     }
 
-    /// The operation has ended, or a job ends it later.
-    fn done(&mut self, op: OpId, outcome: Outcome) {
-        self.events.extend(outcome.map(|result| Event::Done { op, result }));
+    fn call_cgroups(&mut self, op: OpId, call: CgroupCall, now: Now) {
+        self.cgroups.call(op, call, now.boot);
+        self.drive_cgroups(now);
+    }
+
+    fn count_processes(&mut self, op: OpId, pods: Vec<Uid>) {
+        let counts = Answer::Processes(self.cgroups.count_processes(pods));
+        self.events.push_back(Event::Done { op, result: Ok(counts) });
+    }
+
+    fn store_manifests(&mut self, op: OpId, updates: Vec<RecordUpdate>, now: Now) {
+        manifests::store(&mut self.manifests, op, updates, &mut self.jobs, now);
+    }
+
+    fn remove_empty_networks(&mut self, op: OpId, sandboxes: &[SandboxId], now: Now) {
+        paths::remove_empty_networks(op, sandboxes, &mut self.jobs, now);
+    }
+
+    fn use_volumes(&mut self, op: OpId, call: VolumesCall, deadline: Boot) {
+        self.disk.use_volumes(op, call, deadline, &mut self.jobs);
+    }
+
+    fn measure_pods(&mut self, op: OpId, pods: Vec<MeasuredPod>, deadline: Boot) {
+        self.disk.measure_pods(op, pods, deadline, &mut self.jobs);
+    }
+
+    fn measure_file_system(&mut self, op: OpId, path: String, deadline: Boot) {
+        let root = &self.config.root_dir;
+        self.events.extend(paths::measure_file_system(op, path, root, &mut self.jobs, deadline));
+    }
+
+    fn read_docker_config(&mut self, op: OpId, deadline: Boot) {
+        credentials::read_docker_config(op, &self.config, deadline, &mut self.jobs);
+    }
+
+    fn ask_provider(&mut self, op: OpId, provider: Provider, repository: String, deadline: Boot) {
+        let directory = self.config.image_credential_provider_bin_dir.as_deref();
+        credentials::ask_provider(op, provider, repository, directory, deadline, &mut self.jobs);
+    }
+
+    fn watch_memory_pressure(&mut self, wanted: bool) {
+        self.events.extend(self.kernel.watch_memory_pressure(wanted, &mut self.event_loop));
+    }
+
+    fn watch_process(&mut self, uid: Uid, id: String, pid: u32) {
+        self.events.push_back(self.kernel.watch_process(uid, id, pid, &mut self.event_loop));
+    }
+
+    fn start_handler(&mut self, op: OpId, handler: Handler, timeout: Duration, now: Now) {
+        let Agent { handlers, event_loop, jobs, .. } = self;
+        self.events.extend(handlers.start(op, handler, timeout, event_loop, jobs, now));
+    }
+
+    fn answer_registration(&mut self, id: u64, result: Result<(), String>) {
+        self.events.extend(self.devices.answer_registration(id, result, &mut self.event_loop));
+    }
+
+    fn watch_devices(&mut self, resource: &str, endpoint: &str, now: Now) {
+        self.events.extend(self.devices.watch(resource, endpoint, &mut self.event_loop, now));
+    }
+
+    fn call_device_plugin(&mut self, op: OpId, call: DeviceCall, timeout: Duration, now: Now) {
+        self.events.extend(self.devices.call(op, call, timeout, &mut self.event_loop, now));
+    }
+
+    fn call_logind(&mut self, op: OpId, call: LogindCall, timeout: Duration, now: Now) {
+        if self.logind.call(op, call, timeout, &self.config.logind_conf_dir, &mut self.jobs, now) {
+            self.drive_logind(now);
+        }
+    }
+
+    fn use_logind(&mut self, wanted: bool, now: Now) {
+        self.logind.bus.set_enabled(wanted);
+        self.drive_logind(now);
+    }
+
+    fn addresses_changed(&mut self, now: Now) {
+        log::info!("node addresses={}", self.engine.addresses().join(","));
+        self.check_node_server(now);
     }
 
     /// Returns true if the call is to be sent now.
@@ -135,12 +175,17 @@ impl Agent {
 
     /// Returns true if a cancellation is to be sent to the runtime.
     fn cancel(&mut self, op: OpId) -> bool {
-        if !self.jobs.cancel(op) {
+        if self.handlers.cancel(op) {
+            self.events.extend(self.handlers.take_events());
+        } else if self.devices.cancel(op) {
+            self.events.extend(self.devices.take_events(&mut self.event_loop));
+        } else if self.jobs.cancel(op) {
+            let result = Err(OpError::NotSent("cancelled before it was sent".to_owned()));
+            self.events.push_back(Event::Done { op, result });
+        } else if !self.cancel_api_call(op) {
             self.runtime.client.cancel(op);
             return true;
         }
-        let result = Err(OpError::NotSent("cancelled before it was sent".to_owned()));
-        self.events.push_back(Event::Done { op, result });
         false
     }
 
@@ -162,12 +207,6 @@ impl Agent {
         self.serving.wake(Kind::Pod);
     }
 
-    /// Takes the results of probes and hooks.
-    pub(super) fn take_handled(&mut self) {
-        let done = self.handlers.take_done();
-        self.events.extend(done.into_iter().map(|(op, result)| Event::Done { op, result }));
-    }
-
     /// Continues the cgroup calls, and takes their results.
     pub(super) fn drive_cgroups(&mut self, now: Now) {
         self.cgroups.drive(self.event_loop.registry(), now.boot);
@@ -186,9 +225,9 @@ impl Agent {
     }
 }
 
-fn measure_machine(pids: bool) -> Result<Answer, OpError> {
+fn measure_machine(op: OpId, pids: bool) -> Event {
     let result = levels::read(pids).map(Answer::Machine);
-    result.map_err(|message| OpError::Answered { code: Code::Other(2), message })
+    Event::Done { op, result: result.map_err(|message| OpError::Answered { code: Code::Other(2), message }) }
 }
 
 fn log_killed(id: &KillId) {

@@ -11,6 +11,7 @@ use crate::engine::effect::Severity;
 use crate::engine::event::{Answer, Event};
 use crate::event_loop::JobError;
 use log::Level;
+use mio::Token;
 
 impl Agent {
     /// The runtime may have answered.
@@ -86,6 +87,22 @@ impl Agent {
         let Agent { runtime, event_loop, metrics, reporting, .. } = self;
         let events = runtime.drive_container_events(event_loop, metrics, &mut reporting.standing, now);
         self.events.extend(events);
+    }
+
+    /// logind's bus is ready, or one of its deadlines has passed.
+    pub(super) fn drive_logind(&mut self, now: Now) {
+        let events = self.logind.drive(self.event_loop.registry(), &mut self.reporting.recorder, now);
+        self.events.extend(events);
+    }
+
+    /// The poll reported a socket of the device plugins.
+    pub(super) fn device_ready(&mut self, token: Token, now: Now) {
+        self.events.extend(self.devices.ready(token, &mut self.event_loop, now));
+    }
+
+    /// A deadline of the device plugins has passed.
+    pub(super) fn drive_devices(&mut self, now: Now) {
+        self.events.extend(self.devices.drive(&mut self.event_loop, now));
     }
 
     /// inotify reports a change of the manifests.

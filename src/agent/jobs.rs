@@ -31,9 +31,6 @@ impl<'a> JobSpec<'a> {
 /// Continues with the result of a job. `Err`: the job has no result.
 pub(super) type Then = Box<dyn FnOnce(&mut Agent, Result<(), JobError>, Now)>;
 
-/// The result of an operation that ends at once. None: a job ends the operation later.
-pub(super) type Outcome = Option<Result<Answer, OpError>>;
-
 /// A job whose result is awaited.
 struct Awaited {
     name: &'static str,

@@ -1,10 +1,10 @@
 //! Carries out the rotation of container logs: a size on the loop, renames and compression by a helper.
 
-use super::jobs::{JobSpec, Jobs, Outcome};
+use super::jobs::{JobSpec, Jobs};
 use crate::adapters::logs::rotate;
 use crate::api::time::Now;
 use crate::engine::effect::LogCall;
-use crate::engine::event::Answer;
+use crate::engine::event::{Answer, Event};
 use crate::engine::op::{Code, OpError, OpId};
 use crate::event_loop::Class;
 use jiff::Timestamp;
@@ -14,12 +14,16 @@ use std::time::Duration;
 /// Time limit to compress the files of a container: gigabytes take long on a small machine.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-pub(super) fn use_log(op: OpId, call: LogCall, jobs: &mut Jobs, now: Now) -> Outcome {
+/// Returns the end of the operation, unless a job ends it later.
+pub(super) fn use_log(op: OpId, call: LogCall, jobs: &mut Jobs, now: Now) -> Option<Event> {
     match call {
-        LogCall::Measure { path } => Some(rotate::size(Path::new(&path)).map(Answer::LogSize).map_err(log_error)),
+        LogCall::Measure { path } => {
+            let result = rotate::size(Path::new(&path)).map(Answer::LogSize).map_err(log_error);
+            Some(Event::Done { op, result })
+        }
         LogCall::Restore { path, rotated } => {
             let restored = rotate::undo(Path::new(&path), Path::new(&rotated));
-            Some(restored.map(|()| Answer::Ok).map_err(log_error))
+            Some(Event::Done { op, result: restored.map(|()| Answer::Ok).map_err(log_error) })
         }
         LogCall::Rotate { path, max_files } => {
             // While a rotation hangs, another one of the same log must not touch its files.

@@ -50,8 +50,6 @@ pub mod system_check;
 mod views;
 
 use crate::adapters::cgroups::PodCgroups;
-use crate::adapters::devices::Devices;
-use crate::adapters::handlers::Handlers;
 use crate::adapters::manifests::Manifests;
 use crate::adapters::records::Root;
 use crate::api::reason::Reason;
@@ -99,9 +97,8 @@ pub struct Agent {
     cgroups: PodCgroups,
     kernel: kernel::KernelReports,
     /// Probes and hooks that do not need the runtime.
-    handlers: Handlers,
-    /// None: device plugins are turned off.
-    devices: Option<Devices>,
+    handlers: handlers::LocalHandlers,
+    devices: devices::DevicePlugins,
     disk: disk::Disk,
     serving: serving::Serving,
     /// None: the node has only the pods of its manifests.

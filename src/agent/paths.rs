@@ -2,7 +2,7 @@
 //! network results of sandboxes, the configuration. Helper threads read them, because their file systems may hang. A
 //! waiting operation continues with the answer or at the deadline.
 
-use super::jobs::{JobSpec, Jobs, Outcome};
+use super::jobs::{JobSpec, Jobs};
 use super::runtime::SandboxCall;
 use super::start;
 use crate::adapters::cri::requests::HostDns;
@@ -91,8 +91,14 @@ pub(super) fn use_foreign_files(
 }
 
 /// The file system may hang, except that of the root directory, which the loop uses for the files of pods too. (That
-/// of the images is of the runtime.)
-pub(super) fn measure_file_system(op: OpId, path: String, root: &Path, jobs: &mut Jobs, deadline: Boot) -> Outcome {
+/// of the images is of the runtime.) Returns the end of the operation, unless a job ends it later.
+pub(super) fn measure_file_system(
+    op: OpId,
+    path: String,
+    root: &Path,
+    jobs: &mut Jobs,
+    deadline: Boot,
+) -> Option<Event> {
     let measure = |path: &str| {
         file_system::measure(Path::new(path)).map_err(|e| OpError::Answered {
             code: Code::Other(2),
@@ -100,7 +106,7 @@ pub(super) fn measure_file_system(op: OpId, path: String, root: &Path, jobs: &mu
         })
     };
     if Path::new(&path) == root {
-        return Some(measure(&path).map(Answer::FileSystem));
+        return Some(Event::Done { op, result: measure(&path).map(Answer::FileSystem) });
     }
     let of_thread = path.clone();
     let spec = JobSpec::new(Class::Paths, "measure a file system", deadline).on(Path::new(&path));

@@ -226,7 +226,7 @@ impl Agent {
             pidfds: &self.kernel.pidfds,
             memory_pressure: self.kernel.memory_pressure.as_ref(),
             log_writes: &self.kernel.log_writes,
-            devices: self.devices.as_ref(),
+            devices: self.devices.get(),
             client: &self.runtime.client,
             connections: self.serving.server.connections(),
             event_loop: &self.event_loop,

@@ -2,7 +2,6 @@
 //! that is driven by the loop has one entry here.
 
 use super::{Agent, EVENTS, HELPERS, LOGIND, MANIFESTS, MOUNTS, RUNTIME, SIGNALS, SLICES};
-use crate::adapters::devices::Devices;
 use crate::api::time::{Boot, Now};
 use crate::engine::event::Event;
 use crate::event_loop::Finished;
@@ -64,9 +63,9 @@ const SOURCES: [Source; 21] = [
         due: Agent::drive_jobs,
     },
     Source {
-        owns: |agent, token| agent.devices.as_ref().is_some_and(|devices| devices.owns(token)),
+        owns: |agent, token| agent.devices.owns(token),
         ready: Agent::device_ready,
-        next_deadline: |agent| agent.devices.as_ref().and_then(Devices::next_deadline),
+        next_deadline: |agent| agent.devices.next_deadline(),
         due: Agent::drive_devices,
     },
     Source {
@@ -104,9 +103,9 @@ const SOURCES: [Source; 21] = [
     },
     Source {
         owns: |agent, token| agent.handlers.owns(token),
-        ready: |agent, token, _| agent.handler_ready(token),
+        ready: |agent, token, _| agent.events.extend(agent.handlers.ready(token, &mut agent.event_loop)),
         next_deadline: |agent| agent.handlers.next_deadline(),
-        due: Agent::expire_handlers,
+        due: |agent, now| agent.events.extend(agent.handlers.expire(now.boot)),
     },
     Source { next_deadline: |agent| agent.serving.kube.next_deadline(), ..Source::NONE },
     Source { next_deadline: |agent| agent.serving.node_server.next_deadline(), ..Source::NONE },

@@ -1,9 +1,11 @@
 //! Builds an agent from the configuration. Opens its parts in the order that gives the most useful error.
 
 use super::cluster::ClusterConnection;
+use super::devices::DevicePlugins;
 use super::disk::Disk;
 use super::event_cache::EventCache;
 use super::event_recorder::EventRecorder;
+use super::handlers::LocalHandlers;
 use super::jobs::Jobs;
 use super::kernel::KernelReports;
 use super::kube::Machine;
@@ -15,7 +17,7 @@ use super::service::Service;
 use super::serving::Serving;
 use super::stopping::Course;
 use super::{
-    API_SERVER, Agent, DEVICES, HELPERS, MANIFESTS, MOUNTS, RUNTIME, SIGNALS, SLICES, descriptors, logging, seal_key,
+    API_SERVER, Agent, HELPERS, MANIFESTS, MOUNTS, RUNTIME, SIGNALS, SLICES, descriptors, logging, seal_key,
     system_check,
 };
 use super::{Process, Reporting};
@@ -23,8 +25,6 @@ use crate::adapters::cgroups::{self, Cgroups, PodCgroups};
 use crate::adapters::cri::client::Client;
 use crate::adapters::cri::events::ContainerEvents;
 use crate::adapters::cri::requests::{HostDns, RequestConfig, Swap};
-use crate::adapters::devices::Devices;
-use crate::adapters::handlers::Handlers;
 use crate::adapters::host::checks::is_stuck as stuck;
 use crate::adapters::host::{capacity, machine};
 use crate::adapters::manifests::{Manifests, ServiceCredentials, Settings};
@@ -110,8 +110,8 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         logind: logind::Connection { bus: logind::bus(&config), lock },
         cgroups,
         kernel: KernelReports::default(),
-        handlers: Handlers::default(),
-        devices: config.device_plugin_socket.as_deref().map(|socket| Devices::new(socket, DEVICES)),
+        handlers: LocalHandlers::default(),
+        devices: DevicePlugins::new(&config),
         disk: Disk { files, records: RecordQueue::new(records) },
         serving: Serving::new(&config),
         cluster: ClusterConnection::new(&config, API_SERVER),
