@@ -147,7 +147,7 @@ impl Agent {
 
     fn addresses_changed(&mut self, now: Now) {
         log::info!("node addresses={}", self.engine.addresses().join(","));
-        self.check_node_server(now);
+        self.serving.node_server.check_at_once(now.boot);
     }
 
     /// Returns true if the call is to be sent now.

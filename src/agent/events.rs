@@ -1,5 +1,6 @@
 //! Turns the results of the runtime's client and of the manifest directory into events of the engine.
 
+use super::serving::Serving;
 use super::{Agent, RUNTIME, logging, paths, start};
 use crate::adapters::cri::client::ClientEvent;
 use crate::adapters::cri::requests::RequestConfig;
@@ -12,6 +13,7 @@ use crate::engine::event::{Answer, Event};
 use crate::event_loop::JobError;
 use log::Level;
 use mio::Token;
+use std::net::IpAddr;
 
 impl Agent {
     /// The runtime may have answered.
@@ -215,5 +217,25 @@ impl Agent {
         new.seal_secrets = self.config.seal_secrets;
         let before = std::mem::replace(&mut self.config, new);
         self.kubectl_configured(before.kubectl_address, before.kubectl_port, now);
+    }
+
+    /// A reload has perhaps changed the address of the API for kubectl. If the new one cannot be opened, the old one
+    /// stays.
+    fn kubectl_configured(&mut self, address: IpAddr, port: u16, now: Now) {
+        if (address, port) == (self.config.kubectl_address, self.config.kubectl_port) {
+            return;
+        }
+        let (Serving { kube, server, .. }, registry) = (&mut self.serving, self.event_loop.registry());
+        if let Err(why) = kube.relocate(address, &self.config, server, registry, now.boot) {
+            (self.config.kubectl_address, self.config.kubectl_port) = (address, port);
+            let why = format!(
+                "kubectlPort: {why}; the API for kubectl stays at {address}, port {port}; choose another port, or end \
+                 the process that uses it, and reload again"
+            );
+            log::error!("reload: {why}");
+            self.reporting.recorder.node_event(Severity::Warning, Reason::FailedListen, &why, now);
+            self.reporting.service.reload_error.get_or_insert(why);
+        }
+        self.drive_server_again();
     }
 }

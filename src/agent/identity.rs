@@ -71,7 +71,7 @@ impl Agent {
                 stored.ok_or_else(|| "the kubeconfig contains no certificate".to_owned())
             }
             Changed::Serving(Ok(stored)) => {
-                self.check_node_server(now);
+                self.serving.node_server.check_at_once(now.boot);
                 Ok(Answer::Certificate(stored))
             }
             Changed::Client(Err(why)) | Changed::Serving(Err(why)) => Err(why),

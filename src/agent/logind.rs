@@ -177,8 +177,8 @@ impl Connection {
         events
     }
 
-    /// Starts a call on the bus, or a change of the drop-in in `directory`. Returns true if it is a call on the bus: then
-    /// call `drive`.
+    /// Starts a call on the bus, or a change of the drop-in in `directory`. Returns true if it is a call on the bus;
+    /// then call `drive`.
     pub(super) fn call(
         &mut self,
         op: OpId,

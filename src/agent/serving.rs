@@ -119,7 +119,11 @@ impl Agent {
             self.drive_server_again();
         }
         self.answer_changes(now);
-        self.report_node_server();
+        let port = self.serving.node_server.report_port(&self.serving.server);
+        if let Some(event) = port {
+            self.events.push_back(event);
+            self.drive_server_again();
+        }
     }
 
     pub(super) fn drive_server_again(&mut self) {

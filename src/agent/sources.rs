@@ -147,7 +147,7 @@ impl Agent {
             }
         }
         // These also depend on the wall clock.
-        self.drive_kube(now);
-        self.drive_node_server(now);
+        self.serving.kube.drive(&self.config, &mut self.jobs, now);
+        self.serving.node_server.drive(&self.config, self.engine.addresses(), &mut self.jobs, now);
     }
 }
