@@ -1,10 +1,11 @@
 //! Carries out the engine's effects: each goes to its adapter. Each effect with an `OpId` ends in one `Event::Done`.
 
 use super::runtime::SandboxCall;
-use super::{Agent, Reporting, credentials, logs, manifests, paths};
+use super::{Agent, Reporting, cluster, credentials, identity, logs, manifests, paths};
 use crate::adapters::cgroups::CgroupResult;
 use crate::adapters::cri::requests::HostDns;
 use crate::adapters::host::levels;
+use crate::api::cluster::request::ApiRequest;
 use crate::api::credential_provider::Provider;
 use crate::api::facts::MeasuredPod;
 use crate::api::kube::resources::Kind;
@@ -26,7 +27,7 @@ impl Agent {
             Effect::Runtime { op, call, timeout } => return self.call_runtime(op, call, timeout, now),
             Effect::Cancel { op } => return self.cancel(op),
             Effect::Api { op, request, timeout } => self.call_api(op, request, timeout, now),
-            Effect::Identity { op, call } => self.change_identity(op, call, now),
+            Effect::Identity { op, call } => identity::change(op, call, &self.config, &mut self.jobs, now),
             Effect::Files { op, call } => self.events.extend(self.disk.use_files(op, call, &mut self.jobs, now)),
             Effect::Cgroup { op, call } => self.call_cgroups(op, call, now),
             Effect::StoreManifests { op, updates } => self.store_manifests(op, updates, now),
@@ -67,6 +68,16 @@ impl Agent {
             Effect::Measure(measure) => self.metrics.record(&measure),
         }
         false
+    }
+
+    fn call_api(&mut self, op: OpId, request: ApiRequest, timeout: Option<Duration>, now: Now) {
+        let Agent { cluster, event_loop, jobs, .. } = self;
+        let deadline = timeout.map(|timeout| now.boot + timeout);
+        let ended = match cluster {
+            Some(cluster) => cluster.call(op, request, deadline, event_loop, jobs, now),
+            None => Some(cluster::not_sent(op, "the node has no cluster".to_owned())),
+        };
+        self.events.extend(ended);
     }
 
     fn call_cgroups(&mut self, op: OpId, call: CgroupCall, now: Now) {
@@ -182,7 +193,7 @@ impl Agent {
         } else if self.jobs.cancel(op) {
             let result = Err(OpError::NotSent("cancelled before it was sent".to_owned()));
             self.events.push_back(Event::Done { op, result });
-        } else if !self.cancel_api_call(op) {
+        } else if !self.cluster.as_mut().is_some_and(|cluster| cluster.cancel(op, &mut self.event_loop)) {
             self.runtime.client.cancel(op);
             return true;
         }

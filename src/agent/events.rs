@@ -1,12 +1,13 @@
 //! Turns the results of the runtime's client and of the manifest directory into events of the engine.
 
+use super::cluster::ClusterConnection;
 use super::serving::Serving;
 use super::{Agent, RUNTIME, logging, paths, start};
 use crate::adapters::cri::client::ClientEvent;
 use crate::adapters::cri::requests::RequestConfig;
 use crate::api::node_facts::NodeFacts;
 use crate::api::reason::Reason;
-use crate::api::time::Now;
+use crate::api::time::{Boot, Now};
 use crate::config::{Config, Loaded};
 use crate::engine::effect::Severity;
 use crate::engine::event::{Answer, Event};
@@ -105,6 +106,32 @@ impl Agent {
     /// A deadline of the device plugins has passed.
     pub(super) fn drive_devices(&mut self, now: Now) {
         self.events.extend(self.devices.drive(&mut self.event_loop, now));
+    }
+
+    pub(super) fn cluster_ready(&mut self, token: Token, now: Now) {
+        if let Some(cluster) = &mut self.cluster {
+            cluster.ready(token);
+        }
+        self.drive_cluster(now);
+    }
+
+    /// None: nothing is to be done for the cluster, also because the process ends.
+    pub(super) fn cluster_deadline(&self) -> Option<Boot> {
+        let cluster = self.cluster.as_ref().filter(|_| self.course.stops_at().is_none());
+        cluster.and_then(ClusterConnection::next_deadline)
+    }
+
+    pub(super) fn drive_cluster(&mut self, now: Now) {
+        if let Some(cluster) = self.cluster.as_mut().filter(|_| self.course.stops_at().is_none()) {
+            cluster.drive(&mut self.event_loop, &mut self.jobs, now);
+        }
+    }
+
+    /// The next event of the API server, if there is time for it in this turn, which has begun at `now`. A process that
+    /// ends takes none: each could be a reason for another record, which it would have to write.
+    pub(super) fn next_api_event(&mut self, now: Now) -> Option<Event> {
+        let cluster = self.cluster.as_mut().filter(|_| self.course.stops_at().is_none())?;
+        cluster.next_event(&mut self.event_loop, now)
     }
 
     /// inotify reports a change of the manifests.

@@ -169,9 +169,8 @@ impl Agent {
         let now = clock::now();
         let message = concat!("wherry ", env!("CARGO_PKG_VERSION"), " has started");
         self.reporting.recorder.node_event(Severity::Normal, Reason::Starting, message, now);
-        if let Some(credentials) = self.cluster.as_ref().and_then(cluster::ClusterConnection::credentials).cloned() {
-            self.certificate_in_use(&credentials);
-        }
+        let credentials = self.cluster.as_ref().and_then(cluster::ClusterConnection::credentials);
+        self.events.extend(credentials.map(|credentials| identity::client_certificate(credentials, &self.config)));
         // The first drive opens the listeners and starts to connect.
         self.drive_runtime(now);
         self.drive_logind(now);

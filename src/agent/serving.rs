@@ -5,7 +5,7 @@ use super::bodies::Streamed;
 use super::content::{Drive, Response, Served, View};
 use super::dump::AgentParts;
 use super::jobs::JobSpec;
-use super::kube::{self, KubeState, LogRequest, NodeServerState, Sample};
+use super::kube::{self, AfterChange, Change, EndedChange, KubeState, LogRequest, NodeServerState, Sample};
 use super::pod_changes::PodChanges;
 use super::requests::PendingRequests;
 use super::{Agent, SERVER};
@@ -146,7 +146,7 @@ impl Agent {
             }
             Act::AskAt(at, request, then) => self.serving.requests.ask_at(at, ticket, origin, request, then),
             Act::OpenLog(request) => self.open_log(ticket, origin, request, now),
-            Act::Change(change) => self.change_object(ticket, *change, now),
+            Act::Change(change) => self.change(ticket, *change, now),
             Act::CloseRevoked => {
                 let closed = self.close_revoked(now);
                 log::info!("kubectl certificates=reloaded closed_connections={closed}");
@@ -154,6 +154,28 @@ impl Agent {
                 self.respond(ticket, Response::text(200, text), now);
             }
         }
+    }
+
+    fn change(&mut self, ticket: Ticket, change: Change, now: Now) {
+        let Some(kube) = self.serving.kube.get() else { return };
+        if let Some(refused) = kube.queue_change(ticket, change, &self.engine, &mut self.jobs, now) {
+            self.respond(ticket, refused, now);
+        }
+    }
+
+    /// Answers the clients whose changes the engine has accepted or refused.
+    fn answer_changes(&mut self, now: Now) {
+        let (view, _, served) = self.view(now);
+        let Some(ended) = served.kube.and_then(|kube| kube.take_ended(&view)) else { return };
+        for EndedChange { ticket, response, next } in ended {
+            self.respond(ticket, response, now);
+            match next {
+                AfterChange::Nothing => {}
+                AfterChange::Ask(request) => self.ask(ticket, request),
+                AfterChange::TakeBack(change) => change.begin(&mut self.jobs, now),
+            }
+        }
+        self.settle(now);
     }
 
     fn ask(&mut self, ticket: Ticket, request: Request) {

@@ -38,7 +38,7 @@ pub(super) use metrics::{Sample, Wanted};
 pub(super) use node_server::{ask_permission, failure as node_server_failure, permitted};
 pub(super) use prepare::{Prepared, prepare};
 pub(super) use sessions::Session;
-pub(super) use writes::Change;
+pub(super) use writes::{AfterChange, Change, EndedChange};
 
 use super::bodies::Streamed;
 use super::jobs::{JobSpec, Jobs};
