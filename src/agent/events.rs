@@ -1,4 +1,4 @@
-//! Turns the results of the runtime's client and of the manifest directory into events of the engine.
+//! Brings the results of the adapters to the engine as events, and the configuration to all that depends on it.
 
 use super::cluster::ClusterConnection;
 use super::serving::Serving;
