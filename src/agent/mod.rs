@@ -3,20 +3,20 @@
 //! `Agent::run` is the loop, and `sources` lists what wakes it. `start` builds the agent, `stopping` ends it. `effects`
 //! carries effects out, `events` brings events in, and `jobs` has helper threads do work that can block.
 //!
-//! Only these files and `serving` extend the agent. The others own the state of one concern: their functions get
-//! what they need as arguments, and return events or what the agent has to do. (What follows a job of a helper gets the
-//! agent again, because the job does not hold it.) `runtime` has the calls to the container runtime, `logind` graceful
-//! shutdown, `devices` the device plugins, `handlers` probes and hooks, `kernel` what the kernel reports, `cluster` the
-//! connection to the API server, `identity` its certificates. `disk` and `record_queue` write files and records,
-//! `manifests` reads manifests, `logs` rotates logs. `paths` lets helpers read files that Wherry does not own,
-//! `credentials` those for image pulls.
+//! Only `sources`, `effects`, `events`, `serving` and this file extend the agent. The others own the state of one
+//! concern: their functions get what they need as arguments, and return events or what the agent has to do. (What
+//! follows a job of a helper gets the agent again, because the job cannot hold it.) `runtime` has the calls to the
+//! container runtime, `logind` graceful shutdown, `devices` the device plugins, `handlers` probes and hooks, `kernel`
+//! what the kernel reports, `cluster` the connection to the API server, `identity` its certificates. `disk` and
+//! `record_queue` write files and records, `manifests` reads manifests, `logs` rotates logs. `paths` lets helpers read
+//! files that Wherry does not own, `credentials` those for image pulls.
 //!
 //! `serving` drives the server: `act` is what a request needs next, `requests` has those that wait for the engine,
 //! `content` the data that the server shows, `bodies` the lists and watches, `pod_changes` the positions of watches,
 //! `kube` the API for kubectl, `views` the form in which it shows pods, `descriptors` and `dump` the internal state.
-//! `event_recorder` writes the log lines and events of pods, `event_cache` keeps the events, `reports` keeps them over a
-//! restart, `logging` formats the log, and `service` notifies systemd. `system_check` checks the machine, and `purge` is
-//! the command of that name; it does not use the engine.
+//! `event_recorder` writes the log lines and events of pods, `event_cache` keeps the events, `reports` keeps them over
+//! a restart, `logging` formats the log, and `service` notifies systemd. `system_check` checks the machine, and `purge`
+//! is the command of that name; it does not use the engine.
 
 mod act;
 mod bodies;
