@@ -1,15 +1,15 @@
 //! Passes the engine's requests to the API server of the cluster, and its answers to the engine. Helper threads read
 //! the kubeconfig and look up the server's name.
 
-use super::Agent;
-use super::jobs::JobSpec;
+use super::identity;
+use super::jobs::{JobSpec, Jobs};
 use crate::adapters::api_server::{AnswerLimits, ApiServer, Arrived, Credentials};
 use crate::api::cluster::request::{ApiError, ApiRequest};
 use crate::api::time::{Boot, Now};
 use crate::config::Config;
 use crate::engine::event::{ApiEvent, Event};
 use crate::engine::op::OpId;
-use crate::event_loop::{Class, clock};
+use crate::event_loop::{Class, EventLoop, clock};
 use mio::Token;
 use std::collections::VecDeque;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -122,62 +122,56 @@ impl ClusterConnection {
             (Err(why), Server::Unknown(last)) => *last = why,
         }
     }
-}
 
-impl Agent {
-    pub(super) fn call_api(&mut self, op: OpId, request: ApiRequest, timeout: Option<Duration>, now: Now) {
-        let deadline = timeout.map(|timeout| now.boot + timeout);
-        let why = match self.cluster.as_mut().map(|cluster| &mut cluster.server) {
-            Some(Server::Known(server)) => {
+    /// Returns the end of the call if the kubeconfig cannot be used.
+    pub(super) fn call(
+        &mut self,
+        op: OpId,
+        request: ApiRequest,
+        deadline: Option<Boot>,
+        event_loop: &mut EventLoop,
+        jobs: &mut Jobs,
+        now: Now,
+    ) -> Option<Event> {
+        match &mut self.server {
+            Server::Known(server) => {
                 server.call(op, request, deadline);
-                return self.drive_cluster_soon();
+                self.drive_soon(event_loop);
+                None
             }
-            Some(Server::Unknown(why)) => why.clone(),
-            None => "the node has no cluster".to_owned(),
-        };
-        self.events.push_back(Event::Api(ApiEvent::Done { op, result: Err(ApiError::NotSent(why)) }));
-        self.read_kubeconfig(now);
+            Server::Unknown(why) => {
+                let why = why.clone();
+                self.read_kubeconfig(jobs, now);
+                Some(not_sent(op, why))
+            }
+        }
     }
 
     /// True if it is a request to the API server.
-    pub(super) fn cancel_api_call(&mut self, op: OpId) -> bool {
-        let Some(Server::Known(server)) = self.cluster.as_mut().map(|cluster| &mut cluster.server) else {
-            return false;
-        };
+    pub(super) fn cancel(&mut self, op: OpId, event_loop: &mut EventLoop) -> bool {
+        let Server::Known(server) = &mut self.server else { return false };
         let is_known = server.has(op);
         if is_known {
             server.cancel(op);
-            self.drive_cluster_soon();
+            self.drive_soon(event_loop);
         }
         is_known
     }
 
-    pub(super) fn cluster_ready(&mut self, token: Token, now: Now) {
-        if let Some(Server::Known(server)) = self.cluster.as_mut().map(|cluster| &mut cluster.server) {
+    pub(super) fn ready(&mut self, token: Token) {
+        if let Server::Known(server) = &mut self.server {
             server.ready(token);
         }
-        self.drive_cluster(now);
     }
 
-    /// None: nothing is to be done for the cluster, also because the process ends.
-    pub(super) fn cluster_deadline(&self) -> Option<Boot> {
-        let cluster = self.cluster.as_ref().filter(|_| self.stops_at().is_none());
-        cluster.and_then(ClusterConnection::next_deadline)
-    }
-
-    pub(super) fn drive_cluster(&mut self, now: Now) {
-        if self.stops_at().is_some() {
-            return;
+    pub(super) fn drive(&mut self, event_loop: &mut EventLoop, jobs: &mut Jobs, now: Now) {
+        let Server::Known(server) = &mut self.server else { return };
+        if !self.arrived.is_empty() {
+            return self.drive_soon(event_loop);
         }
-        let Some(ClusterConnection { server: Server::Known(server), arrived, buffer, .. }) = &mut self.cluster else {
-            return;
-        };
-        if !arrived.is_empty() {
-            return self.drive_cluster_soon();
-        }
-        let mut all = std::mem::take(buffer);
-        if server.drive(self.event_loop.registry(), now.boot, &mut all) {
-            self.drive_cluster_soon();
+        let mut all = std::mem::take(&mut self.buffer);
+        if server.drive(event_loop.registry(), now.boot, &mut all) {
+            self.drive_soon(event_loop);
         }
         for arrived in all.drain(..) {
             match arrived {
@@ -185,122 +179,120 @@ impl Agent {
                 Arrived::Disconnected { why } => {
                     log::debug!("api-server=disconnected error={why:?}");
                     // Another program may have renewed the credentials.
-                    self.read_kubeconfig(now);
+                    self.read_kubeconfig(jobs, now);
                 }
-                Arrived::Resolve { host, port } => self.look_up_api_server(host, port, now),
-                Arrived::Item { id: op, json } => self.has_arrived(ApiEvent::Item { op, json }),
-                Arrived::Line { id: op, json } => self.has_arrived(ApiEvent::Line { op, json }),
+                Arrived::Resolve { host, port } => look_up(host, port, jobs, now),
+                Arrived::Item { id: op, json } => self.arrived.push_back(ApiEvent::Item { op, json }),
+                Arrived::Line { id: op, json } => self.arrived.push_back(ApiEvent::Line { op, json }),
                 Arrived::Done { id: op, result } => {
                     if let Err(e) = &result {
                         log::debug!("op={op} api-server error={e:?}");
                     }
-                    self.has_arrived(ApiEvent::Done { op, result });
+                    self.arrived.push_back(ApiEvent::Done { op, result });
                 }
             }
         }
         // Release the memory after a burst.
         all.shrink_to(16);
-        if let Some(cluster) = &mut self.cluster {
-            cluster.buffer = all;
-        }
+        self.buffer = all;
     }
 
-    fn has_arrived(&mut self, event: ApiEvent) {
-        if let Some(cluster) = &mut self.cluster {
-            cluster.arrived.push_back(event);
-        }
-    }
-
-    /// The next event of the API server, if there is time for it in this turn, which has begun at `now`. A process that
-    /// ends takes none: each could be a reason for another record, which it would have to write.
-    pub(super) fn next_api_event(&mut self, now: Now) -> Option<Event> {
-        if self.stops_at().is_some() {
+    /// The next event of the API server, if there is time for it in this turn, which has begun at `now`.
+    pub(super) fn next_event(&mut self, event_loop: &mut EventLoop, now: Now) -> Option<Event> {
+        if self.arrived.is_empty() {
             return None;
         }
-        let cluster = self.cluster.as_mut()?;
-        if cluster.arrived.is_empty() {
-            return None;
-        }
-        let is_first = std::mem::replace(&mut cluster.turn, now.boot) != now.boot;
+        let is_first = std::mem::replace(&mut self.turn, now.boot) != now.boot;
         if !is_first && clock::boot().since(now.boot) >= TURN {
-            self.drive_cluster_soon();
+            self.drive_soon(event_loop);
             return None;
         }
-        let event = cluster.arrived.pop_front().map(Event::Api);
-        if cluster.arrived.is_empty() {
-            cluster.arrived.shrink_to(16);
+        let event = self.arrived.pop_front().map(Event::Api);
+        if self.arrived.is_empty() {
+            self.arrived.shrink_to(16);
         }
         event
     }
 
     /// In the next turn of the loop, which does not wait. In this one, requests that cause answers and answers that
     /// cause requests could follow each other without end.
-    fn drive_cluster_soon(&mut self) {
-        self.event_loop.again(self.cluster_token());
+    fn drive_soon(&self, event_loop: &mut EventLoop) {
+        event_loop.again(self.tokens[0]);
     }
 
-    fn cluster_token(&self) -> Token {
-        self.cluster.as_ref().map_or(Token(0), |cluster| cluster.tokens[0])
-    }
-
-    pub(super) fn read_kubeconfig(&mut self, now: Now) {
-        let Some(cluster) = self.cluster.as_mut().filter(|cluster| cluster.reading == Reading::No) else { return };
-        cluster.reading = Reading::Running;
-        let path = cluster.kubeconfig.clone();
-        let (of_thread, deadline) = (path.clone(), now.boot + READ_TIMEOUT);
-        let spec = JobSpec::new(Class::Credentials, "read the kubeconfig", deadline).on(&path);
-        self.jobs.run(
+    fn read_kubeconfig(&mut self, jobs: &mut Jobs, now: Now) {
+        if self.reading != Reading::No {
+            return;
+        }
+        self.reading = Reading::Running;
+        let of_thread = self.kubeconfig.clone();
+        let deadline = now.boot + READ_TIMEOUT;
+        let spec = JobSpec::new(Class::Credentials, "read the kubeconfig", deadline).on(&self.kubeconfig);
+        jobs.run(
             spec,
             move || Credentials::read(&of_thread),
             |agent, credentials, now| {
                 let no_answer = |_| Err("the file system does not answer".to_owned());
-                agent.kubeconfig_read(credentials.unwrap_or_else(no_answer), now);
+                let credentials = credentials.unwrap_or_else(no_answer);
+                let Some(cluster) = &mut agent.cluster else { return };
+                agent.events.extend(cluster.kubeconfig_read(credentials, &agent.config, &mut agent.jobs, now));
             },
         );
     }
 
-    fn kubeconfig_read(&mut self, credentials: Result<Credentials, String>, now: Now) {
-        let Some(cluster) = &mut self.cluster else { return };
-        if std::mem::replace(&mut cluster.reading, Reading::No) == Reading::Outdated {
-            return self.read_kubeconfig(now);
+    /// Returns an event with the certificate that is in use now.
+    fn kubeconfig_read(
+        &mut self,
+        credentials: Result<Credentials, String>,
+        config: &Config,
+        jobs: &mut Jobs,
+        now: Now,
+    ) -> Option<Event> {
+        if std::mem::replace(&mut self.reading, Reading::No) == Reading::Outdated {
+            self.read_kubeconfig(jobs, now);
+            return None;
         }
-        if let Ok(credentials) = &credentials {
-            self.certificate_in_use(credentials);
-        }
-        if let Some(cluster) = &mut self.cluster {
-            cluster.read(credentials);
-        }
+        let event = credentials.as_ref().ok().map(|credentials| identity::client_certificate(credentials, config));
+        self.read(credentials);
+        event
     }
 
     /// The certificate was replaced. New requests use the new one.
     pub(super) fn use_new_credentials(&mut self, credentials: Credentials) {
-        let Some(cluster) = &mut self.cluster else { return };
-        if cluster.reading == Reading::Running {
-            cluster.reading = Reading::Outdated;
+        if self.reading == Reading::Running {
+            self.reading = Reading::Outdated;
         }
-        cluster.read(Ok(credentials));
+        self.read(Ok(credentials));
     }
 
-    fn look_up_api_server(&mut self, host: String, port: u16, now: Now) {
-        let of_thread = host.clone();
-        let work = move || {
-            let found = (of_thread.as_str(), port).to_socket_addrs();
-            found.map(Iterator::collect).map_err(|e| e.to_string())
-        };
-        let path = PathBuf::from(&host);
-        let spec = JobSpec::new(Class::Names, "look up the API server", now.boot + LOOKUP_TIMEOUT).on(&path);
-        self.jobs.run(spec, work, move |agent, found, now| {
-            agent.api_server_looked_up(&host, found.unwrap_or_else(|_| Err("i/o timeout".to_owned())), now);
-        });
-    }
-
-    fn api_server_looked_up(&mut self, host: &str, found: Result<Vec<SocketAddr>, String>, now: Now) {
-        if let Some(Server::Known(server)) = self.cluster.as_mut().map(|cluster| &mut cluster.server) {
+    /// A helper has looked the server up.
+    fn looked_up(&mut self, host: &str, found: Result<Vec<SocketAddr>, String>) {
+        if let Server::Known(server) = &mut self.server {
             match found {
                 Ok(addresses) => server.set_addresses(host, addresses),
                 Err(why) => server.not_resolved(host, &why),
             }
         }
-        self.drive_cluster(now);
     }
+}
+
+/// The end of a request that cannot be sent.
+pub(super) fn not_sent(op: OpId, why: String) -> Event {
+    Event::Api(ApiEvent::Done { op, result: Err(ApiError::NotSent(why)) })
+}
+
+fn look_up(host: String, port: u16, jobs: &mut Jobs, now: Now) {
+    let of_thread = host.clone();
+    let work = move || {
+        let found = (of_thread.as_str(), port).to_socket_addrs();
+        found.map(Iterator::collect).map_err(|e| e.to_string())
+    };
+    let path = PathBuf::from(&host);
+    let spec = JobSpec::new(Class::Names, "look up the API server", now.boot + LOOKUP_TIMEOUT).on(&path);
+    jobs.run(spec, work, move |agent, found, now| {
+        if let Some(cluster) = &mut agent.cluster {
+            cluster.looked_up(&host, found.unwrap_or_else(|_| Err("i/o timeout".to_owned())));
+        }
+        agent.drive_cluster(now);
+    });
 }

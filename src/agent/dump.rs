@@ -1,10 +1,10 @@
 //! `wherry debug dump`: the whole state of the engine, and the agent's own state.
 
 use super::descriptors;
-use super::effects::RecordQueue;
 use super::event_cache::EventCache;
 use super::jobs::Jobs;
 use super::logind::HeldLock;
+use super::record_queue::RecordQueue;
 use crate::adapters::cgroups::PodCgroups;
 use crate::adapters::cri::client::CriClient;
 use crate::adapters::devices::Devices;

@@ -4,18 +4,16 @@
 //! Each restart of a crashing pod is logged, since its back-off makes restarts rare. A notice that repeats is logged at
 //! most once a minute.
 
+use super::event_cache::{EventCache, Occurrence};
 use super::logging::LogDeduplicator;
-use super::{Agent, event_cache};
-use crate::api::facts::RuntimeFact;
 use crate::api::k8s::ContainerState;
-use crate::api::kube::resources::Kind;
 use crate::api::names::{FullName, Uid};
 use crate::api::ordered::CollectOrdered;
 use crate::api::problem::Problem;
 use crate::api::reason::Reason;
 use crate::api::time::Now;
 use crate::engine::effect::{ContainerEnd, ManifestNews, Notice, Severity};
-use crate::engine::node::PodView;
+use crate::engine::node::{Engine, PodView};
 use log::Level;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -23,10 +21,16 @@ use std::fmt::Write as _;
 /// A longer warning is truncated, in characters.
 const MAX_WARNING: usize = 500;
 
-/// The pods about which something was logged.
+/// Writes the log lines and the events of pods and of the node.
 #[derive(Debug, Default)]
 pub struct EventRecorder {
+    /// The pods about which something was logged.
     pods: BTreeMap<Uid, OfPod>,
+    cache: EventCache,
+    /// The errors of manifests that are events already.
+    manifest_errors: BTreeSet<String>,
+    /// Events were recorded since `take_changed`.
+    changed: bool,
 }
 
 #[derive(Debug, Default)]
@@ -35,17 +39,31 @@ struct OfPod {
     warning: Option<String>,
 }
 
-impl Agent {
-    pub(super) fn record_notice(&mut self, notice: &Notice, now: Now) {
+impl EventRecorder {
+    /// `cache`: the events of earlier runs.
+    pub(super) fn new(cache: EventCache) -> EventRecorder {
+        EventRecorder { cache, ..EventRecorder::default() }
+    }
+
+    pub(super) fn cache(&self) -> &EventCache {
+        &self.cache
+    }
+
+    /// Whether events were recorded since the last call.
+    pub(super) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
+    }
+
+    pub(super) fn record_notice(&mut self, notice: &Notice, engine: &Engine, log: &mut LogDeduplicator, now: Now) {
         if let Some(pod) = &notice.pod {
-            if self.engine.pod(&pod.uid).is_some() {
-                self.reporting.recorder.pods.entry(pod.uid.clone()).or_default();
+            if engine.pod(&pod.uid).is_some() {
+                self.pods.entry(pod.uid.clone()).or_default();
             }
-            self.reporting.recorder.keep(notice);
+            self.keep(notice);
         }
         let field_path = notice.pod.as_ref().zip(notice.container.as_ref()).map(|(pod, name)| pod.field_of(name));
-        self.keep_event(
-            &event_cache::Occurrence {
+        self.record(
+            &Occurrence {
                 pod: notice.pod.as_ref().map(|p| (&p.uid, &p.name)),
                 field_path: field_path.as_deref(),
                 severity: notice.severity,
@@ -59,47 +77,26 @@ impl Agent {
             // Of little use: it always follows Pulled and precedes Started.
             Severity::Normal if notice.reason == Reason::Created => log::debug!("{line}"),
             Severity::Normal => log::info!("{line}"),
-            Severity::Warning => log_once(&mut self.reporting.standing, Level::Warn, &line, now),
+            Severity::Warning => log_once(log, Level::Warn, &line, now),
         }
-    }
-
-    /// Logs the runtime's state if it has changed.
-    pub(super) fn report_runtime(&mut self, fact: &RuntimeFact, now: Now) {
-        if self.runtime.reported.as_ref() == Some(fact) {
-            return;
-        }
-        let not_ready = fact.runtime_not_ready.as_ref().map(|why| ("runtime", Reason::RuntimeNotReady, why));
-        match not_ready.or(fact.network_not_ready.as_ref().map(|why| ("network", Reason::NetworkNotReady, why))) {
-            Some((what, reason, why)) => {
-                log::warn!("{what}=not-ready name={} version={} error={why:?}", fact.name, fact.version);
-                self.keep_node_event(Severity::Warning, reason, why, now);
-            }
-            None => {
-                log::info!("runtime=ready name={} version={}", fact.name, fact.version);
-                let message = format!("{} {} is ready", fact.name, fact.version);
-                self.keep_node_event(Severity::Normal, Reason::RuntimeReady, &message, now);
-            }
-        }
-        self.runtime.reported = Some(fact.clone());
-        self.reporting.service.runtime_told = true;
     }
 
     /// The pod's status changed, or the pod was forgotten. Returns false if its removal was logged before.
-    pub(super) fn report_change(&mut self, uid: &Uid, name: &FullName, now: Now) -> bool {
-        if let Some(view) = self.engine.pod(uid) {
+    pub(super) fn report_change(&mut self, engine: &Engine, uid: &Uid, name: &FullName, now: Now) -> bool {
+        if let Some(view) = engine.pod(uid) {
             log::debug!("{}", summary(&view));
-            self.reporting.recorder.pods.entry(uid.clone()).or_default();
-            self.reporting.event_cache.pod_exists(uid);
+            self.pods.entry(uid.clone()).or_default();
+            self.cache.pod_exists(uid);
             return true;
         }
-        let news = self.reporting.recorder.pods.remove(uid).is_some();
+        let news = self.pods.remove(uid).is_some();
         if news {
             let message = "the pod has stopped and its manifest or object is gone; its files are being removed";
             log::info!("pod={name} reason=Removed message={message:?}");
             let (pod, severity, reason) = (Some((uid, name)), Severity::Normal, &Reason::Removed);
-            self.keep_event(&event_cache::Occurrence { pod, field_path: None, severity, reason, message }, now);
+            self.record(&Occurrence { pod, field_path: None, severity, reason, message }, now);
         }
-        self.reporting.event_cache.pod_gone(uid);
+        self.cache.pod_gone(uid);
         news
     }
 
@@ -116,14 +113,11 @@ impl Agent {
         let message = &format!("Container {container} ended with exit code {}{reason}", end.exit_code);
         let field_path = pod.field_of(container);
         let (pod, field_path) = (Some((&pod.uid, &pod.name)), Some(field_path.as_str()));
-        self.keep_event(
-            &event_cache::Occurrence { pod, field_path, severity, reason: &Reason::ContainerDied, message },
-            now,
-        );
+        self.record(&Occurrence { pod, field_path, severity, reason: &Reason::ContainerDied, message }, now);
     }
 
     /// Logs news about manifests, and records each new error as an event of the node.
-    pub(super) fn report_manifests(&mut self, news: &ManifestNews, now: Now) {
+    pub(super) fn report_manifests(&mut self, news: &ManifestNews, engine: &Engine, now: Now) {
         match news {
             ManifestNews::Errors { log } => {
                 log.iter().for_each(|problem| log::warn!("{}", manifest_error_line(problem)));
@@ -132,35 +126,41 @@ impl Agent {
             ManifestNews::Warning { path, warning } => log::warn!("manifest warning file={path:?} warning={warning:?}"),
         }
         let problems: BTreeSet<String> =
-            self.engine.manifest_problems().flat_map(|p| &p.problems).map(ToString::to_string).collect_set();
-        let before = std::mem::replace(&mut self.reporting.manifest_errors, problems);
-        let new: Vec<String> = self.reporting.manifest_errors.difference(&before).cloned().collect();
+            engine.manifest_problems().flat_map(|p| &p.problems).map(ToString::to_string).collect_set();
+        let before = std::mem::replace(&mut self.manifest_errors, problems);
+        let new: Vec<String> = self.manifest_errors.difference(&before).cloned().collect();
         for problem in new {
-            self.keep_node_event(Severity::Warning, Reason::BadManifest, &problem, now);
+            self.node_event(Severity::Warning, Reason::BadManifest, &problem, now);
         }
     }
 
-    pub(super) fn keep_node_event(&mut self, severity: Severity, reason: Reason, message: &str, now: Now) {
-        self.keep_event(
-            &event_cache::Occurrence { pod: None, field_path: None, severity, reason: &reason, message },
-            now,
-        );
+    pub(super) fn node_event(&mut self, severity: Severity, reason: Reason, message: &str, now: Now) {
+        self.record(&Occurrence { pod: None, field_path: None, severity, reason: &reason, message }, now);
     }
 
-    /// Stores an event for later clients and sends it to watches.
-    fn keep_event(&mut self, event: &event_cache::Occurrence<'_>, now: Now) {
-        self.reporting.service.changed();
-        self.reporting.file.changed(now.boot);
-        if let Some(kube) = self.serving.kube.get() {
-            kube.events_changed();
+    /// Stores an event for later clients.
+    fn record(&mut self, event: &Occurrence<'_>, now: Now) {
+        self.changed = true;
+        self.cache.record(event, now);
+    }
+
+    /// The last warning about a pod whose containers do not start: its status has no place for it.
+    pub fn warning(&self, uid: &Uid) -> Option<&str> {
+        self.pods.get(uid)?.warning.as_deref()
+    }
+
+    fn keep(&mut self, notice: &Notice) {
+        let Some(pod) = notice.pod.as_ref().and_then(|pod| self.pods.get_mut(&pod.uid)) else { return };
+        match notice.severity {
+            Severity::Warning => pod.warning = Some(notice.message.chars().take(MAX_WARNING).collect()),
+            Severity::Normal if notice.reason == Reason::Started => pod.warning = None,
+            Severity::Normal => {}
         }
-        self.reporting.event_cache.record(event, now);
-        self.serving.wake(Kind::Event);
     }
 }
 
-fn log_once(standing: &mut LogDeduplicator, level: Level, line: &str, now: Now) {
-    match standing.repetitions(line, now.boot) {
+fn log_once(log: &mut LogDeduplicator, level: Level, line: &str, now: Now) {
+    match log.repetitions(line, now.boot) {
         Some(0) => log::log!(level, "{line}"),
         Some(times) => log::log!(level, "{line} repeated={times}"),
         None => {}
@@ -219,22 +219,6 @@ fn summary(view: &PodView<'_>) -> String {
         };
     }
     line
-}
-
-impl EventRecorder {
-    /// The last warning about a pod whose containers do not start: its status has no place for it.
-    pub fn warning(&self, uid: &Uid) -> Option<&str> {
-        self.pods.get(uid)?.warning.as_deref()
-    }
-
-    fn keep(&mut self, notice: &Notice) {
-        let Some(pod) = notice.pod.as_ref().and_then(|pod| self.pods.get_mut(&pod.uid)) else { return };
-        match notice.severity {
-            Severity::Warning => pod.warning = Some(notice.message.chars().take(MAX_WARNING).collect()),
-            Severity::Normal if notice.reason == Reason::Started => pod.warning = None,
-            Severity::Normal => {}
-        }
-    }
 }
 
 fn ended_line(ContainerEnd { pod, container, restart_count, end }: &ContainerEnd) -> String {

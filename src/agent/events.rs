@@ -1,39 +1,35 @@
-//! Turns the results of the runtime's client and of the manifest directory into events of the engine.
+//! Brings the results of the adapters to the engine as events, and the configuration to all that depends on it.
 
-use super::{Agent, EVENTS, RUNTIME, logging, start};
+use super::cluster::ClusterConnection;
+use super::serving::Serving;
+use super::{Agent, RUNTIME, logging, paths, start};
 use crate::adapters::cri::client::ClientEvent;
-use crate::adapters::cri::events::StreamEvent;
 use crate::adapters::cri::requests::RequestConfig;
-use crate::adapters::manifests::{Inspected, NotSeen};
-use crate::api::names::Uid;
 use crate::api::node_facts::NodeFacts;
 use crate::api::reason::Reason;
-use crate::api::time::Now;
+use crate::api::time::{Boot, Now};
 use crate::config::{Config, Loaded};
 use crate::engine::effect::Severity;
-use crate::engine::event::{Answer, Event, Kind, PlegEvent};
+use crate::engine::event::{Answer, Event};
 use crate::event_loop::JobError;
-use crate::metrics::families;
 use log::Level;
 use mio::Token;
-use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 impl Agent {
     /// The runtime may have answered.
     pub(super) fn drive_runtime(&mut self, now: Now) {
-        let mut out = std::mem::take(&mut self.runtime.buffer);
-        let again = self.runtime.client.drive(now.boot, &mut out);
-        self.take_client_events(again, out, now);
+        let (out, again) = self.runtime.drive(now.boot);
+        self.take_client_events(out, again, now);
     }
 
     /// Sends new calls, and handles calls whose deadline has passed.
     pub(super) fn flush_to_runtime(&mut self, now: Now) {
-        let mut out = std::mem::take(&mut self.runtime.buffer);
-        let again = self.runtime.client.flush(now.boot, &mut out);
-        self.take_client_events(again, out, now);
+        let (out, again) = self.runtime.flush(now.boot);
+        self.take_client_events(out, again, now);
     }
 
-    fn take_client_events(&mut self, again: bool, mut out: Vec<ClientEvent>, now: Now) {
+    fn take_client_events(&mut self, mut out: Vec<ClientEvent>, again: bool, now: Now) {
         if again {
             self.event_loop.again(RUNTIME);
         }
@@ -42,22 +38,23 @@ impl Agent {
                 ClientEvent::Up => {
                     log::info!("runtime=connected endpoint=unix://{}", self.config.runtime_socket.display());
                     let message = format!("connected to unix://{}", self.config.runtime_socket.display());
-                    self.keep_node_event(Severity::Normal, Reason::RuntimeConnected, &message, now);
+                    self.reporting.recorder.node_event(Severity::Normal, Reason::RuntimeConnected, &message, now);
                     self.events.push_back(Event::RuntimeUp);
                 }
                 ClientEvent::Down { why } => {
-                    self.preflight_runtime(Err(&why), now);
+                    self.runtime.check(Err(&why), &self.config, &mut self.jobs, now);
                     log::warn!("runtime=disconnected error={why:?}");
                     self.reporting.service.runtime_told = true;
                     self.runtime.container_events.close();
-                    self.keep_node_event(Severity::Warning, Reason::RuntimeDisconnected, &why, now);
+                    self.reporting.recorder.node_event(Severity::Warning, Reason::RuntimeDisconnected, &why, now);
                     self.events.push_back(Event::RuntimeDown { why });
                 }
                 ClientEvent::Done { op, result } => {
                     if let Ok(Answer::Runtime(fact)) = &result {
-                        self.preflight_runtime(Ok(fact), now);
-                        self.report_runtime(fact, now);
-                        self.open_container_events();
+                        self.runtime.check(Ok(fact), &self.config, &mut self.jobs, now);
+                        let has_changed = self.runtime.report(fact, &mut self.reporting.recorder, now);
+                        self.reporting.service.runtime_told |= has_changed;
+                        self.runtime.open_container_events(&self.config.runtime_socket, self.event_loop.registry());
                     }
                     self.events.push_back(Event::Done { op, result });
                 }
@@ -85,72 +82,56 @@ impl Agent {
                 }
             }
         }
-        self.runtime.buffer = out;
+        self.runtime.reuse(out);
     }
 
-    /// P8: the runtime's CRI service answers, and may have an event stream.
-    fn open_container_events(&mut self) {
-        if self.runtime.container_events.is_closed() {
-            match start::transport(&self.config.runtime_socket, self.event_loop.registry(), EVENTS) {
-                Ok(transport) => self.runtime.container_events.open(transport),
-                Err(e) => log::warn!("failed to open the runtime's event stream error={e:?}"),
-            }
-        }
-    }
-
-    /// The engine gets hints once a turn: the last one for each container.
+    /// The runtime's event stream may have events.
     pub(super) fn drive_container_events(&mut self, now: Now) {
-        let mut out = Vec::new();
-        if self.runtime.container_events.drive(now.boot, &mut out) {
-            self.event_loop.again(EVENTS);
-        }
-        let mut runtime_events: BTreeMap<(Option<Uid>, String), Kind> = BTreeMap::new();
-        for event in out {
-            match event {
-                StreamEvent::Requested => {
-                    log::debug!("listening to the runtime's container events");
-                    self.metrics.inc(families::EVENT_STREAMS, []);
-                }
-                StreamEvent::Happened { uid, event: PlegEvent { id, kind }, at } => {
-                    log::trace!("event={kind:?} id={id} uid={}", uid.as_ref().map_or("unknown", Uid::as_str));
-                    self.metrics.observe(families::EVENT_LATENCY, [], now.wall.since(at).as_secs_f64());
-                    runtime_events.insert((uid, id), kind);
-                }
-                StreamEvent::InvalidAnswer { why } => self.report_stream(&why, now),
-                StreamEvent::Lost { why } => {
-                    self.metrics.inc(families::EVENT_STREAM_ERRORS, []);
-                    self.report_stream(&why, now);
-                }
-                StreamEvent::Unimplemented => {
-                    log::info!("the runtime has no container event stream; Wherry relies on relists and pidfds");
-                    self.metrics.inc(families::EVENT_STREAM_ERRORS, []);
-                }
-                StreamEvent::Off => {
-                    log::info!(
-                        "the runtime ended its container event stream at once: its events are off (CRI-O: \
-                         enable_pod_events); Wherry relies on relists and pidfds"
-                    );
-                    self.metrics.inc(families::EVENT_STREAM_ERRORS, []);
-                }
-            }
-        }
-        let runtime_events = runtime_events
-            .into_iter()
-            .map(|((uid, id), kind)| Event::RuntimeEvent { uid, event: PlegEvent { id, kind } });
-        self.events.extend(runtime_events);
+        let Agent { runtime, event_loop, metrics, reporting, .. } = self;
+        let events = runtime.drive_container_events(event_loop, metrics, &mut reporting.standing, now);
+        self.events.extend(events);
     }
 
-    fn report_stream(&mut self, why: &str, now: Now) {
-        if let Some(repeated) = self.reporting.standing.repetitions(&format!("container events: {why}"), now.boot) {
-            log::info!("the runtime's container event stream failed error={why:?} repeated={repeated}");
+    /// logind's bus is ready, or one of its deadlines has passed.
+    pub(super) fn drive_logind(&mut self, now: Now) {
+        let events = self.logind.drive(self.event_loop.registry(), &mut self.reporting.recorder, now);
+        self.events.extend(events);
+    }
+
+    /// The poll reported a socket of the device plugins.
+    pub(super) fn device_ready(&mut self, token: Token, now: Now) {
+        self.events.extend(self.devices.ready(token, &mut self.event_loop, now));
+    }
+
+    /// A deadline of the device plugins has passed.
+    pub(super) fn drive_devices(&mut self, now: Now) {
+        self.events.extend(self.devices.drive(&mut self.event_loop, now));
+    }
+
+    pub(super) fn cluster_ready(&mut self, token: Token, now: Now) {
+        if let Some(cluster) = &mut self.cluster {
+            cluster.ready(token);
+        }
+        self.drive_cluster(now);
+    }
+
+    /// None: nothing is to be done for the cluster, also because the process ends.
+    pub(super) fn cluster_deadline(&self) -> Option<Boot> {
+        let cluster = self.cluster.as_ref().filter(|_| self.course.stops_at().is_none());
+        cluster.and_then(ClusterConnection::next_deadline)
+    }
+
+    pub(super) fn drive_cluster(&mut self, now: Now) {
+        if let Some(cluster) = self.cluster.as_mut().filter(|_| self.course.stops_at().is_none()) {
+            cluster.drive(&mut self.event_loop, &mut self.jobs, now);
         }
     }
 
-    /// P8.
-    pub(super) fn process_ended(&mut self, token: Token) {
-        if let Some((uid, id)) = self.kernel.pidfds.ended(self.event_loop.registry(), token) {
-            self.events.push_back(Event::Ended { uid, id });
-        }
+    /// The next event of the API server, if there is time for it in this turn, which has begun at `now`. A process that
+    /// ends takes none: each could be a reason for another record, which it would have to write.
+    pub(super) fn next_api_event(&mut self, now: Now) -> Option<Event> {
+        let cluster = self.cluster.as_mut().filter(|_| self.course.stops_at().is_none())?;
+        cluster.next_event(&mut self.event_loop, now)
     }
 
     /// inotify reports a change of the manifests.
@@ -165,16 +146,14 @@ impl Agent {
         self.events.extend(report.map(Event::Manifests));
     }
 
-    /// A helper has read the manifest directory or a file in it, or has timed out.
-    pub(super) fn manifest_inspected(&mut self, ticket: u64, seen: Result<Inspected, NotSeen>, now: Now) {
-        let report = self.manifests.inspected(ticket, seen, now);
-        self.events.extend(report.map(Event::Manifests));
-    }
-
     /// SIGHUP: reads the configuration and all manifests again.
     pub(super) fn reload(&mut self, now: Now) {
-        self.notify_reload(now);
-        self.read_configuration(now);
+        self.reporting.service.notify_reload(&mut self.reporting.standing, now.boot);
+        let id = paths::read_configuration(self.config.flags.clone(), &mut self.jobs, now);
+        // A second request replaces the first, which may have read an older file.
+        if let Some(earlier) = self.reporting.service.reload.replace(id) {
+            self.jobs.drop_result(earlier);
+        }
     }
 
     /// The configuration was read, or the read failed.
@@ -265,5 +244,25 @@ impl Agent {
         new.seal_secrets = self.config.seal_secrets;
         let before = std::mem::replace(&mut self.config, new);
         self.kubectl_configured(before.kubectl_address, before.kubectl_port, now);
+    }
+
+    /// A reload has perhaps changed the address of the API for kubectl. If the new one cannot be opened, the old one
+    /// stays.
+    fn kubectl_configured(&mut self, address: IpAddr, port: u16, now: Now) {
+        if (address, port) == (self.config.kubectl_address, self.config.kubectl_port) {
+            return;
+        }
+        let (Serving { kube, server, .. }, registry) = (&mut self.serving, self.event_loop.registry());
+        if let Err(why) = kube.relocate(address, &self.config, server, registry, now.boot) {
+            (self.config.kubectl_address, self.config.kubectl_port) = (address, port);
+            let why = format!(
+                "kubectlPort: {why}; the API for kubectl stays at {address}, port {port}; choose another port, or end \
+                 the process that uses it, and reload again"
+            );
+            log::error!("reload: {why}");
+            self.reporting.recorder.node_event(Severity::Warning, Reason::FailedListen, &why, now);
+            self.reporting.service.reload_error.get_or_insert(why);
+        }
+        self.drive_server_again();
     }
 }

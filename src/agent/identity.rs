@@ -1,13 +1,15 @@
 //! The files of the node's certificates: makes requests and stores certificates on a helper thread, and tells the
 //! engine which client certificate is in use (C7). `kube::node_server` reads the serving certificate.
 
-use super::Agent;
-use super::jobs::JobSpec;
+use super::cluster::ClusterConnection;
+use super::jobs::{JobSpec, Jobs};
+use super::kube::NodeServerState;
 use crate::adapters::api_server::Credentials;
 use crate::adapters::identity::{self, IdentityDirectory};
 use crate::api::cluster::certificate::{InUse, SigningRequest};
 use crate::api::cluster::requests::Signer;
-use crate::api::time::Now;
+use crate::api::time::{Boot, Now};
+use crate::config::Config;
 use crate::engine::effect::{IdentityCall, Key};
 use crate::engine::event::{Answer, ApiEvent, Event};
 use crate::engine::op::{Code, OpError, OpId};
@@ -32,53 +34,62 @@ pub(super) fn in_use(credentials: &Credentials, is_managed: bool) -> Option<InUs
     Some(InUse::Client { validity: identity::validity(&certificate), is_managed })
 }
 
-impl Agent {
-    pub(super) fn change_identity(&mut self, op: OpId, call: IdentityCall, now: Now) {
-        let (directory, node) = (IdentityDirectory::new(&self.config.root_dir), self.config.node_name.clone());
-        let kubeconfig = identity::kubeconfig(&self.config.root_dir);
-        let of_thread = kubeconfig.clone();
-        let work = move || match call {
-            IdentityCall::Request { purpose, key } => {
-                let fresh = if key == Key::New { directory.forget_key(purpose.signer()) } else { Ok(()) };
-                Changed::Requested(fresh.and_then(|()| directory.request(&node, &purpose)))
+pub(super) fn change(op: OpId, call: IdentityCall, config: &Config, jobs: &mut Jobs, now: Now) {
+    let (directory, node) = (IdentityDirectory::new(&config.root_dir), config.node_name.clone());
+    let kubeconfig = identity::kubeconfig(&config.root_dir);
+    let of_thread = kubeconfig.clone();
+    let work = move || match call {
+        IdentityCall::Request { purpose, key } => {
+            let fresh = if key == Key::New { directory.forget_key(purpose.signer()) } else { Ok(()) };
+            Changed::Requested(fresh.and_then(|()| directory.request(&node, &purpose)))
+        }
+        IdentityCall::Store { signer, chain } => {
+            let stored = identity::store(&directory, &node, signer, &chain);
+            match signer {
+                Signer::Client => Changed::Client(stored.and_then(|_| Credentials::read(&of_thread))),
+                Signer::Serving => Changed::Serving(stored.map(identity::serving_in_use)),
             }
-            IdentityCall::Store { signer, chain } => {
-                let stored = identity::store(&directory, &node, signer, &chain);
-                match signer {
-                    Signer::Client => Changed::Client(stored.and_then(|_| Credentials::read(&of_thread))),
-                    Signer::Serving => Changed::Serving(stored.map(identity::serving_in_use)),
-                }
-            }
-        };
-        let spec = JobSpec::new(Class::Credentials, "change the certificate", now.boot + TIMEOUT).on(&kubeconfig);
-        self.jobs.run(spec, work, move |agent, changed, now| {
-            let result = agent.job_result(changed, now).and_then(|changed| agent.identity_changed(changed, now));
-            agent.events.push_back(Event::Done { op, result });
-        });
-    }
+        }
+    };
+    let spec = JobSpec::new(Class::Credentials, "change the certificate", now.boot + TIMEOUT).on(&kubeconfig);
+    jobs.run(spec, work, move |agent, changed, now| {
+        let changed = agent.reporting.standing.job_result(changed, now.boot);
+        let has_credentials = matches!(changed, Ok(Changed::Client(Ok(_))));
+        let (cluster, node_server) = (agent.cluster.as_mut(), &mut agent.serving.node_server);
+        let result = changed.and_then(|changed| use_changed(changed, cluster, node_server, now.boot));
+        agent.events.push_back(Event::Done { op, result });
+        if has_credentials {
+            agent.drive_cluster(now);
+        }
+    });
+}
 
-    fn identity_changed(&mut self, changed: Changed, now: Now) -> Result<Answer, OpError> {
-        let answer = match changed {
-            Changed::Requested(request) => request.map(Answer::CertificateRequest),
-            Changed::Client(Ok(credentials)) => {
-                let stored = in_use(&credentials, true).map(Answer::Certificate);
-                self.use_new_credentials(credentials);
-                self.drive_cluster(now);
-                stored.ok_or_else(|| "the kubeconfig contains no certificate".to_owned())
+fn use_changed(
+    changed: Changed,
+    cluster: Option<&mut ClusterConnection>,
+    node_server: &mut NodeServerState,
+    now: Boot,
+) -> Result<Answer, OpError> {
+    let answer = match changed {
+        Changed::Requested(request) => request.map(Answer::CertificateRequest),
+        Changed::Client(Ok(credentials)) => {
+            let stored = in_use(&credentials, true).map(Answer::Certificate);
+            if let Some(cluster) = cluster {
+                cluster.use_new_credentials(credentials);
             }
-            Changed::Serving(Ok(stored)) => {
-                self.check_node_server(now);
-                Ok(Answer::Certificate(stored))
-            }
-            Changed::Client(Err(why)) | Changed::Serving(Err(why)) => Err(why),
-        };
-        answer.map_err(|message| OpError::Answered { code: Code::Other(2), message })
-    }
+            stored.ok_or_else(|| "the kubeconfig contains no certificate".to_owned())
+        }
+        Changed::Serving(Ok(stored)) => {
+            node_server.check_at_once(now);
+            Ok(Answer::Certificate(stored))
+        }
+        Changed::Client(Err(why)) | Changed::Serving(Err(why)) => Err(why),
+    };
+    answer.map_err(|message| OpError::Answered { code: Code::Other(2), message })
+}
 
-    /// Tells the engine which certificate is in use.
-    pub(super) fn certificate_in_use(&mut self, credentials: &Credentials) {
-        let is_managed =
-            self.config.kubeconfig.as_ref().is_some_and(|path| identity::is_managed(path, &self.config.root_dir));
-        self.events.push_back(Event::Api(ApiEvent::Certificate(Signer::Client, in_use(credentials, is_managed))));
-    }
+/// The event that tells the engine which client certificate is in use.
+pub(super) fn client_certificate(credentials: &Credentials, config: &Config) -> Event {
+    let is_managed = config.kubeconfig.as_ref().is_some_and(|path| identity::is_managed(path, &config.root_dir));
+    Event::Api(ApiEvent::Certificate(Signer::Client, in_use(credentials, is_managed)))
 }

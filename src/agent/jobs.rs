@@ -1,4 +1,4 @@
-//! The jobs of helper threads and what the agent does with their results.
+//! The jobs of helper threads, and how the agent continues with their results.
 
 use super::Agent;
 use crate::api::time::{Boot, Now};
@@ -29,7 +29,7 @@ impl<'a> JobSpec<'a> {
 }
 
 /// Continues with the result of a job. `Err`: the job has no result.
-type Then = Box<dyn FnOnce(&mut Agent, Result<(), JobError>, Now)>;
+pub(super) type Then = Box<dyn FnOnce(&mut Agent, Result<(), JobError>, Now)>;
 
 /// A job whose result is awaited.
 struct Awaited {
@@ -77,6 +77,20 @@ impl Jobs {
         id
     }
 
+    /// Has a helper thread do the work of an operation. `answer` makes the operation's answer of the result.
+    pub(super) fn run_op<T: Send + 'static>(
+        &mut self,
+        op: OpId,
+        spec: JobSpec<'_>,
+        work: impl FnOnce() -> Result<T, OpError> + Send + 'static,
+        answer: fn(T) -> Answer,
+    ) {
+        self.run(spec, work, move |agent, result, now| {
+            let result = agent.reporting.standing.job_result(result, now.boot);
+            agent.events.push_back(Event::Done { op, result: result.and_then(|result| result.map(answer)) });
+        });
+    }
+
     /// The job's operation can be cancelled (`cancel`).
     pub(super) fn make_cancellable(&mut self, id: JobId, op: OpId) {
         if let Some(awaited) = self.awaited.get_mut(&id) {
@@ -113,45 +127,16 @@ impl Jobs {
     pub(super) fn next_deadline(&self) -> Option<Boot> {
         self.helpers.next_deadline()
     }
-}
 
-impl Agent {
-    /// Starts waiting jobs and continues with the results of those that have ended.
-    pub(super) fn drive_jobs(&mut self, now: Now) {
+    /// Starts waiting jobs. Returns those that have ended.
+    pub(super) fn drive(&mut self, now: Boot) -> Vec<Finished<()>> {
         let mut finished = Vec::new();
-        self.jobs.helpers.drive(now.boot, &mut finished);
-        for Finished { id, result } in finished {
-            if let Some(job) = self.jobs.awaited.remove(&id) {
-                (job.then)(self, result, now);
-            }
-        }
+        self.helpers.drive(now, &mut finished);
+        finished
     }
 
-    /// Has a helper thread do the work of an operation. `answer` makes the operation's answer of the result.
-    pub(super) fn run_op<T: Send + 'static>(
-        &mut self,
-        op: OpId,
-        spec: JobSpec<'_>,
-        work: impl FnOnce() -> Result<T, OpError> + Send + 'static,
-        answer: fn(T) -> Answer,
-    ) {
-        self.jobs.run(spec, work, move |agent, result, now| {
-            let result = agent.job_result(result, now).and_then(|result| result.map(answer));
-            agent.events.push_back(Event::Done { op, result });
-        });
-    }
-
-    /// The result of an operation's job. The error of a job without a result is logged.
-    pub(super) fn job_result<T>(&mut self, result: Result<T, JobError>, now: Now) -> Result<T, OpError> {
-        result.map_err(|e| OpError::Unknown(self.job_failed(&e, now)))
-    }
-
-    /// Logs that a job has no result. Returns the message.
-    pub(super) fn job_failed(&mut self, e: &JobError, now: Now) -> String {
-        let why = e.to_string();
-        if let Some(repeated) = self.reporting.standing.repetitions(&why, now.boot) {
-            log::warn!("a helper job failed error={why:?} repeated={repeated}");
-        }
-        why
+    /// The job has ended. None: its result is not needed any more.
+    pub(super) fn ended(&mut self, id: JobId) -> Option<Then> {
+        self.awaited.remove(&id).map(|job| job.then)
     }
 }

@@ -6,6 +6,8 @@
 
 use crate::api::printable;
 use crate::api::time::Boot;
+use crate::engine::op::OpError;
+use crate::event_loop::JobError;
 use log::{Level, LevelFilter};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::AsFd;
@@ -185,6 +187,20 @@ impl LogDeduplicator {
         }
         self.logged.insert(key.to_owned(), Logged { at: now, last_seen: now, kept_back: 0 });
         Some(0)
+    }
+
+    /// Logs that a helper job has no result. Returns the message.
+    pub(super) fn job_failed(&mut self, e: &JobError, now: Boot) -> String {
+        let why = e.to_string();
+        if let Some(repeated) = self.repetitions(&why, now) {
+            log::warn!("a helper job failed error={why:?} repeated={repeated}");
+        }
+        why
+    }
+
+    /// The result of an operation's job. The error of a job without a result is logged.
+    pub(super) fn job_result<T>(&mut self, result: Result<T, JobError>, now: Boot) -> Result<T, OpError> {
+        result.map_err(|e| OpError::Unknown(self.job_failed(&e, now)))
     }
 }
 

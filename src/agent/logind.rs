@@ -1,20 +1,23 @@
 //! The adapter side of graceful shutdown: logind's bus, the drop-in, and the inhibitor lock. systemd's descriptor store
 //! holds a copy of the lock (S7).
 
-use super::jobs::JobSpec;
-use super::{Agent, LOGIND};
+use super::LOGIND;
+use super::event_recorder::EventRecorder;
+use super::jobs::{JobSpec, Jobs};
 use crate::adapters::bus;
 use crate::adapters::bus::logind::{BusEvent, Lock, Logind, dropin};
 use crate::adapters::systemd;
 use crate::api::reason::Reason;
-use crate::api::time::Now;
+use crate::api::time::{Boot, Now};
 use crate::config::Config;
 use crate::engine::effect::{LogindCall, Severity};
 use crate::engine::event::{Answer, Event, LogindEvent};
 use crate::engine::op::{Code, OpError, OpId};
 use crate::event_loop::Class;
+use mio::Registry;
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::time::Duration;
 
 /// Prefix of a lock's name in systemd's store, followed by the pid of the process that took it, `-` and a number.
@@ -144,95 +147,114 @@ pub(super) fn bus(config: &Config) -> Logind {
     logind
 }
 
-impl Agent {
-    pub(super) fn drive_logind(&mut self, now: Now) {
+impl Connection {
+    pub(super) fn drive(&mut self, registry: &Registry, recorder: &mut EventRecorder, now: Now) -> Vec<Event> {
         let mut out = Vec::new();
-        self.logind.bus.drive(self.event_loop.registry(), now.boot, &mut out);
+        self.bus.drive(registry, now.boot, &mut out);
+        let mut events = Vec::with_capacity(out.len());
         for event in out {
-            match event {
+            events.push(match event {
                 BusEvent::Logind(event) => {
-                    self.report_logind(&event, now);
-                    self.events.push_back(Event::Logind(event));
+                    self.report(&event, recorder, now);
+                    Event::Logind(event)
                 }
                 BusEvent::Done { op, result } => {
                     log::debug!("logind={result:?}");
-                    self.events.push_back(Event::Done { op, result });
+                    Event::Done { op, result }
                 }
                 BusEvent::Locked { op, lock } => {
                     log::debug!("logind=locked");
-                    self.logind.lock.take(lock);
-                    self.events.push_back(Event::Done { op, result: Ok(Answer::Locked) });
+                    self.lock.take(lock);
+                    Event::Done { op, result: Ok(Answer::Locked) }
                 }
                 BusEvent::Listed { op, takers } => {
-                    let ours = self.logind.lock.is_in_force(&takers);
+                    let ours = self.lock.is_in_force(&takers);
                     log::debug!("logind=locks takers={takers:?} ours={ours}");
-                    self.events.push_back(Event::Done { op, result: Ok(Answer::Inhibited(ours)) });
+                    Event::Done { op, result: Ok(Answer::Inhibited(ours)) }
                 }
-            }
+            });
         }
+        events
     }
 
-    pub(super) fn call_logind(&mut self, op: OpId, call: LogindCall, timeout: Duration, now: Now) {
+    /// Starts a call on the bus, or a change of the drop-in in `directory`. Returns true if it is a call on the bus;
+    /// then call `drive`.
+    pub(super) fn call(
+        &mut self,
+        op: OpId,
+        call: LogindCall,
+        timeout: Duration,
+        directory: &Path,
+        jobs: &mut Jobs,
+        now: Now,
+    ) -> bool {
         log::debug!("logind call={call:?}");
+        let deadline = now.boot + timeout;
         match call {
-            LogindCall::WriteDropIn { delay } | LogindCall::LowerDropIn { delay } => {
-                let write = if matches!(call, LogindCall::WriteDropIn { .. }) { dropin::write } else { dropin::lower };
-                let directory = self.config.logind_conf_dir.clone();
-                let deadline = now.boot + timeout;
-                // (Class `Paths`, not `Records`: a hung directory must not block records.)
-                let path = directory.clone();
-                let spec = JobSpec::new(Class::Paths, "write logind's drop-in", deadline).on(&path);
-                let work = move || {
-                    let written = write(&directory, delay);
-                    if let Ok(true) = written {
-                        let path = directory.join(dropin::NAME);
-                        log::info!("wrote file={} delay={}s", path.display(), delay.as_secs());
-                    }
-                    written.map_err(|message| OpError::Answered { code: Code::Other(INTERNAL), message })
-                };
-                self.run_op(op, spec, work, Answer::Written);
-            }
+            LogindCall::WriteDropIn { delay } => change_drop_in(op, dropin::write, delay, directory, jobs, deadline),
+            LogindCall::LowerDropIn { delay } => change_drop_in(op, dropin::lower, delay, directory, jobs, deadline),
             call => {
-                self.logind.bus.start(op, call, timeout, now.boot);
-                self.drive_logind(now);
+                self.bus.start(op, call, timeout, now.boot);
+                return true;
             }
         }
+        false
     }
 
     pub(super) fn release_lock(&mut self) {
-        if self.logind.lock.is_held() {
+        if self.lock.is_held() {
             log::debug!("logind=released");
         }
-        self.logind.lock.release();
+        self.lock.release();
     }
 
-    pub(super) fn store_lock(&mut self, op: OpId) {
-        let stored = self.logind.lock.store(systemd::store, systemd::remove);
-        let failed = |message| OpError::Answered { code: Code::Other(INTERNAL), message };
-        self.events.push_back(Event::Done { op, result: stored.map(|()| Answer::Ok).map_err(failed) });
-    }
-
-    pub(super) fn use_logind(&mut self, wanted: bool, now: Now) {
-        self.logind.bus.set_enabled(wanted);
-        self.drive_logind(now);
+    pub(super) fn store_lock(&mut self, op: OpId) -> Event {
+        let stored = self.lock.store(systemd::store, systemd::remove);
+        Event::Done { op, result: stored.map(|()| Answer::Ok).map_err(internal) }
     }
 
     /// The engine logs the other events.
-    fn report_logind(&mut self, event: &LogindEvent, now: Now) {
+    fn report(&self, event: &LogindEvent, recorder: &mut EventRecorder, now: Now) {
         match event {
             LogindEvent::Up => {
                 log::info!("logind=connected");
-                self.keep_node_event(Severity::Normal, Reason::LogindConnected, "connected to logind", now);
+                recorder.node_event(Severity::Normal, Reason::LogindConnected, "connected to logind", now);
             }
-            LogindEvent::Down { why } if !self.logind.bus.is_enabled() => log::info!("logind=disconnected why={why:?}"),
+            LogindEvent::Down { why } if !self.bus.is_enabled() => log::info!("logind=disconnected why={why:?}"),
             LogindEvent::Down { why } => {
                 log::warn!("logind=disconnected error={why:?}");
-                self.keep_node_event(Severity::Warning, Reason::LogindDisconnected, why, now);
+                recorder.node_event(Severity::Warning, Reason::LogindDisconnected, why, now);
             }
             LogindEvent::Preparing(begins) => log::info!("logind=PrepareForShutdown begins={begins}"),
             LogindEvent::Inherited => {}
         }
     }
+}
+
+/// Writes logind's drop-in on a helper thread. (Class `Paths`, not `Records`: a hung directory must not block records.)
+fn change_drop_in(
+    op: OpId,
+    write: fn(&Path, Duration) -> Result<bool, String>,
+    delay: Duration,
+    directory: &Path,
+    jobs: &mut Jobs,
+    deadline: Boot,
+) {
+    let of_thread = directory.to_owned();
+    let spec = JobSpec::new(Class::Paths, "write logind's drop-in", deadline).on(directory);
+    let work = move || {
+        let written = write(&of_thread, delay);
+        if let Ok(true) = written {
+            let path = of_thread.join(dropin::NAME);
+            log::info!("wrote file={} delay={}s", path.display(), delay.as_secs());
+        }
+        written.map_err(internal)
+    };
+    jobs.run_op(op, spec, work, Answer::Written);
+}
+
+fn internal(message: String) -> OpError {
+    OpError::Answered { code: Code::Other(INTERNAL), message }
 }
 
 #[cfg(test)]

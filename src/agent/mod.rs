@@ -1,15 +1,22 @@
 //! The daemon: one loop that carries events to the engine and the engine's effects to the adapters. It decides nothing.
 //!
 //! `Agent::run` is the loop, and `sources` lists what wakes it. `start` builds the agent, `stopping` ends it. `effects`
-//! carries effects out, `jobs` has helper threads do work that can block, and `events` brings events in; `logind` does
-//! both for graceful shutdown. `paths` starts and cancels the runtime calls, and lets helpers read files that Wherry
-//! does not own, `credentials` those for image pulls, `devices` calls device plugins. `serving` drives the
-//! server: `act` is what a request needs next, `requests` has those that wait for the engine, `content` the data that
-//! the server shows, `bodies` the lists and watches, `pod_changes` the positions of watches, `kube` the API for
-//! kubectl, `cluster` connects the node to its API server, `views` the form in which it shows pods, `descriptors` and
-//! `dump` the internal state. `event_recorder` writes the log lines and events of pods, `event_cache` keeps the events,
-//! `logging` formats the log, and `service` notifies systemd. `system_check` checks the machine, and `purge` is the
-//! command of that name; it does not use the engine.
+//! carries effects out, `events` brings events in, and `jobs` has helper threads do work that can block.
+//!
+//! Only `sources`, `effects`, `events`, `serving` and this file extend the agent. The others own the state of one
+//! concern: their functions get what they need as arguments, and return events or what the agent has to do. (What
+//! follows a job of a helper gets the agent again, because the job cannot hold it.) `runtime` has the calls to the
+//! container runtime, `logind` graceful shutdown, `devices` the device plugins, `handlers` probes and hooks, `kernel`
+//! what the kernel reports, `cluster` the connection to the API server, `identity` its certificates. `disk` and
+//! `record_queue` write files and records, `manifests` reads manifests, `logs` rotates logs. `paths` lets helpers read
+//! files that Wherry does not own, `credentials` those for image pulls.
+//!
+//! `serving` drives the server: `act` is what a request needs next, `requests` has those that wait for the engine,
+//! `content` the data that the server shows, `bodies` the lists and watches, `pod_changes` the positions of watches,
+//! `kube` the API for kubectl, `views` the form in which it shows pods, `descriptors` and `dump` the internal state.
+//! `event_recorder` writes the log lines and events of pods, `event_cache` keeps the events, `reports` keeps them over
+//! a restart, `logging` formats the log, and `service` notifies systemd. `system_check` checks the machine, and `purge`
+//! is the command of that name; it does not use the engine.
 
 mod act;
 mod bodies;
@@ -18,6 +25,7 @@ mod content;
 mod credentials;
 mod descriptors;
 mod devices;
+mod disk;
 mod dump;
 mod effects;
 mod event_cache;
@@ -26,15 +34,19 @@ mod events;
 mod handlers;
 mod identity;
 mod jobs;
+mod kernel;
 mod kube;
 pub mod logging;
 mod logind;
 mod logs;
+mod manifests;
 mod paths;
 mod pod_changes;
 pub mod purge;
+mod record_queue;
 mod reports;
 mod requests;
+mod runtime;
 pub mod seal_key;
 pub mod service;
 mod serving;
@@ -45,18 +57,8 @@ pub mod system_check;
 mod views;
 
 use crate::adapters::cgroups::PodCgroups;
-use crate::adapters::cri::client::ClientEvent;
-use crate::adapters::cri::client::CriClient;
-use crate::adapters::cri::events::ContainerEvents;
-use crate::adapters::devices::Devices;
-use crate::adapters::handlers::Handlers;
-use crate::adapters::host::memory_pressure::MemoryPressure;
-use crate::adapters::logs::writes::LogWrites;
 use crate::adapters::manifests::Manifests;
-use crate::adapters::pidfds::Pidfds;
-use crate::adapters::pod_files::PodFiles;
 use crate::adapters::records::Root;
-use crate::api::facts::RuntimeFact;
 use crate::api::reason::Reason;
 use crate::api::sealing::KeyState;
 use crate::api::time::{Boot, Now};
@@ -66,7 +68,6 @@ use crate::engine::event::Event;
 use crate::engine::node::Engine;
 use crate::event_loop::{EventLoop, Signal, Signals, clock};
 use crate::metrics::Metrics;
-use effects::RecordQueue;
 use mio::Token;
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -97,16 +98,15 @@ pub struct Agent {
     engine: Engine,
     /// Events for the engine, in order.
     events: VecDeque<Event>,
-    runtime: Runtime,
+    runtime: runtime::Runtime,
     manifests: Manifests,
     logind: logind::Connection,
     cgroups: PodCgroups,
-    kernel: KernelReports,
+    kernel: kernel::KernelReports,
     /// Probes and hooks that do not need the runtime.
-    handlers: Handlers,
-    /// None: device plugins are turned off.
-    devices: Option<Devices>,
-    disk: Disk,
+    handlers: handlers::LocalHandlers,
+    devices: devices::DevicePlugins,
+    disk: disk::Disk,
     serving: serving::Serving,
     /// None: the node has only the pods of its manifests.
     cluster: Option<cluster::ClusterConnection>,
@@ -125,42 +125,30 @@ struct Process {
     seal_key: KeyState,
 }
 
-/// The container runtime.
-struct Runtime {
-    client: CriClient,
-    container_events: ContainerEvents,
-    /// A reused buffer for the client's events.
-    buffer: Vec<ClientEvent>,
-    /// The state that was logged last.
-    reported: Option<RuntimeFact>,
-    /// `preflight_runtime` has logged its findings.
-    checked: bool,
-}
-
-/// What the kernel reports about containers and the node.
-struct KernelReports {
-    pidfds: Pidfds,
-    memory_pressure: Option<MemoryPressure>,
-    log_writes: LogWrites,
-}
-
-/// The files of pods, and the records.
-struct Disk {
-    files: PodFiles,
-    records: RecordQueue,
-}
-
 /// The log lines and events of pods and of the node, and the status of the service.
 struct Reporting {
     service: service::Service,
     /// The lines that were logged last, so that a repetition is not.
     standing: logging::LogDeduplicator,
     recorder: event_recorder::EventRecorder,
-    event_cache: event_cache::EventCache,
     conditions: reports::ConditionTimes,
     file: reports::ReportFile,
-    /// The errors of manifests that are events already.
-    manifest_errors: BTreeSet<String>,
+}
+
+impl Reporting {
+    fn notify_service(&mut self, engine: &Engine, now: Now) {
+        self.service.notify(engine, &self.recorder, &mut self.standing, now);
+    }
+
+    fn follow_conditions(&mut self, engine: &Engine, started: Boot, now: Now) {
+        if self.conditions.follow_node(engine, started, now) {
+            self.file.changed(now.boot);
+        }
+    }
+
+    fn write_file(&mut self, jobs: &mut jobs::Jobs, now: Now) {
+        self.file.write(&self.conditions, self.recorder.cache(), jobs, now);
+    }
 }
 
 /// Runs until SIGTERM or SIGINT. Pods continue to run (S10).
@@ -187,17 +175,16 @@ impl Agent {
         let mut ready: Vec<Token> = Vec::with_capacity(64);
         let now = clock::now();
         let message = concat!("wherry ", env!("CARGO_PKG_VERSION"), " has started");
-        self.keep_node_event(Severity::Normal, Reason::Starting, message, now);
-        if let Some(credentials) = self.cluster.as_ref().and_then(cluster::ClusterConnection::credentials).cloned() {
-            self.certificate_in_use(&credentials);
-        }
+        self.reporting.recorder.node_event(Severity::Normal, Reason::Starting, message, now);
+        let credentials = self.cluster.as_ref().and_then(cluster::ClusterConnection::credentials);
+        self.events.extend(credentials.map(|credentials| identity::client_certificate(credentials, &self.config)));
         // The first drive opens the listeners and starts to connect.
         self.drive_runtime(now);
         self.drive_logind(now);
         self.drive_server(now);
         self.drive_devices(now);
         self.settle(now);
-        self.notify_service(now);
+        self.reporting.notify_service(&self.engine, now);
         loop {
             self.event_loop.turn(self.next_deadline(), &mut ready)?;
             let now = clock::now();
@@ -206,12 +193,14 @@ impl Agent {
             }
             self.do_what_is_due(now);
             self.settle(now);
-            if self.has_stopped(now) {
+            let records = &self.disk.records;
+            let writes_records = records.is_writing() || records.waiting() > 0;
+            if self.course.has_stopped(writes_records, self.reporting.file.is_closed(), now.boot) {
                 return Ok(());
             }
-            self.follow_conditions(now);
+            self.reporting.follow_conditions(&self.engine, self.process.started.boot, now);
             self.drive_server(now);
-            self.notify_service(now);
+            self.reporting.notify_service(&self.engine, now);
         }
     }
 
@@ -238,8 +227,9 @@ impl Agent {
                 effects = self.engine.step(event, now);
                 continue;
             }
-            self.write_records(now);
-            self.inspect_manifests(now);
+            self.disk.records.write(&mut self.jobs, now);
+            manifests::write_directory(&mut self.manifests, &mut self.jobs, now);
+            manifests::inspect(&mut self.manifests, &mut self.jobs, now);
             if std::mem::take(&mut called) {
                 // Send the requests at once.
                 self.flush_to_runtime(now);
@@ -252,8 +242,18 @@ impl Agent {
                 self.drive_jobs(now);
             }
             if self.jobs.count() == jobs && self.events.is_empty() {
-                return;
+                break;
             }
+        }
+        self.publish_events(now);
+    }
+
+    /// Informs the parts that depend on the recorded events.
+    fn publish_events(&mut self, now: Now) {
+        if self.reporting.recorder.take_changed() {
+            self.reporting.service.changed();
+            self.reporting.file.changed(now.boot);
+            self.serving.events_changed();
         }
     }
 
@@ -263,6 +263,16 @@ impl Agent {
                 Signal::Terminate | Signal::Interrupt => self.stop(signal, now),
                 Signal::Hangup => self.reload(now),
             }
+        }
+    }
+
+    fn stop(&mut self, signal: Signal, now: Now) {
+        if self.course.stop(now.boot) {
+            log::info!("stopping signal={signal:?}; pods keep running");
+            service::notify_stopping(&mut self.reporting.standing, now.boot);
+            self.events.push_back(Event::Stopping);
+            self.publish_events(now);
+            self.reporting.file.close();
         }
     }
 }

@@ -1,11 +1,13 @@
 //! Keeps over a restart of the agent what it has reported (`adapters::report_file`): its events, and since when each
 //! condition of the node has its status. The file is written a moment after a change, rarely, and at the end.
 
-use super::Agent;
-use super::jobs::JobSpec;
+use super::event_cache::EventCache;
+use super::jobs::{JobSpec, Jobs};
+use super::logging::LogDeduplicator;
 use crate::adapters::report_file::{self, KeptCondition};
 use crate::api::ordered::CollectOrdered;
 use crate::api::time::{Boot, Now, Wall};
+use crate::engine::node::Engine;
 use crate::event_loop::Class;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -85,6 +87,32 @@ impl ReportFile {
         }
     }
 
+    /// Writes the file on a helper thread.
+    pub(super) fn write(&mut self, conditions: &ConditionTimes, events: &EventCache, jobs: &mut Jobs, now: Now) {
+        let content = report_file::content(&self.boot_id, conditions.kept(), events.kept(now.boot));
+        let path = self.path.clone();
+        self.begin(now.boot);
+        let spec = JobSpec::new(Class::Records, "write events", now.boot + WRITE_TIMEOUT);
+        jobs.run(
+            spec,
+            move || report_file::write(&path, &content),
+            |agent, written, now| {
+                let log = &mut agent.reporting.standing;
+                let written = written.unwrap_or_else(|e| Err(log.job_failed(&e, now.boot)));
+                agent.reporting.file.written(written, log, now.boot);
+            },
+        );
+    }
+
+    fn written(&mut self, result: Result<(), String>, log: &mut LogDeduplicator, now: Boot) {
+        self.ended(now);
+        if let Err(why) = result
+            && let Some(repeated) = log.repetitions("reports", now)
+        {
+            log::warn!("failed to keep the events for the next start error={why:?} repeated={repeated}");
+        }
+    }
+
     /// A write begins.
     fn begin(&mut self, now: Boot) {
         self.not_before = now + PAUSE;
@@ -129,6 +157,21 @@ impl ConditionTimes {
         self.conditions.iter().map(kept).collect()
     }
 
+    /// Notes the conditions of the node. Returns whether one has changed. `started`: the start of the process.
+    pub(super) fn follow_node(&mut self, engine: &Engine, started: Boot, now: Now) -> bool {
+        let pressure: Vec<&str> = engine.conditions().map(|condition| condition.name()).collect();
+        let is_ready = engine.not_ready(now.boot).is_none();
+        let mut changed = false;
+        for kind in PRESSURE {
+            changed |= self.follow(kind, pressure.contains(&kind), now.wall);
+        }
+        self.was_ready |= is_ready;
+        if self.was_ready || now.boot.since(started) >= START {
+            changed |= self.follow(READY, is_ready, now.wall);
+        }
+        changed
+    }
+
     /// Notes the present status. Returns whether it has changed.
     fn follow(&mut self, kind: &str, is_true: bool, now: Wall) -> bool {
         if self.conditions.get(kind).is_some_and(|(before, _)| *before == is_true) {
@@ -147,52 +190,6 @@ impl ConditionTimes {
 /// The conditions of the node that are about pressure.
 pub(super) const PRESSURE: [&str; 3] = ["MemoryPressure", "DiskPressure", "PIDPressure"];
 pub(super) const READY: &str = "Ready";
-
-impl Agent {
-    /// Notes the conditions of the node.
-    pub(super) fn follow_conditions(&mut self, now: Now) {
-        let pressure: Vec<&str> = self.engine.conditions().map(|condition| condition.name()).collect();
-        let is_ready = self.engine.not_ready(now.boot).is_none();
-        let times = &mut self.reporting.conditions;
-        let mut changed = false;
-        for kind in PRESSURE {
-            changed |= times.follow(kind, pressure.contains(&kind), now.wall);
-        }
-        times.was_ready |= is_ready;
-        if times.was_ready || now.boot.since(self.process.started.boot) >= START {
-            changed |= times.follow(READY, is_ready, now.wall);
-        }
-        if changed {
-            self.reporting.file.changed(now.boot);
-        }
-    }
-
-    /// Writes the file on a helper thread.
-    pub(super) fn write_reports(&mut self, now: Now) {
-        let super::Reporting { event_cache, conditions, file, .. } = &mut self.reporting;
-        let content = report_file::content(&file.boot_id, conditions.kept(), event_cache.kept(now.boot));
-        let path = file.path.clone();
-        file.begin(now.boot);
-        let spec = JobSpec::new(Class::Records, "write events", now.boot + WRITE_TIMEOUT);
-        self.jobs.run(
-            spec,
-            move || report_file::write(&path, &content),
-            |agent, written, now| {
-                let written = written.unwrap_or_else(|e| Err(agent.job_failed(&e, now)));
-                agent.reports_written(written, now);
-            },
-        );
-    }
-
-    fn reports_written(&mut self, result: Result<(), String>, now: Now) {
-        self.reporting.file.ended(now.boot);
-        if let Err(why) = result
-            && let Some(repeated) = self.reporting.standing.repetitions("reports", now.boot)
-        {
-            log::warn!("failed to keep the events for the next start error={why:?} repeated={repeated}");
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -5,9 +5,12 @@
 //! runtime does not delay units that start after Wherry. The loop itself feeds the watchdog, so that systemd restarts a
 //! stuck agent. A slow runtime does not block the loop: its answers arrive in the same poll as everything else.
 
-use super::{Agent, views};
+use super::event_recorder::EventRecorder;
+use super::logging::LogDeduplicator;
+use super::views;
 use crate::adapters::systemd::{self, Notification};
 use crate::api::time::{Boot, Now};
+use crate::engine::node::Engine;
 use crate::event_loop::JobId;
 use std::time::Duration;
 
@@ -73,14 +76,42 @@ impl Service {
         [ready_by, status, alive].into_iter().flatten().min().filter(|_| self.there)
     }
 
-    /// A reload starts. (Before the first `Notification::Ready`, systemd expects no notification of it.)
-    fn begin_reload(&mut self) -> Option<Notification<'static>> {
+    /// (Before the first `Notification::Ready`, systemd expects no notification of a reload.)
+    fn begin_reload(&self) -> Option<Notification<'static>> {
         self.ready.then_some(Notification::Reloading)
     }
 
     /// A reload has ended: the next `Notification::Ready` reports it.
     pub(super) fn end_reload(&mut self) {
         self.reloaded = self.ready;
+    }
+
+    /// Sends the notifications that are due. Called once a turn, after the engine has settled.
+    pub(super) fn notify(&mut self, engine: &Engine, recorder: &EventRecorder, log: &mut LogDeduplicator, now: Now) {
+        let read = || engine.checks(now.boot).iter().any(|c| c.name == "manifests" && c.result.is_ok());
+        let mut due = self.due(read, now.boot);
+        if due.check {
+            let line = Activity::of(engine, recorder, self.reload_error.clone(), now).line();
+            let news = self.news(&line);
+            // The first `Notification::Ready` comes with the current status.
+            due.status = (news || due.ready).then_some(line);
+        }
+        let sent = due.notifications();
+        if !sent.is_empty()
+            && let Err(e) = systemd::notify(&sent)
+        {
+            self.failed(&due, now.boot);
+            log_failure(log, &e, now.boot);
+        }
+    }
+
+    /// A reload starts.
+    pub(super) fn notify_reload(&self, log: &mut LogDeduplicator, now: Boot) {
+        if let Some(notification) = self.begin_reload()
+            && let Err(e) = systemd::notify(&[notification])
+        {
+            log_failure(log, &e, now);
+        }
     }
 
     /// Returns the notifications that are due: usually none.
@@ -173,6 +204,26 @@ struct Activity {
 }
 
 impl Activity {
+    fn of(engine: &Engine, recorder: &EventRecorder, reload_error: Option<String>, now: Now) -> Activity {
+        let summary = engine.summary(now.boot);
+        let pods = engine.pods();
+        let phase = |name: &str| pods.iter().filter(|p| p.status.phase.as_deref() == Some(name)).count();
+        let running = pods.iter().filter(|p| views::is_running(p.status)).count();
+        let failing = engine.checks(now.boot).into_iter().filter_map(|c| c.result.err());
+        let in_files: usize = engine.manifest_problems().map(|p| p.problems.len()).sum();
+        Activity {
+            shutting_down: engine.shutting_down(),
+            // The first reason is enough: without a runtime there is no relist either.
+            waiting: failing.take(1).collect(),
+            wanted: pods.len() - phase("Succeeded") - phase("Failed"),
+            running,
+            unready: views::unready(&pods, |uid| recorder.warning(uid)),
+            rejected: summary.rejected,
+            manifest_errors: in_files + engine.conflicts().len(),
+            reload_error,
+        }
+    }
+
     /// `4 of 5 pods running; pod default/web: main: ImagePullBackOff; 2 errors in manifests`
     fn line(&self) -> String {
         let plural = |n: usize| if n == 1 { "" } else { "s" };
@@ -203,66 +254,15 @@ impl Activity {
     }
 }
 
-impl Agent {
-    /// Called once a turn, after the engine has settled.
-    pub(super) fn notify_service(&mut self, now: Now) {
-        let engine = &self.engine;
-        let read = || engine.checks(now.boot).iter().any(|c| c.name == "manifests" && c.result.is_ok());
-        let mut due = self.reporting.service.due(read, now.boot);
-        if due.check {
-            let line = self.doing(now).line();
-            let news = self.reporting.service.news(&line);
-            // The first `Notification::Ready` comes with the current status.
-            due.status = (news || due.ready).then_some(line);
-        }
-        let sent = due.notifications();
-        if !sent.is_empty()
-            && let Err(e) = systemd::notify(&sent)
-        {
-            self.reporting.service.failed(&due, now.boot);
-            self.systemd_failed(&e, now);
-        }
+pub(super) fn notify_stopping(log: &mut LogDeduplicator, now: Boot) {
+    if let Err(e) = systemd::notify(&[Notification::Stopping, Notification::Status("stopping; pods keep running")]) {
+        log_failure(log, &e, now);
     }
+}
 
-    pub(super) fn notify_reload(&mut self, now: Now) {
-        if let Some(notification) = self.reporting.service.begin_reload()
-            && let Err(e) = systemd::notify(&[notification])
-        {
-            self.systemd_failed(&e, now);
-        }
-    }
-
-    pub(super) fn notify_stopping(&mut self, now: Now) {
-        if let Err(e) = systemd::notify(&[Notification::Stopping, Notification::Status("stopping; pods keep running")])
-        {
-            self.systemd_failed(&e, now);
-        }
-    }
-
-    fn systemd_failed(&mut self, why: &str, now: Now) {
-        if let Some(repeated) = self.reporting.standing.repetitions(&format!("systemd: {why}"), now.boot) {
-            log::warn!("failed to notify systemd error={why:?} repeated={repeated}");
-        }
-    }
-
-    fn doing(&self, now: Now) -> Activity {
-        let summary = self.engine.summary(now.boot);
-        let pods = self.engine.pods();
-        let phase = |name: &str| pods.iter().filter(|p| p.status.phase.as_deref() == Some(name)).count();
-        let running = pods.iter().filter(|p| views::is_running(p.status)).count();
-        let failing = self.engine.checks(now.boot).into_iter().filter_map(|c| c.result.err());
-        let in_files: usize = self.engine.manifest_problems().map(|p| p.problems.len()).sum();
-        Activity {
-            shutting_down: self.engine.shutting_down(),
-            // The first reason is enough: without a runtime there is no relist either.
-            waiting: failing.take(1).collect(),
-            wanted: pods.len() - phase("Succeeded") - phase("Failed"),
-            running,
-            unready: views::unready(&pods, |uid| self.reporting.recorder.warning(uid)),
-            rejected: summary.rejected,
-            manifest_errors: in_files + self.engine.conflicts().len(),
-            reload_error: self.reporting.service.reload_error.clone(),
-        }
+fn log_failure(log: &mut LogDeduplicator, why: &str, now: Boot) {
+    if let Some(repeated) = log.repetitions(&format!("systemd: {why}"), now) {
+        log::warn!("failed to notify systemd error={why:?} repeated={repeated}");
     }
 }
 

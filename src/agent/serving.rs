@@ -5,7 +5,7 @@ use super::bodies::Streamed;
 use super::content::{Drive, Response, Served, View};
 use super::dump::AgentParts;
 use super::jobs::JobSpec;
-use super::kube::{self, KubeState, LogRequest, NodeServerState, Sample};
+use super::kube::{self, AfterChange, Change, EndedChange, KubeState, LogRequest, NodeServerState, Sample};
 use super::pod_changes::PodChanges;
 use super::requests::PendingRequests;
 use super::{Agent, SERVER};
@@ -76,6 +76,14 @@ impl Serving {
         }
     }
 
+    /// Events of pods or of the node were recorded.
+    pub(super) fn events_changed(&mut self) {
+        if let Some(kube) = self.kube.get() {
+            kube.events_changed();
+        }
+        self.wake(Kind::Event);
+    }
+
     /// Continues the bodies that wait for changes of such objects.
     pub(super) fn wake(&mut self, kind: Kind) {
         self.server.wake(|body| body.waits_for() == Some(kind));
@@ -111,7 +119,11 @@ impl Agent {
             self.drive_server_again();
         }
         self.answer_changes(now);
-        self.report_node_server();
+        let port = self.serving.node_server.report_port(&self.serving.server);
+        if let Some(event) = port {
+            self.events.push_back(event);
+            self.drive_server_again();
+        }
     }
 
     pub(super) fn drive_server_again(&mut self) {
@@ -134,7 +146,7 @@ impl Agent {
             }
             Act::AskAt(at, request, then) => self.serving.requests.ask_at(at, ticket, origin, request, then),
             Act::OpenLog(request) => self.open_log(ticket, origin, request, now),
-            Act::Change(change) => self.change_object(ticket, *change, now),
+            Act::Change(change) => self.change(ticket, *change, now),
             Act::CloseRevoked => {
                 let closed = self.close_revoked(now);
                 log::info!("kubectl certificates=reloaded closed_connections={closed}");
@@ -142,6 +154,28 @@ impl Agent {
                 self.respond(ticket, Response::text(200, text), now);
             }
         }
+    }
+
+    fn change(&mut self, ticket: Ticket, change: Change, now: Now) {
+        let Some(kube) = self.serving.kube.get() else { return };
+        if let Some(refused) = kube.queue_change(ticket, change, &self.engine, &mut self.jobs, now) {
+            self.respond(ticket, refused, now);
+        }
+    }
+
+    /// Answers the clients whose changes the engine has accepted or refused.
+    fn answer_changes(&mut self, now: Now) {
+        let (view, _, served) = self.view(now);
+        let Some(ended) = served.kube.and_then(|kube| kube.take_ended(&view)) else { return };
+        for EndedChange { ticket, response, next } in ended {
+            self.respond(ticket, response, now);
+            match next {
+                AfterChange::Nothing => {}
+                AfterChange::Ask(request) => self.ask(ticket, request),
+                AfterChange::TakeBack(change) => change.begin(&mut self.jobs, now),
+            }
+        }
+        self.settle(now);
     }
 
     fn ask(&mut self, ticket: Ticket, request: Request) {
@@ -186,7 +220,10 @@ impl Agent {
             move |agent, opened, now| {
                 let response = match opened {
                     Ok(opened) => kube::log_response(opened),
-                    Err(e) => Err(Failure::internal(format!("failed to open the log: {}", agent.job_failed(&e, now)))),
+                    Err(e) => Err(Failure::internal(format!(
+                        "failed to open the log: {}",
+                        agent.reporting.standing.job_failed(&e, now.boot)
+                    ))),
                 };
                 agent.respond(ticket, response.unwrap_or_else(|failure| origin.failure(&failure)), now);
             },
@@ -215,7 +252,7 @@ impl Agent {
             pidfds: &self.kernel.pidfds,
             memory_pressure: self.kernel.memory_pressure.as_ref(),
             log_writes: &self.kernel.log_writes,
-            devices: self.devices.as_ref(),
+            devices: self.devices.get(),
             client: &self.runtime.client,
             connections: self.serving.server.connections(),
             event_loop: &self.event_loop,
@@ -231,7 +268,7 @@ impl Agent {
             metrics: &self.metrics,
             manifests: &self.manifests,
             recorder: &self.reporting.recorder,
-            event_cache: &self.reporting.event_cache,
+            event_cache: self.reporting.recorder.cache(),
             conditions: &self.reporting.conditions,
             created: self.process.root.created.unwrap_or(self.process.started.wall),
             config: &self.config,

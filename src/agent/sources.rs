@@ -2,9 +2,9 @@
 //! that is driven by the loop has one entry here.
 
 use super::{Agent, EVENTS, HELPERS, LOGIND, MANIFESTS, MOUNTS, RUNTIME, SIGNALS, SLICES};
-use crate::adapters::devices::Devices;
 use crate::api::time::{Boot, Now};
 use crate::engine::event::Event;
+use crate::event_loop::Finished;
 use mio::Token;
 
 /// Something that wakes the loop: descriptors, a deadline, or both.
@@ -63,9 +63,9 @@ const SOURCES: [Source; 21] = [
         due: Agent::drive_jobs,
     },
     Source {
-        owns: |agent, token| agent.devices.as_ref().is_some_and(|devices| devices.owns(token)),
+        owns: |agent, token| agent.devices.owns(token),
         ready: Agent::device_ready,
-        next_deadline: |agent| agent.devices.as_ref().and_then(Devices::next_deadline),
+        next_deadline: |agent| agent.devices.next_deadline(),
         due: Agent::drive_devices,
     },
     Source {
@@ -74,7 +74,11 @@ const SOURCES: [Source; 21] = [
         next_deadline: Agent::cluster_deadline,
         due: Agent::drive_cluster,
     },
-    Source { next_deadline: |agent| agent.reporting.file.next_deadline(), due: Agent::write_reports, ..Source::NONE },
+    Source {
+        next_deadline: |agent| agent.reporting.file.next_deadline(),
+        due: |agent, now| agent.reporting.write_file(&mut agent.jobs, now),
+        ..Source::NONE
+    },
     // The last part of each turn drives the server.
     Source {
         owns: |agent, token| agent.serving.server.owns(token),
@@ -84,12 +88,12 @@ const SOURCES: [Source; 21] = [
     },
     Source {
         owns: |agent, token| agent.kernel.pidfds.owns(token),
-        ready: |agent, token, _| agent.process_ended(token),
+        ready: |agent, token, _| agent.events.extend(agent.kernel.process_ended(token, agent.event_loop.registry())),
         ..Source::NONE
     },
     Source {
         owns: |agent, token| agent.kernel.log_writes.owns(token),
-        ready: |agent, _, _| agent.logs_written(),
+        ready: |agent, _, _| agent.events.extend(agent.kernel.logs_written()),
         ..Source::NONE
     },
     Source {
@@ -99,14 +103,14 @@ const SOURCES: [Source; 21] = [
     },
     Source {
         owns: |agent, token| agent.handlers.owns(token),
-        ready: |agent, token, _| agent.handler_ready(token),
+        ready: |agent, token, _| agent.events.extend(agent.handlers.ready(token, &mut agent.event_loop)),
         next_deadline: |agent| agent.handlers.next_deadline(),
-        due: Agent::expire_handlers,
+        due: |agent, now| agent.events.extend(agent.handlers.expire(now.boot)),
     },
     Source { next_deadline: |agent| agent.serving.kube.next_deadline(), ..Source::NONE },
     Source { next_deadline: |agent| agent.serving.node_server.next_deadline(), ..Source::NONE },
     Source { next_deadline: |agent| agent.reporting.service.next_deadline(), ..Source::NONE },
-    Source { next_deadline: |agent| agent.stops_at(), ..Source::NONE },
+    Source { next_deadline: |agent| agent.course.stops_at(), ..Source::NONE },
     Source {
         next_deadline: |agent| agent.engine.next_deadline(),
         due: |agent, _| agent.events.push_back(Event::Due),
@@ -123,6 +127,15 @@ impl Agent {
         }
     }
 
+    /// Starts waiting jobs and continues with the results of those that have ended.
+    pub(super) fn drive_jobs(&mut self, now: Now) {
+        for Finished { id, result } in self.jobs.drive(now.boot) {
+            if let Some(then) = self.jobs.ended(id) {
+                then(self, result, now);
+            }
+        }
+    }
+
     pub(super) fn next_deadline(&self) -> Option<Boot> {
         SOURCES.iter().filter_map(|source| (source.next_deadline)(self)).min()
     }
@@ -134,7 +147,7 @@ impl Agent {
             }
         }
         // These also depend on the wall clock.
-        self.drive_kube(now);
-        self.drive_node_server(now);
+        self.serving.kube.drive(&self.config, &mut self.jobs, now);
+        self.serving.node_server.drive(&self.config, self.engine.addresses(), &mut self.jobs, now);
     }
 }

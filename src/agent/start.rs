@@ -1,32 +1,33 @@
 //! Builds an agent from the configuration. Opens its parts in the order that gives the most useful error.
 
 use super::cluster::ClusterConnection;
-use super::effects::RecordQueue;
+use super::devices::DevicePlugins;
+use super::disk::Disk;
 use super::event_cache::EventCache;
 use super::event_recorder::EventRecorder;
+use super::handlers::LocalHandlers;
 use super::jobs::Jobs;
+use super::kernel::KernelReports;
 use super::kube::Machine;
 use super::logind::{self, HeldLock};
+use super::record_queue::RecordQueue;
 use super::reports::{ConditionTimes, ReportFile};
+use super::runtime::Runtime;
 use super::service::Service;
 use super::serving::Serving;
 use super::stopping::Course;
 use super::{
-    API_SERVER, Agent, DEVICES, HELPERS, MANIFESTS, MOUNTS, RUNTIME, SIGNALS, SLICES, descriptors, logging, seal_key,
+    API_SERVER, Agent, HELPERS, MANIFESTS, MOUNTS, RUNTIME, SIGNALS, SLICES, descriptors, logging, seal_key,
     system_check,
 };
-use super::{Disk, KernelReports, Process, Reporting, Runtime};
+use super::{Process, Reporting};
 use crate::adapters::cgroups::{self, Cgroups, PodCgroups};
 use crate::adapters::cri::client::CriClient;
 use crate::adapters::cri::events::ContainerEvents;
 use crate::adapters::cri::requests::{HostDns, RequestConfig, Swap};
-use crate::adapters::devices::Devices;
-use crate::adapters::handlers::Handlers;
 use crate::adapters::host::checks::is_stuck as stuck;
 use crate::adapters::host::{capacity, machine};
-use crate::adapters::logs::writes::LogWrites;
 use crate::adapters::manifests::{ManifestSettings, Manifests, ServiceCredentials};
-use crate::adapters::pidfds::Pidfds;
 use crate::adapters::pod_files::PodFiles;
 use crate::adapters::records::Records;
 use crate::adapters::records::Root;
@@ -59,7 +60,7 @@ use crate::net::grpc::Transport;
 use mio::{Registry, Token};
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -104,13 +105,13 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         course: Course::Runs,
         signals,
         jobs: Jobs::new(helpers),
-        runtime: Runtime { client, container_events, buffer: Vec::new(), reported: None, checked: false },
+        runtime: Runtime::new(client, container_events),
         reporting,
         logind: logind::Connection { bus: logind::bus(&config), lock },
         cgroups,
-        kernel: KernelReports { pidfds: Pidfds::default(), memory_pressure: None, log_writes: LogWrites::default() },
-        handlers: Handlers::default(),
-        devices: config.device_plugin_socket.as_deref().map(|socket| Devices::new(socket, DEVICES)),
+        kernel: KernelReports::default(),
+        handlers: LocalHandlers::default(),
+        devices: DevicePlugins::new(&config),
         disk: Disk { files, records: RecordQueue::new(records) },
         serving: Serving::new(&config),
         cluster: ClusterConnection::new(&config, API_SERVER),
@@ -141,11 +142,9 @@ fn reporting(config: &Config, now: Boot) -> Reporting {
     Reporting {
         service: Service::new(now),
         standing: logging::LogDeduplicator::new(),
-        recorder: EventRecorder::default(),
-        event_cache,
+        recorder: EventRecorder::new(event_cache),
         conditions: ConditionTimes::restore(reports.conditions),
         file,
-        manifest_errors: BTreeSet::new(),
     }
 }
 

@@ -1,15 +1,13 @@
 //! The end of the process after SIGTERM or SIGINT. Pods continue to run (S10).
 
-use super::{Agent, Signal};
-use crate::api::time::{Boot, Now};
-use crate::engine::event::Event;
+use crate::api::time::Boot;
 use std::time::Duration;
 
 /// The maximum time until the last records are written. systemd kills the service after `TimeoutStopSec`, which is
 /// longer.
 const LONGEST: Duration = Duration::from_secs(5);
 
-pub enum Course {
+pub(super) enum Course {
     Runs,
     /// The last records are being written.
     Stops {
@@ -17,34 +15,46 @@ pub enum Course {
     },
 }
 
-impl Agent {
-    /// A second signal ends the process at once.
-    pub(super) fn stop(&mut self, signal: Signal, now: Now) {
-        self.course = match self.course {
-            Course::Runs => {
-                log::info!("stopping signal={signal:?}; pods keep running");
-                self.notify_stopping(now);
-                self.events.push_back(Event::Stopping);
-                self.reporting.file.close();
-                Course::Stops { until: now.boot + LONGEST }
-            }
-            Course::Stops { .. } => Course::Stops { until: now.boot },
-        };
+impl Course {
+    /// A signal requests the end of the process. Returns whether it is the first one; a second one ends the process at
+    /// once.
+    pub(super) fn stop(&mut self, now: Boot) -> bool {
+        let is_first = matches!(self, Course::Runs);
+        *self = Course::Stops { until: if is_first { now + LONGEST } else { now } };
+        is_first
     }
 
     pub(super) fn stops_at(&self) -> Option<Boot> {
-        match self.course {
+        match self {
             Course::Runs => None,
-            Course::Stops { until } => Some(until),
+            Course::Stops { until } => Some(*until),
         }
     }
 
-    pub(super) fn has_stopped(&self, now: Now) -> bool {
-        let Course::Stops { until } = self.course else { return false };
-        let is_writing = self.disk.records.is_writing() || self.disk.records.waiting() > 0;
-        if is_writing && until <= now.boot {
+    /// `writes_records`: not all records are durable yet. `reports_written`: the last write of the reports has ended.
+    pub(super) fn has_stopped(&self, writes_records: bool, reports_written: bool, now: Boot) -> bool {
+        let Course::Stops { until } = *self else { return false };
+        if writes_records && until <= now {
             log::warn!("stopping before the last records are written");
         }
-        !is_writing && self.reporting.file.is_closed() || until <= now.boot
+        !writes_records && reports_written || until <= now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_process_waits_for_its_last_records_and_reports_up_to_five_seconds() {
+        let mut course = Course::Runs;
+        assert!(!course.has_stopped(false, true, Boot(0)) && course.stops_at().is_none());
+        assert!(course.stop(Boot(0)));
+        let late = Boot(0) + LONGEST;
+        assert_eq!(course.stops_at(), Some(late));
+        assert!(!course.has_stopped(true, true, Boot(1)) && !course.has_stopped(false, false, Boot(1)));
+        assert!(course.has_stopped(false, true, Boot(1)) && course.has_stopped(true, false, late));
+        assert!(!course.stop(Boot(2)), "the second signal");
+        assert!(course.has_stopped(true, false, Boot(2)));
     }
 }

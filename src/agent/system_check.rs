@@ -4,8 +4,8 @@
 //! `wherry check --system` queries the runtime and logind in parallel, on an event loop of its own, for at most
 //! `PATIENCE`. A service that hangs is reported like a missing one.
 
-use super::jobs::JobSpec;
-use super::{Agent, logind, seal_key, start};
+use super::jobs::{JobSpec, Jobs};
+use super::{logind, seal_key, start};
 use crate::adapters::bus::logind::{BusEvent, Logind, dropin};
 use crate::adapters::cri::runtime_check::{RuntimeCheck, RuntimeReport};
 use crate::adapters::host::checks::{self, CheckSettings, ConfiguredDirectory, Purpose, Roots, cni};
@@ -372,28 +372,23 @@ pub(super) fn line(finding: &Finding) {
     }
 }
 
-impl Agent {
-    /// Logs the first report of the runtime, or the first failure to connect, once. Other code logs later changes.
-    pub(super) fn preflight_runtime(&mut self, answers: Result<&RuntimeFact, &str>, now: Now) {
-        if std::mem::replace(&mut self.runtime.checked, true) {
-            return;
-        }
-        let why = match answers {
-            Ok(fact) => return of_fact(&self.config, fact).iter().for_each(line),
-            Err(why) => why.to_owned(),
-        };
-        let config = self.config.clone();
-        // It searches paths that Wherry does not own: other sockets, and PATH.
-        let spec = JobSpec::new(Class::Paths, "search for a container runtime", now.boot + PATIENCE);
-        self.jobs.run(
-            spec,
-            move || no_runtime(&config, &why),
-            |agent, finding, now| match finding {
-                Ok(finding) => line(&finding),
-                Err(e) => drop(agent.job_failed(&e, now)),
-            },
-        );
-    }
+/// Logs the findings about a runtime that answers, or searches for the reason why it does not (`Err`).
+pub(super) fn check_runtime(answers: Result<&RuntimeFact, &str>, config: &Config, jobs: &mut Jobs, now: Now) {
+    let why = match answers {
+        Ok(fact) => return of_fact(config, fact).iter().for_each(line),
+        Err(why) => why.to_owned(),
+    };
+    let config = config.clone();
+    // It searches paths that Wherry does not own: other sockets, and PATH.
+    let spec = JobSpec::new(Class::Paths, "search for a container runtime", now.boot + PATIENCE);
+    jobs.run(
+        spec,
+        move || no_runtime(&config, &why),
+        |agent, finding, now| match finding {
+            Ok(finding) => line(&finding),
+            Err(e) => drop(agent.reporting.standing.job_failed(&e, now.boot)),
+        },
+    );
 }
 
 #[cfg(test)]

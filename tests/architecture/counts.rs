@@ -18,7 +18,7 @@ const COUNTS: [Count; 5] = [
         what: "files and places that extend the agent",
         room: "agent",
         counts: |line| line.starts_with("impl Agent"),
-        today: 22,
+        today: 5,
         example: "impl Agent {",
     },
     Count {

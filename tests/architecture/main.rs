@@ -5,6 +5,7 @@
 
 #![allow(clippy::disallowed_methods)]
 
+mod circles;
 mod counts;
 mod functions;
 mod helpers;

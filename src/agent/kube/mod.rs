@@ -38,24 +38,25 @@ pub(super) use metrics::{Sample, Wanted};
 pub(super) use node_server::{ask_permission, failure as node_server_failure, permitted};
 pub(super) use prepare::{Prepared, prepare};
 pub(super) use sessions::Session;
-pub(super) use writes::Change;
+pub(super) use writes::{AfterChange, Change, EndedChange};
 
-use super::Agent;
-use super::jobs::JobSpec;
+use super::bodies::Streamed;
+use super::jobs::{JobSpec, Jobs};
+use super::serving::Serving;
 use crate::adapters::pki::{Names, Revoked};
 use crate::adapters::server::routes::ListenerKind;
-use crate::api::reason::Reason;
 use crate::api::time::{Boot, Now};
 use crate::config::Config;
-use crate::engine::effect::Severity;
 use crate::event_loop::Class;
 use crate::net::addresses::addresses;
 use crate::net::listener::Place;
+use crate::net::server::Server;
 use crate::net::server::exchange::Ticket;
 use crate::net::tls::server::Acceptor;
 use crate::net::x509;
 use access::Access;
 use encoded::EncodedChanges;
+use mio::Registry;
 pub(in crate::agent) use node::Machine;
 pub(in crate::agent) use node_server::{NodeServer, NodeServerState};
 use std::net::IpAddr;
@@ -80,6 +81,17 @@ pub(super) struct Kube {
 }
 
 impl Kube {
+    fn new(Prepared { run, machine, certificate }: Prepared, config: &Config) -> Kube {
+        Kube {
+            objects: Objects::new(run),
+            access: Access::new(crate::adapters::pki::directory(&config.root_dir), certificate),
+            machine,
+            names: names(&config.node_name, config.kubectl_address, &addresses()),
+            writes: Writes::default(),
+            encoded: EncodedChanges::default(),
+        }
+    }
+
     /// The client of a request has disconnected.
     pub(super) fn gone(&mut self, ticket: Ticket) {
         self.writes.gone(ticket);
@@ -133,97 +145,97 @@ impl KubeState {
             KubeState::Off | KubeState::Preparing => None,
         }
     }
-}
 
-impl Agent {
     /// Prepares the API when that is due, and renews the server's certificate in time.
-    pub(super) fn drive_kube(&mut self, now: Now) {
-        let due = match &mut self.serving.kube {
+    pub(super) fn drive(&mut self, config: &Config, jobs: &mut Jobs, now: Now) {
+        let is_due = match self {
             KubeState::Waiting(at) => *at <= now.boot,
             KubeState::On(kube) => kube.access.is_renewal_due(now),
             KubeState::Off | KubeState::Preparing => false,
         };
-        if !due {
+        if !is_due {
             return;
         }
-        if let KubeState::Waiting(_) = self.serving.kube {
-            self.serving.kube = KubeState::Preparing;
+        if let KubeState::Waiting(_) = self {
+            *self = KubeState::Preparing;
         }
-        let names = names(&self.config.node_name, self.config.kubectl_address, &addresses());
-        let (root, node) = (self.config.root_dir.clone(), self.config.node_name.clone());
+        let names = names(&config.node_name, config.kubectl_address, &addresses());
+        let (root, node) = (config.root_dir.clone(), config.node_name.clone());
         let spec = JobSpec::new(Class::Records, "prepare the API for kubectl", now.boot + PREPARE_TIMEOUT);
-        self.jobs.run(
+        jobs.run(
             spec,
             move || prepare(&root, &node, &names),
-            |agent, prepared, now| match prepared.unwrap_or_else(|e| Err(agent.job_failed(&e, now))) {
-                Ok(prepared) => agent.kube_prepared(*prepared, now),
-                Err(why) => agent.kube_not_prepared(&why, now),
+            |agent, prepared, now| {
+                let log = &mut agent.reporting.standing;
+                let prepared = prepared.unwrap_or_else(|e| Err(log.job_failed(&e, now.boot)));
+                let Serving { kube, server, .. } = &mut agent.serving;
+                if kube.prepared(prepared, &agent.config, server, now.boot) {
+                    agent.drive_server(now);
+                }
             },
         );
     }
 
-    fn kube_prepared(&mut self, prepared: Prepared, now: Now) {
-        let Prepared { run, machine, certificate } = prepared;
-        if let KubeState::On(kube) = &mut self.serving.kube {
-            kube.access.renewed(certificate);
-            return;
+    /// Returns true if the API is there now, so that its port has to be opened by a drive of `server`.
+    fn prepared(
+        &mut self,
+        prepared: Result<Box<Prepared>, String>,
+        config: &Config,
+        server: &mut Server<Streamed>,
+        now: Boot,
+    ) -> bool {
+        match (&mut *self, prepared) {
+            (KubeState::On(kube), Ok(prepared)) => kube.access.renewed(prepared.certificate),
+            (state, Ok(prepared)) => {
+                let Some(address) = config.kubectl() else { return false };
+                *state = KubeState::On(Box::new(Kube::new(*prepared, config)));
+                server.listen(ListenerKind::Kubectl.id(), Place::Tcp(address));
+                return true;
+            }
+            (KubeState::On(kube), Err(why)) => {
+                kube.access.not_renewed(now + RETRY);
+                log_failure("failed to renew the certificate of the API for kubectl", &why);
+            }
+            (state, Err(why)) => {
+                *state = KubeState::Waiting(now + RETRY);
+                log_failure("failed to prepare the API for kubectl", &why);
+            }
         }
-        let Some(address) = self.config.kubectl() else { return };
-        let kube = Kube {
-            objects: Objects::new(run),
-            access: Access::new(crate::adapters::pki::directory(&self.config.root_dir), certificate),
-            machine,
-            names: names(&self.config.node_name, self.config.kubectl_address, &addresses()),
-            writes: Writes::default(),
-            encoded: EncodedChanges::default(),
-        };
-        self.serving.kube = KubeState::On(Box::new(kube));
-        self.serving.server.listen(ListenerKind::Kubectl.id(), Place::Tcp(address));
-        self.drive_server(now);
+        false
     }
 
-    fn kube_not_prepared(&mut self, why: &str, now: Now) {
-        let doing = match &mut self.serving.kube {
-            KubeState::On(kube) => {
-                kube.access.not_renewed(now.boot + RETRY);
-                "failed to renew the certificate of the API for kubectl"
-            }
-            state => {
-                *state = KubeState::Waiting(now.boot + RETRY);
-                "failed to prepare the API for kubectl"
-            }
+    /// A reload has changed the address or the port of the API. `before`: the old address.
+    ///
+    /// # Errors
+    /// The new one cannot be opened, so the old one stays. The error is about the new one.
+    pub(super) fn relocate(
+        &mut self,
+        before: IpAddr,
+        config: &Config,
+        server: &mut Server<Streamed>,
+        registry: &Registry,
+        now: Boot,
+    ) -> Result<(), String> {
+        let KubeState::On(kube) = self else {
+            *self = KubeState::new(config);
+            return Ok(());
         };
-        log::error!("{doing}; trying again error={why:?} retry={RETRY:?}");
+        let new = config.kubectl();
+        if let Err(e) = server.relocate(ListenerKind::Kubectl.id(), new, registry) {
+            let wanted = new.map(|a| a.to_string()).unwrap_or_default();
+            return Err(format!("cannot listen on {wanted}: {e}"));
+        }
+        if before != config.kubectl_address {
+            // The certificate has the addresses of the server.
+            kube.names = names(&config.node_name, config.kubectl_address, &addresses());
+            kube.access.not_renewed(now);
+        }
+        Ok(())
     }
+}
 
-    /// A reload has perhaps changed the address of the API. If the new one cannot be opened, the old one stays.
-    pub(super) fn kubectl_configured(&mut self, address: IpAddr, port: u16, now: Now) {
-        if (address, port) == (self.config.kubectl_address, self.config.kubectl_port) {
-            return;
-        }
-        let new = self.config.kubectl();
-        if let KubeState::On(kube) = &mut self.serving.kube {
-            let registry = self.event_loop.registry();
-            if let Err(e) = self.serving.server.relocate(ListenerKind::Kubectl.id(), new, registry) {
-                let wanted = new.map(|a| a.to_string()).unwrap_or_default();
-                (self.config.kubectl_address, self.config.kubectl_port) = (address, port);
-                let why = format!(
-                    "kubectlPort: cannot listen on {wanted}: {e}; the API for kubectl stays at {address}, port {port}; \
-                     choose another port, or end the process that uses it, and reload again"
-                );
-                log::error!("reload: {why}");
-                self.keep_node_event(Severity::Warning, Reason::FailedListen, &why, now);
-                self.reporting.service.reload_error.get_or_insert(why);
-            } else if address != self.config.kubectl_address {
-                // The certificate has the addresses of the server.
-                kube.names = names(&self.config.node_name, self.config.kubectl_address, &addresses());
-                kube.access.not_renewed(now.boot);
-            }
-        } else {
-            self.serving.kube = KubeState::new(&self.config);
-        }
-        self.drive_server_again();
-    }
+fn log_failure(doing: &str, why: &str) {
+    log::error!("{doing}; trying again error={why:?} retry={RETRY:?}");
 }
 
 /// The names and addresses of a server that listens on `address`, for its certificate. `of_node`: the addresses of the

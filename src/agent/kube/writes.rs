@@ -5,9 +5,8 @@ use super::Kube;
 use super::body::now;
 use crate::adapters::manifests::edit::{self, Abandoned, Edit, Edited};
 use crate::adapters::server::api::failure;
-use crate::agent::Agent;
-use crate::agent::content::{Response, Served, View, json};
-use crate::agent::jobs::JobSpec;
+use crate::agent::content::{Response, View, json};
+use crate::agent::jobs::{JobSpec, Jobs};
 use crate::api::data_object::{DataKey, DataKind};
 use crate::api::kube::edit::{EditOutcome, EditVerdict, Effected};
 use crate::api::kube::resources::{Kind, Resource};
@@ -17,12 +16,13 @@ use crate::api::kube::write;
 use crate::api::names::{FullName, Uid};
 use crate::api::pod::Source;
 use crate::api::time::{Boot, Now};
-use crate::engine::control::{Request, RequestId};
-use crate::engine::event::Event;
+use crate::engine::control::Request;
+use crate::engine::node::Engine;
 use crate::event_loop::Class;
 use crate::net::server::exchange::Ticket;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Time limit for a change of a file.
@@ -84,112 +84,37 @@ impl Writes {
     }
 }
 
-impl Agent {
-    /// Accepts a change.
-    pub(in crate::agent) fn change_object(&mut self, ticket: Ticket, change: Change, now: Now) {
-        let Some(kube) = self.serving.kube.get() else { return };
-        if kube.writes.waiting.len() >= MAX_WAITING {
-            let refused = failure(&Failure::too_many_requests("too many changes at the same time"));
-            return self.respond(ticket, refused, now);
-        }
-        kube.writes.waiting.push_back((ticket, change));
-        self.begin_change(now);
-    }
+/// The end of a change: the client's response, and what follows it.
+pub(in crate::agent) struct EndedChange {
+    pub ticket: Ticket,
+    pub response: Response,
+    pub next: AfterChange,
+}
 
-    fn begin_change(&mut self, now: Now) {
-        let Some(kube) = self.serving.kube.get() else { return };
-        if kube.writes.running.is_some() {
-            return;
-        }
-        let Some((ticket, change)) = kube.writes.waiting.pop_front() else { return };
-        let edit = change.edit.clone();
-        let name = FullName::new(&change.key.namespace, &change.key.name);
-        let pod = (change.key.kind == Kind::Pod).then(|| self.engine.manifest_of(&name)).flatten();
-        let before = pod.map(|pod| pod.uid.clone());
-        let abandoned = Abandoned::default();
-        if let Some(kube) = self.serving.kube.get() {
-            kube.writes.running = Some(Running { ticket, change, before, abandoned: abandoned.clone() });
-        }
-        let spec = JobSpec::new(Class::Records, "write a manifest", now.boot + WRITE_TIMEOUT);
-        self.jobs.run(
-            spec,
-            move || edit.run(&abandoned),
-            |agent, edited, now| {
-                let edited = edited.unwrap_or_else(|e| {
-                    let why = agent.job_failed(&e, now);
-                    Err(Failure::internal(format!("failed to write the manifest: {why}")))
-                });
-                agent.change_done(edited, now);
-            },
-        );
-    }
-
-    fn change_done(&mut self, result: Result<Edited, Failure>, now: Now) {
-        let Some(running) = self.serving.kube.get().and_then(|kube| kube.writes.running.take()) else { return };
-        let Running { ticket, change, before, .. } = running;
-        match result {
-            Err(refused) => self.respond(ticket, failure(&refused), now),
-            Ok(edited) => {
-                log::info!(
-                    "kubectl {} {} {}/{} file={:?} dry_run={}",
-                    match edited.outcome {
-                        EditOutcome::Created => "created",
-                        EditOutcome::Changed => "changed",
-                        EditOutcome::Unchanged => "did not change",
-                        EditOutcome::Removed => "removed",
-                    },
-                    Resource::of(change.key.kind).singular,
-                    change.key.namespace,
-                    change.key.name,
-                    edited.file,
-                    change.edit.dry_run
-                );
-                let until = now.boot + ACCEPT_TIMEOUT;
-                if let Some(kube) = self.serving.kube.get() {
-                    kube.writes.written.push(Written { ticket, change, edited, before, until });
-                }
-            }
-        }
-        self.begin_change(now);
-        self.drive_server_again();
-    }
-
-    /// Answers the clients whose changes the engine has accepted or refused.
-    pub(in crate::agent) fn answer_changes(&mut self, now: Now) {
-        let accepted = match self.view(now) {
-            (view, _, Served { kube: Some(kube), .. }) if !kube.writes.written.is_empty() => kube.accepted(&view),
-            _ => return,
-        };
-        for (written, response) in accepted {
-            match response {
-                Ok(response) => self.respond(written.ticket, response, now),
-                Err(refused) => {
-                    self.respond(written.ticket, failure(&refused), now);
-                    self.take_back(written, now);
-                    continue;
-                }
-            }
-            // W4: it can only shorten the grace period.
-            if let (EditOutcome::Removed, Some(grace), Kind::Pod, false) =
-                (written.edited.outcome, written.change.grace, written.change.key.kind, written.change.edit.dry_run)
-            {
-                let pod = FullName::new(&written.change.key.namespace, &written.change.key.name);
-                let request = Request::Shorten { pod, grace };
-                self.events.push_back(Event::Request { id: RequestId(written.ticket.0), request });
-            }
-        }
-        self.settle(now);
-    }
-
+/// What follows the end of a change.
+pub(in crate::agent) enum AfterChange {
+    Nothing,
+    /// W4: the engine shortens the grace period of the removed pod.
+    Ask(Request),
     /// The engine did not accept the object: the file gets its old content.
-    fn take_back(&mut self, written: Written, now: Now) {
-        let (directory, edited) = (written.change.edit.directory.clone(), written.edited);
+    TakeBack(Box<TakeBack>),
+}
+
+/// A change of a file that is undone.
+pub(in crate::agent) struct TakeBack {
+    directory: PathBuf,
+    edited: Edited,
+}
+
+impl TakeBack {
+    pub(in crate::agent) fn begin(self, jobs: &mut Jobs, now: Now) {
         let spec = JobSpec::new(Class::Records, "take a manifest back", now.boot + WRITE_TIMEOUT);
-        self.jobs.run(
+        jobs.run(
             spec,
-            move || edit::take_back(&directory, &edited),
+            move || edit::take_back(&self.directory, &self.edited),
             |agent, taken, now| {
-                if let Err(why) = taken.unwrap_or_else(|e| Err(agent.job_failed(&e, now))) {
+                let log = &mut agent.reporting.standing;
+                if let Err(why) = taken.unwrap_or_else(|e| Err(log.job_failed(&e, now.boot))) {
                     log::error!("failed to take a change of a manifest back error={why:?}");
                 }
             },
@@ -197,19 +122,134 @@ impl Agent {
     }
 }
 
+impl EndedChange {
+    fn accepted(written: Written, response: Response) -> EndedChange {
+        let Written { ticket, change, edited, .. } = written;
+        let next = match (edited.outcome, change.grace, change.key.kind) {
+            (EditOutcome::Removed, Some(grace), Kind::Pod) if !change.edit.dry_run => {
+                AfterChange::Ask(Request::Shorten {
+                    pod: FullName::new(&change.key.namespace, &change.key.name),
+                    grace,
+                })
+            }
+            _ => AfterChange::Nothing,
+        };
+        EndedChange { ticket, response, next }
+    }
+
+    fn refused(written: Written, why: &Failure) -> EndedChange {
+        let Written { ticket, change, edited, .. } = written;
+        let next = AfterChange::TakeBack(Box::new(TakeBack { directory: change.edit.directory, edited }));
+        EndedChange { ticket, response: failure(why), next }
+    }
+}
+
+impl Writes {
+    /// Has a helper carry out the next change, unless it carries out one.
+    fn begin(&mut self, engine: &Engine, jobs: &mut Jobs, now: Now) {
+        if self.running.is_some() {
+            return;
+        }
+        let Some((ticket, change)) = self.waiting.pop_front() else { return };
+        let edit = change.edit.clone();
+        let name = FullName::new(&change.key.namespace, &change.key.name);
+        let pod = (change.key.kind == Kind::Pod).then(|| engine.manifest_of(&name)).flatten();
+        let before = pod.map(|pod| pod.uid.clone());
+        let abandoned = Abandoned::default();
+        self.running = Some(Running { ticket, change, before, abandoned: abandoned.clone() });
+        let spec = JobSpec::new(Class::Records, "write a manifest", now.boot + WRITE_TIMEOUT);
+        jobs.run(
+            spec,
+            move || edit.run(&abandoned),
+            |agent, edited, now| {
+                let edited = edited.unwrap_or_else(|e| {
+                    let why = agent.reporting.standing.job_failed(&e, now.boot);
+                    Err(Failure::internal(format!("failed to write the manifest: {why}")))
+                });
+                let Some(kube) = agent.serving.kube.get() else { return };
+                if let Some((ticket, refused)) = kube.writes.done(edited, &agent.engine, &mut agent.jobs, now) {
+                    agent.respond(ticket, refused, now);
+                }
+                agent.drive_server_again();
+            },
+        );
+    }
+
+    /// The helper has carried out a change. Returns the response if it is refused.
+    fn done(
+        &mut self,
+        result: Result<Edited, Failure>,
+        engine: &Engine,
+        jobs: &mut Jobs,
+        now: Now,
+    ) -> Option<(Ticket, Response)> {
+        let Running { ticket, change, before, .. } = self.running.take()?;
+        let refused = match result {
+            Err(refused) => Some((ticket, failure(&refused))),
+            Ok(edited) => {
+                log_change(&change, &edited);
+                let until = now.boot + ACCEPT_TIMEOUT;
+                self.written.push(Written { ticket, change, edited, before, until });
+                None
+            }
+        };
+        self.begin(engine, jobs, now);
+        refused
+    }
+}
+
+fn log_change(change: &Change, edited: &Edited) {
+    log::info!(
+        "kubectl {} {} {}/{} file={:?} dry_run={}",
+        match edited.outcome {
+            EditOutcome::Created => "created",
+            EditOutcome::Changed => "changed",
+            EditOutcome::Unchanged => "did not change",
+            EditOutcome::Removed => "removed",
+        },
+        Resource::of(change.key.kind).singular,
+        change.key.namespace,
+        change.key.name,
+        edited.file,
+        change.edit.dry_run
+    );
+}
+
 impl Kube {
-    /// Takes the changes that have a result: the response, or the reason why the change has to be taken back.
-    fn accepted(&mut self, view: &View<'_>) -> Vec<(Written, Result<Response, Failure>)> {
-        let mut done = Vec::new();
+    /// Queues a change. Returns the response if there are too many.
+    pub(in crate::agent) fn queue_change(
+        &mut self,
+        ticket: Ticket,
+        change: Change,
+        engine: &Engine,
+        jobs: &mut Jobs,
+        now: Now,
+    ) -> Option<Response> {
+        if self.writes.waiting.len() >= MAX_WAITING {
+            return Some(failure(&Failure::too_many_requests("too many changes at the same time")));
+        }
+        self.writes.waiting.push_back((ticket, change));
+        self.writes.begin(engine, jobs, now);
+        None
+    }
+
+    /// Takes the changes that the engine has accepted or refused. None: no change waits for that.
+    pub(in crate::agent) fn take_ended(&mut self, view: &View<'_>) -> Option<Vec<EndedChange>> {
+        if self.writes.written.is_empty() {
+            return None;
+        }
+        let mut ended = Vec::new();
         for written in std::mem::take(&mut self.writes.written) {
             match self.result_of(view, &written) {
-                Some(result) => done.push((written, result)),
+                Some(Ok(response)) => ended.push(EndedChange::accepted(written, response)),
+                Some(Err(refused)) => ended.push(EndedChange::refused(written, &refused)),
                 None => self.writes.written.push(written),
             }
         }
-        done
+        Some(ended)
     }
 
+    /// The response of a change that has a result, or the reason why the change has to be taken back.
     fn result_of(&self, view: &View<'_>, written: &Written) -> Option<Result<Response, Failure>> {
         let Written { change, edited, until, .. } = written;
         let resource = Resource::of(change.key.kind);

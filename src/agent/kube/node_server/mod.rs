@@ -12,14 +12,16 @@ pub(super) use prepare::Prepared;
 
 use super::Machine;
 use crate::adapters::server::routes::ListenerKind;
-use crate::agent::Agent;
-use crate::agent::jobs::JobSpec;
+use crate::agent::bodies::Streamed;
+use crate::agent::jobs::{JobSpec, Jobs};
+use crate::agent::serving::Serving;
 use crate::api::cluster::requests::Signer;
 use crate::api::time::{Boot, Now};
 use crate::config::Config;
 use crate::engine::event::{ApiEvent, Event};
 use crate::event_loop::Class;
 use crate::net::listener::Place;
+use crate::net::server::Server;
 use crate::net::tls::server::Acceptor;
 use prepare::{Inputs, Material, OfCluster, Own, prepare};
 use std::sync::Arc;
@@ -72,6 +74,62 @@ impl NodeServer {
     pub(in crate::agent) fn machine(&self) -> &Machine {
         &self.machine
     }
+
+    fn new(prepared: Prepared, now: Boot) -> NodeServer {
+        let Prepared { acceptor, material, machine, own, of_cluster: _ } = prepared;
+        NodeServer {
+            acceptor,
+            material,
+            own,
+            check: Check::Due(now + CHECK),
+            failure: None,
+            of_cluster: OfCluster::Unwanted,
+            machine,
+            reported: 0,
+        }
+    }
+
+    /// A check has ended.
+    fn checked(&mut self, prepared: Result<Prepared, String>, now: Boot) {
+        self.check = Check::Due(now + CHECK);
+        match prepared {
+            Ok(prepared) => {
+                if self.material != prepared.material {
+                    log::info!("node-server certificates=replaced");
+                    self.material = prepared.material;
+                    self.acceptor = prepared.acceptor;
+                }
+                self.own = prepared.own;
+                self.failure = None;
+            }
+            Err(why) => {
+                if self.failure.as_ref() != Some(&why) {
+                    log::error!(
+                        "failed to read the certificates of the node's server again; keeping the last ones \
+                         error={why:?}"
+                    );
+                }
+                self.failure = Some(why);
+            }
+        }
+    }
+
+    /// Returns an event for the engine if it does not know yet that this serving certificate was found.
+    fn report_certificate(&mut self, found: OfCluster) -> Option<Event> {
+        if self.of_cluster == found {
+            return None;
+        }
+        self.of_cluster = found.clone();
+        let in_use = match found {
+            OfCluster::Unwanted => return None,
+            OfCluster::Found(in_use) => Some(in_use),
+            OfCluster::Nothing(why) => {
+                log::info!("node-server certificate=own reason={why:?}");
+                None
+            }
+        };
+        Some(Event::Api(ApiEvent::Certificate(Signer::Serving, in_use)))
+    }
 }
 
 impl NodeServerState {
@@ -96,127 +154,86 @@ impl NodeServerState {
             NodeServerState::Off | NodeServerState::Preparing => None,
         }
     }
-}
 
-impl Agent {
-    /// Prepares the server when that is due, and looks for changed certificates.
-    pub(in crate::agent) fn drive_node_server(&mut self, now: Now) {
-        match &mut self.serving.node_server {
+    /// Prepares the server when that is due, and looks for changed certificates. `addresses`: those of the node.
+    pub(in crate::agent) fn drive(&mut self, config: &Config, addresses: &[String], jobs: &mut Jobs, now: Now) {
+        let own = match self {
             NodeServerState::Waiting(at) if *at <= now.boot => {
-                self.serving.node_server = NodeServerState::Preparing;
-                self.prepare_node_server(now);
+                *self = NodeServerState::Preparing;
+                None
             }
-            NodeServerState::On(server) => {
-                if matches!(server.check, Check::Due(at) if at <= now.boot) {
-                    server.check = Check::Running;
-                    self.prepare_node_server(now);
-                }
+            NodeServerState::On(server) if matches!(server.check, Check::Due(at) if at <= now.boot) => {
+                server.check = Check::Running;
+                server.own.clone()
             }
-            _ => {}
-        }
-    }
-
-    fn prepare_node_server(&mut self, now: Now) {
-        let own = self.serving.node_server.get().and_then(|server| server.own.clone());
-        let Some(inputs) = Inputs::new(&self.config, self.engine.addresses(), own) else { return };
+            _ => return,
+        };
+        let Some(inputs) = Inputs::new(config, addresses, own) else { return };
         let (deadline, path) = (now.boot + PREPARE_TIMEOUT, inputs.kubeconfig.clone());
         let spec = JobSpec::new(Class::Credentials, "prepare the node's server", deadline).on(&path);
-        self.jobs.run(
+        jobs.run(
             spec,
             move || prepare(&inputs),
             |agent, prepared, now| {
-                let prepared = prepared.unwrap_or_else(|e| Err(agent.job_failed(&e, now)));
-                agent.node_server_prepared(prepared, now);
+                let log = &mut agent.reporting.standing;
+                let prepared = prepared.unwrap_or_else(|e| Err(log.job_failed(&e, now.boot)));
+                let Serving { node_server, server, .. } = &mut agent.serving;
+                let (listens, certificate) = node_server.prepared(prepared, &agent.config, server, now.boot);
+                if listens {
+                    agent.drive_server(now);
+                }
+                agent.events.extend(certificate);
             },
         );
     }
 
-    fn node_server_prepared(&mut self, prepared: Result<Prepared, String>, now: Now) {
-        let Some(address) = self.config.node_server() else { return };
+    /// Returns true if the server is there now, so that its port has to be opened by a drive of `listeners`, and an
+    /// event if another serving certificate was found.
+    fn prepared(
+        &mut self,
+        prepared: Result<Prepared, String>,
+        config: &Config,
+        listeners: &mut Server<Streamed>,
+        now: Boot,
+    ) -> (bool, Option<Event>) {
+        let Some(address) = config.node_server() else { return (false, None) };
         let of_cluster = prepared.as_ref().ok().map(|prepared| prepared.of_cluster.clone());
-        match (&mut self.serving.node_server, prepared) {
+        let mut listens = false;
+        match (&mut *self, prepared) {
             (NodeServerState::On(server), _) if matches!(server.check, Check::Outdated) => {
-                server.check = Check::Due(now.boot);
-                return;
+                server.check = Check::Due(now);
+                return (false, None);
             }
-            (NodeServerState::On(server), Ok(prepared)) => {
-                if server.material != prepared.material {
-                    log::info!("node-server certificates=replaced");
-                    server.material = prepared.material;
-                    server.acceptor = prepared.acceptor;
-                }
-                server.own = prepared.own;
-                server.failure = None;
-                server.check = Check::Due(now.boot + CHECK);
-            }
-            (NodeServerState::On(server), Err(why)) => {
-                if server.failure.as_ref() != Some(&why) {
-                    log::error!(
-                        "failed to read the certificates of the node's server again; keeping the last ones \
-                         error={why:?}"
-                    );
-                }
-                server.failure = Some(why);
-                server.check = Check::Due(now.boot + CHECK);
-            }
+            (NodeServerState::On(server), prepared) => server.checked(prepared, now),
             (state, Ok(prepared)) => {
-                let Prepared { acceptor, material, machine, own, of_cluster: _ } = prepared;
-                let server = NodeServer {
-                    acceptor,
-                    material,
-                    own,
-                    check: Check::Due(now.boot + CHECK),
-                    failure: None,
-                    of_cluster: OfCluster::Unwanted,
-                    machine,
-                    reported: 0,
-                };
-                *state = NodeServerState::On(Box::new(server));
-                self.serving.server.listen(ListenerKind::Node.id(), Place::Tcp(address));
-                self.drive_server(now);
+                *state = NodeServerState::On(Box::new(NodeServer::new(prepared, now)));
+                listeners.listen(ListenerKind::Node.id(), Place::Tcp(address));
+                listens = true;
             }
             (state, Err(why)) => {
-                *state = NodeServerState::Waiting(now.boot + RETRY);
+                *state = NodeServerState::Waiting(now + RETRY);
                 log::error!("cannot start the node's server (port); trying again error={why:?} retry={RETRY:?}");
             }
         }
-        if let Some(found) = of_cluster {
-            self.report_serving_certificate(found);
-        }
-    }
-
-    /// Tells the engine which serving certificate was found.
-    fn report_serving_certificate(&mut self, found: OfCluster) {
-        let Some(server) = self.serving.node_server.get().filter(|server| server.of_cluster != found) else { return };
-        server.of_cluster = found.clone();
-        let in_use = match found {
-            OfCluster::Unwanted => return,
-            OfCluster::Found(in_use) => Some(in_use),
-            OfCluster::Nothing(why) => {
-                log::info!("node-server certificate=own reason={why:?}");
-                None
-            }
-        };
-        self.events.push_back(Event::Api(ApiEvent::Certificate(Signer::Serving, in_use)));
+        let server = self.get();
+        (listens, server.zip(of_cluster).and_then(|(server, found)| server.report_certificate(found)))
     }
 
     /// The serving certificate was replaced, or the node has other addresses. New connections get the new certificate
     /// as soon as a helper has read or issued it.
-    pub(in crate::agent) fn check_node_server(&mut self, now: Now) {
-        let Some(server) = self.serving.node_server.get() else { return };
+    pub(in crate::agent) fn check_at_once(&mut self, now: Boot) {
+        let Some(server) = self.get() else { return };
         server.check = match server.check {
-            Check::Due(_) => Check::Due(now.boot),
+            Check::Due(_) => Check::Due(now),
             Check::Running | Check::Outdated => Check::Outdated,
         };
     }
 
-    /// Tells the engine when the port begins or ceases to listen.
-    pub(in crate::agent) fn report_node_server(&mut self) {
-        let port = self.serving.server.local_address(ListenerKind::Node.id()).map_or(0, |address| address.port());
-        if let Some(server) = self.serving.node_server.get().filter(|server| server.reported != port) {
-            server.reported = port;
-            self.events.push_back(Event::NodeServer { port });
-            self.drive_server_again();
-        }
+    /// Returns an event for the engine when the port begins or ceases to listen.
+    pub(in crate::agent) fn report_port(&mut self, listeners: &Server<Streamed>) -> Option<Event> {
+        let port = listeners.local_address(ListenerKind::Node.id()).map_or(0, |address| address.port());
+        let server = self.get().filter(|server| server.reported != port)?;
+        server.reported = port;
+        Some(Event::NodeServer { port })
     }
 }
