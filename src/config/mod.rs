@@ -163,7 +163,7 @@ pub struct Config {
     /// The garbage collection of images.
     pub image_gc: Policy,
     /// The rotation of container logs.
-    pub log_rotation: log_rotation::Policy,
+    pub log_rotation: log_rotation::RotationPolicy,
     /// Node-pressure eviction.
     pub eviction: eviction::EvictionSettings,
     /// Names, or prefixes with a trailing `*`.
@@ -235,7 +235,7 @@ impl Default for Config {
             refuse_open_secrets: false,
             max_parallel_container_starts: 4,
             image_gc: Policy::default(),
-            log_rotation: log_rotation::Policy::default(),
+            log_rotation: log_rotation::RotationPolicy::default(),
             eviction: eviction::EvictionSettings::default(),
             allowed_unsafe_sysctls: Vec::new(),
             node: node_size::Notification::default(),

@@ -46,7 +46,7 @@ pub struct EngineConfig {
     /// Node-pressure eviction.
     pub eviction: eviction::EvictionPolicy,
     /// The rotation of container logs.
-    pub log_rotation: log_rotation::Policy,
+    pub log_rotation: log_rotation::RotationPolicy,
     /// A directory on the node's file system (`nodefs`): the root directory.
     pub root: String,
     /// S1: the shutdown grace periods by priority.
@@ -134,7 +134,7 @@ impl Default for EngineConfig {
             },
             image_gc: Policy::default(),
             eviction: eviction::EvictionPolicy::default(),
-            log_rotation: log_rotation::Policy::default(),
+            log_rotation: log_rotation::RotationPolicy::default(),
             root: String::new(),
             shutdown: Groups::default(),
             cluster: None,

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 /// The settings, with the kubelet's defaults.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Policy {
+pub struct RotationPolicy {
     /// `containerLogMaxSize` in bytes. None: no rotation.
     pub max_size: Option<u64>,
     /// `containerLogMaxFiles`: the number of files of a container, with the current one.
@@ -33,14 +33,14 @@ pub struct Policy {
     pub interval: Duration,
 }
 
-impl Default for Policy {
-    fn default() -> Policy {
-        Policy { max_size: Some(10 << 20), max_files: 5, workers: 1, interval: Duration::from_secs(10) }
+impl Default for RotationPolicy {
+    fn default() -> RotationPolicy {
+        RotationPolicy { max_size: Some(10 << 20), max_files: 5, workers: 1, interval: Duration::from_secs(10) }
     }
 }
 
 #[derive(Debug, PartialEq, Serialize)]
-enum State {
+enum RotationState {
     /// The kernel reports the next write.
     Watched {
         checked: Boot,
@@ -68,15 +68,15 @@ struct Log {
     pod: Rc<Pod>,
     container: String,
     path: String,
-    state: State,
+    state: RotationState,
     /// The last rotation failed, which was reported.
     failed: bool,
 }
 
 /// The context of a step.
-pub struct Inputs<'a> {
+pub struct RotationInputs<'a> {
     pub now: Boot,
-    pub policy: &'a Policy,
+    pub policy: &'a RotationPolicy,
     pub request_timeout: Duration,
     pub outbox: &'a mut Outbox,
 }
@@ -104,7 +104,13 @@ enum Part {
 
 impl LogRotation {
     /// Compares the running containers of the pod with the known logs.
-    pub fn update(&mut self, uid: &Uid, pod: Option<&Rc<Pod>>, containers: &[ContainerFact], inputs: &mut Inputs<'_>) {
+    pub fn update(
+        &mut self,
+        uid: &Uid,
+        pod: Option<&Rc<Pod>>,
+        containers: &[ContainerFact],
+        inputs: &mut RotationInputs<'_>,
+    ) {
         let wanted = pod.filter(|_| inputs.policy.max_size.is_some());
         let runs =
             |c: &&ContainerFact| c.state == ContainerState::Running && !c.log_path.is_empty() && wanted.is_some();
@@ -117,7 +123,7 @@ impl LogRotation {
         let ids: BTreeSet<&ContainerId> = running().map(|c| &c.id).collect_set();
         logs.retain(|log| {
             let stays = ids.contains(&log.id);
-            if !stays && matches!(log.state, State::Watched { .. }) {
+            if !stays && matches!(log.state, RotationState::Watched { .. }) {
                 inputs.outbox.push(Effect::UnwatchLog { id: log.id.clone() });
             }
             stays
@@ -130,7 +136,7 @@ impl LogRotation {
                 container: c.name.clone(),
                 path: c.log_path.clone(),
                 // L3: if Wherry was killed during a rotation, the log may be missing.
-                state: State::Due(inputs.now),
+                state: RotationState::Due(inputs.now),
                 failed: false,
             });
             logs.extend(new);
@@ -142,21 +148,21 @@ impl LogRotation {
 
     /// The time of the next check.
     pub fn next_deadline(&self) -> Option<Boot> {
-        let due = |log: &Log| if let State::Due(at) = log.state { Some(at) } else { None };
+        let due = |log: &Log| if let RotationState::Due(at) = log.state { Some(at) } else { None };
         self.logs.values().flatten().filter_map(due).min()
     }
 
     /// Begins the rotations that have a free worker.
-    pub fn begin_rotations(&mut self, inputs: &mut Inputs<'_>) {
-        if !self.logs.values().flatten().any(|log| log.state == State::Queued) {
+    pub fn begin_rotations(&mut self, inputs: &mut RotationInputs<'_>) {
+        if !self.logs.values().flatten().any(|log| log.state == RotationState::Queued) {
             return;
         }
         let busy = self.ops.values().filter(|op| op.part == Part::Rotation).count();
         let max_files = inputs.policy.max_files;
         let queued = self.logs.iter_mut().flat_map(|(uid, logs)| logs.iter_mut().map(move |log| (uid, log)));
-        let queued = queued.filter(|(_, log)| log.state == State::Queued);
+        let queued = queued.filter(|(_, log)| log.state == RotationState::Queued);
         for (uid, log) in queued.take(inputs.policy.workers.saturating_sub(busy)) {
-            log.state = State::Rotating;
+            log.state = RotationState::Rotating;
             let call = LogCall::Rotate { path: log.path.clone(), max_files };
             let op = inputs.outbox.begin(Owner::Logs, |op| Effect::Log { op, call });
             self.ops.insert(op, Operation { uid: uid.clone(), id: log.id.clone(), part: Part::Rotation });
@@ -172,27 +178,27 @@ impl LogRotation {
     }
 
     /// The log was written since its last check.
-    pub fn written(&mut self, id: &ContainerId, inputs: &mut Inputs<'_>) {
+    pub fn written(&mut self, id: &ContainerId, inputs: &mut RotationInputs<'_>) {
         if let Some(log) = self.by_id(id)
-            && let State::Watched { checked } = log.state
+            && let RotationState::Watched { checked } = log.state
         {
-            log.state = State::Due(inputs.now.max(checked + inputs.policy.interval));
+            log.state = RotationState::Due(inputs.now.max(checked + inputs.policy.interval));
         }
     }
 
     /// The kernel cannot report writes: the log is checked in each interval.
-    pub fn not_watched(&mut self, id: &ContainerId, inputs: &mut Inputs<'_>) {
+    pub fn not_watched(&mut self, id: &ContainerId, inputs: &mut RotationInputs<'_>) {
         if let Some(log) = self.by_id(id)
-            && let State::Watched { checked } = log.state
+            && let RotationState::Watched { checked } = log.state
         {
-            log.state = State::Due(checked + inputs.policy.interval);
+            log.state = RotationState::Due(checked + inputs.policy.interval);
         }
     }
 
-    pub fn check_due(&mut self, inputs: &mut Inputs<'_>) {
+    pub fn check_due(&mut self, inputs: &mut RotationInputs<'_>) {
         for (uid, log) in self.logs.iter_mut().flat_map(|(uid, logs)| logs.iter_mut().map(move |log| (uid, log))) {
-            if matches!(log.state, State::Due(at) if at <= inputs.now) {
-                log.state = State::Measuring;
+            if matches!(log.state, RotationState::Due(at) if at <= inputs.now) {
+                log.state = RotationState::Measuring;
                 let call = LogCall::Measure { path: log.path.clone() };
                 let op = inputs.outbox.begin(Owner::Logs, |op| Effect::Log { op, call });
                 self.ops.insert(op, Operation { uid: uid.clone(), id: log.id.clone(), part: Part::Check });
@@ -201,29 +207,32 @@ impl LogRotation {
     }
 
     /// An operation has ended. Its container may have ended meanwhile.
-    pub fn answered(&mut self, op: OpId, result: Result<Answer, OpError>, inputs: &mut Inputs<'_>) {
+    pub fn answered(&mut self, op: OpId, result: Result<Answer, OpError>, inputs: &mut RotationInputs<'_>) {
         let Some(Operation { uid, id, .. }) = self.ops.remove(&op) else { return };
         let timeout = inputs.request_timeout;
         let Some(log) = self.log(&uid, &id) else { return };
-        let next = match (std::mem::replace(&mut log.state, State::Due(inputs.now + inputs.policy.interval)), result) {
-            (State::Measuring, Ok(Answer::LogSize(Some(size)))) => {
+        let next = match (
+            std::mem::replace(&mut log.state, RotationState::Due(inputs.now + inputs.policy.interval)),
+            result,
+        ) {
+            (RotationState::Measuring, Ok(Answer::LogSize(Some(size)))) => {
                 match inputs.policy.max_size.is_some_and(|max| size >= max) {
-                    true => log.state = State::Queued,
+                    true => log.state = RotationState::Queued,
                     false => log.watch(inputs),
                 }
                 None
             }
-            (State::Measuring, Ok(Answer::LogSize(None))) => Some(log.reopen(None, timeout, inputs)),
-            (State::Rotating, Ok(Answer::Rotated(path))) => Some(log.reopen(Some(path), timeout, inputs)),
-            (State::Reopening { .. }, Ok(_)) => {
+            (RotationState::Measuring, Ok(Answer::LogSize(None))) => Some(log.reopen(None, timeout, inputs)),
+            (RotationState::Rotating, Ok(Answer::Rotated(path))) => Some(log.reopen(Some(path), timeout, inputs)),
+            (RotationState::Reopening { .. }, Ok(_)) => {
                 log.watch(inputs);
                 None
             }
-            (State::Reopening { rotated }, Err(e)) => {
+            (RotationState::Reopening { rotated }, Err(e)) => {
                 log.failed(&e, inputs);
                 rotated.map(|rotated| log.restore(rotated, inputs))
             }
-            (State::Measuring | State::Rotating | State::Restoring, Err(e)) => {
+            (RotationState::Measuring | RotationState::Rotating | RotationState::Restoring, Err(e)) => {
                 log.failed(&e, inputs);
                 None
             }
@@ -237,26 +246,26 @@ impl LogRotation {
 
 impl Log {
     /// There is nothing to do until the next write.
-    fn watch(&mut self, inputs: &mut Inputs<'_>) {
+    fn watch(&mut self, inputs: &mut RotationInputs<'_>) {
         self.failed = false;
-        self.state = State::Watched { checked: inputs.now };
+        self.state = RotationState::Watched { checked: inputs.now };
         inputs.outbox.push(Effect::WatchLog { id: self.id.clone(), path: self.path.clone() });
     }
 
-    fn reopen(&mut self, rotated: Option<String>, timeout: Duration, inputs: &mut Inputs<'_>) -> OpId {
-        self.state = State::Reopening { rotated };
+    fn reopen(&mut self, rotated: Option<String>, timeout: Duration, inputs: &mut RotationInputs<'_>) -> OpId {
+        self.state = RotationState::Reopening { rotated };
         let call = RuntimeCall::ReopenContainerLog { id: self.id.clone() };
         inputs.outbox.call_runtime(Owner::Logs, call, timeout)
     }
 
-    fn restore(&mut self, rotated: String, inputs: &mut Inputs<'_>) -> OpId {
-        self.state = State::Restoring;
+    fn restore(&mut self, rotated: String, inputs: &mut RotationInputs<'_>) -> OpId {
+        self.state = RotationState::Restoring;
         let call = LogCall::Restore { path: self.path.clone(), rotated };
         inputs.outbox.begin(Owner::Logs, |op| Effect::Log { op, call })
     }
 
     /// Only the first failure in a row is an event. A lost connection is reported elsewhere.
-    fn failed(&mut self, e: &OpError, inputs: &mut Inputs<'_>) {
+    fn failed(&mut self, e: &OpError, inputs: &mut RotationInputs<'_>) {
         if matches!(e, OpError::NotSent(_)) || std::mem::replace(&mut self.failed, true) {
             return;
         }

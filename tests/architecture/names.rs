@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 const MANY: usize = 4;
 
 /// The number of such names. It may only fall: a lower number has to be written here.
-const TODAY: usize = 14;
+const TODAY: usize = 9;
 
 /// The name that a line defines. Indented lines with `type` are the associated types of implementations.
 fn defined(line: &str) -> Option<&str> {

@@ -10,7 +10,7 @@ use wherry::api::pod::Pod;
 use wherry::api::qos::Qos;
 use wherry::api::resources::{CPU, MEMORY, PODS, Resources};
 use wherry::api::time::Wall;
-use wherry::engine::admission::node_snapshot::{NodeSnapshot, Verdict};
+use wherry::engine::admission::node_snapshot::{AdmissionVerdict, NodeSnapshot};
 use wherry::engine::admission::pod_requests::PodRequests;
 use wherry::engine::admission::preempt::{Candidate, victims};
 use wherry::engine::rng::Rng;
@@ -31,7 +31,7 @@ pub fn admission(table: &mut Table) {
         let enough = Resources::from([(CPU, 4_000_000), (MEMORY, 8 << 40), (PODS, pods as u64 + 1)]);
         let node =
             NodeFacts { allocatable: enough.clone(), capacity: enough, name: "node".into(), ..NodeFacts::default() };
-        assert_eq!(evaluate(&node, &there, &one), Verdict::Fits);
+        assert_eq!(evaluate(&node, &there, &one), AdmissionVerdict::Fits);
         let us = median(times(21, || evaluate(&node, &there, &one))) * 1e6;
         table.row(&format!("engine: admission of one pod on a node with {pods} pods, µs"), us, None, most, "");
     }
@@ -63,7 +63,7 @@ fn times<T>(rounds: usize, mut act: impl FnMut() -> T) -> Vec<f64> {
 }
 
 /// Admits one more pod to a new snapshot of the node.
-fn evaluate(node: &NodeFacts, there: &[PodRequests], pod: &Pod) -> Verdict {
+fn evaluate(node: &NodeFacts, there: &[PodRequests], pod: &Pod) -> AdmissionVerdict {
     let mut room = NodeSnapshot::new(node);
     there.iter().for_each(|asks| room.hold(asks));
     room.evaluate(pod, &PodRequests::of(pod))

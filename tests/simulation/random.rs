@@ -219,11 +219,11 @@ pub fn play(pool: &Pool, plan: &Plan, print: bool, plant: fn(&mut Checks)) -> Pl
             period: Duration::from_secs(2 + plan.seed % 9),
         };
     }
-    c.log_rotation = log_rotation::Policy {
+    c.log_rotation = log_rotation::RotationPolicy {
         max_size: Some(100),
         workers: 1 + plan.parallel_starts % 2,
         interval: Duration::from_secs(3),
-        ..log_rotation::Policy::default()
+        ..log_rotation::RotationPolicy::default()
     };
     // In a quarter of the lives the memory is short at times.
     let pressure = plan.seed % 4 == 1;

@@ -1,8 +1,9 @@
 //! The containers of a pod.
 
+use super::definition::kubernetes_types;
 use super::environment::{EnvFromSource, EnvVar};
-use super::field::kubernetes_types;
-use super::scalars::{IntOrString, Quantity};
+use super::field::IntOrString;
+use super::scalars::Quantity;
 use super::security::SecurityContext;
 use std::collections::BTreeMap;
 

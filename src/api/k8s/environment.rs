@@ -1,6 +1,6 @@
 //! The environment variables of a container.
 
-use super::field::kubernetes_types;
+use super::definition::kubernetes_types;
 use super::scalars::Quantity;
 
 kubernetes_types! {

@@ -1,7 +1,6 @@
 //! The fields of the Kubernetes types through `dyn`: readers, writers, copies and comparisons are compiled once for all
 //! types. A generated implementation for each type costs about 800 kB in the binary, and this one 250 kB.
 
-use super::scalars::IntOrString;
 use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -43,6 +42,19 @@ pub enum FieldMut<'a> {
     Object(&'a mut dyn AnyObject),
 }
 
+/// The port of a probe or of a hook: a number, or the name of a port of the container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IntOrString {
+    Int(i32),
+    String(String),
+}
+
+impl Default for IntOrString {
+    fn default() -> IntOrString {
+        IntOrString::Int(0)
+    }
+}
+
 /// A `Vec` of any type.
 pub trait AnyList {
     fn item(&self, index: usize) -> Option<&dyn FieldValue>;
@@ -72,18 +84,18 @@ pub struct Shape {
     /// The name of the type in the API of Kubernetes.
     pub name: &'static str,
     /// For a type that is an object of its own.
-    pub identity: Option<Identity>,
+    pub identity: Option<ObjectIdentity>,
     /// The names of the fields in JSON, in alphabetical order.
     pub fields: &'static [&'static str],
 }
 
 /// The two fields that are the same in all objects of a type.
-pub struct Identity {
+pub struct ObjectIdentity {
     pub api_version: &'static str,
     pub kind: &'static str,
 }
 
-impl Identity {
+impl ObjectIdentity {
     /// The fields, with their values.
     pub fn fields(&self) -> [(&'static str, &'static str); 2] {
         [("apiVersion", self.api_version), ("kind", self.kind)]
@@ -260,99 +272,3 @@ pub fn same(a: &dyn FieldValue, b: &dyn FieldValue) -> bool {
 pub fn same_object(a: &dyn AnyObject, b: &dyn AnyObject) -> bool {
     (0..a.shape().fields.len()).all(|index| same(a.field(index), b.field(index)))
 }
-
-/// Defines types of Kubernetes: `Name { field: Type = "name in JSON", ... }`, with the fields in alphabetical order.
-/// An object of its own has its version before the fields: `Pod of "v1" { ... }`.
-macro_rules! kubernetes_types {
-    (@identity $name:ident) => { None };
-    (@identity $name:ident $version:literal) => {
-        Some($crate::api::k8s::field::Identity { api_version: $version, kind: stringify!($name) })
-    };
-    ($($name:ident $(of $version:literal)? { $($field:ident: $type:ty = $json:literal,)* })*) => { $(
-        #[derive(Default)]
-        pub struct $name {
-            $(pub $field: $type,)*
-        }
-
-        const _: () = {
-            use $crate::api::k8s::field::{self, AnyObject, FieldMut, FieldRef, FieldValue, Shape};
-            use $crate::api::k8s::{read, write};
-
-            static SHAPE: Shape = Shape {
-                name: stringify!($name),
-                identity: kubernetes_types!(@identity $name $($version)?),
-                fields: &[$($json,)*],
-            };
-
-            #[allow(non_camel_case_types)]
-            enum Index { $($field,)* }
-
-            struct At;
-            #[allow(non_upper_case_globals)]
-            impl At { $(const $field: usize = Index::$field as usize;)* }
-
-            impl AnyObject for $name {
-                fn shape(&self) -> &'static Shape {
-                    &SHAPE
-                }
-
-                fn field(&self, index: usize) -> &dyn FieldValue {
-                    match index {
-                        $(At::$field => &self.$field,)*
-                        _ => unreachable!("an index of Shape::fields"),
-                    }
-                }
-
-                fn field_mut(&mut self, index: usize) -> &mut dyn FieldValue {
-                    match index {
-                        $(At::$field => &mut self.$field,)*
-                        _ => unreachable!("an index of Shape::fields"),
-                    }
-                }
-            }
-
-            impl FieldValue for $name {
-                fn value(&self) -> FieldRef<'_> {
-                    FieldRef::Object(self)
-                }
-
-                fn place(&mut self) -> FieldMut<'_> {
-                    FieldMut::Object(self)
-                }
-            }
-
-            impl Clone for $name {
-                fn clone(&self) -> $name {
-                    let mut copy = $name::default();
-                    field::copy_object(&mut copy, self);
-                    copy
-                }
-            }
-
-            impl PartialEq for $name {
-                fn eq(&self, other: &$name) -> bool {
-                    field::same_object(self, other)
-                }
-            }
-
-            impl std::fmt::Debug for $name {
-                fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                    write::debug(self, f)
-                }
-            }
-
-            impl serde::Serialize for $name {
-                fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                    write::Json(self).serialize(serializer)
-                }
-            }
-
-            impl<'de> serde::Deserialize<'de> for $name {
-                fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<$name, D::Error> {
-                    read::deserialize(deserializer)
-                }
-            }
-        };
-    )* };
-}
-pub(super) use kubernetes_types;

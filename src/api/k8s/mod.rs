@@ -1,30 +1,34 @@
 //! The types of the Kubernetes API that Wherry uses, with all fields that they have in Kubernetes 1.34. A test compares
-//! them with the types of k8s-openapi. `docs/pods.md` says which fields Wherry honours.
+//! them with the types of k8s-openapi. `docs/pods.md` says which fields Wherry honours. Old sources of volumes, which
+//! Wherry refuses, are only JSON.
 //!
 //! A field is an `Option` if Kubernetes leaves it out when it is empty. Optional fields that are null are absent, and
 //! required fields that are absent have a default.
 
-pub mod field;
-mod read;
-mod scalars;
-mod write;
-
 mod container;
+mod definition;
 mod environment;
+pub mod field;
+mod metadata;
 mod objects;
 mod placement;
 mod pod_spec;
 mod pod_status;
+mod read;
+mod scalars;
 mod security;
 mod volume;
+mod write;
 
 pub use container::*;
 pub use environment::*;
+pub use field::IntOrString;
+pub use metadata::*;
 pub use objects::*;
 pub use placement::*;
 pub use pod_spec::*;
 pub use pod_status::*;
 pub(crate) use read::{from_value, nearest, strict, with_unknown};
-pub use scalars::{ByteString, IntOrString, Quantity, Time};
+pub use scalars::{ByteString, Quantity, Time};
 pub use security::*;
 pub use volume::*;

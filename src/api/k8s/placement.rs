@@ -1,7 +1,7 @@
 //! Where a pod may run.
 
-use super::field::kubernetes_types;
-use super::objects::LabelSelector;
+use super::definition::kubernetes_types;
+use super::metadata::LabelSelector;
 
 kubernetes_types! {
     Affinity {

@@ -1,8 +1,8 @@
 //! The spec of a pod, without its containers and volumes.
 
 use super::container::{Container, EphemeralContainer, ResourceRequirements};
-use super::field::kubernetes_types;
-use super::objects::LocalObjectReference;
+use super::definition::kubernetes_types;
+use super::metadata::LocalObjectReference;
 use super::placement::{Affinity, Toleration, TopologySpreadConstraint};
 use super::scalars::Quantity;
 use super::security::PodSecurityContext;

@@ -1,7 +1,7 @@
 //! The status of a pod.
 
 use super::container::ResourceRequirements;
-use super::field::kubernetes_types;
+use super::definition::kubernetes_types;
 use super::scalars::{Quantity, Time};
 use std::collections::BTreeMap;
 

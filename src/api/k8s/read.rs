@@ -1,8 +1,7 @@
 //! Reads the Kubernetes types from a parsed document. This is the only reader of them: it finds all wrong types in one
 //! walk, with their paths, and all unknown fields (D5), with the known name that is meant.
 
-use super::field::{AnyObject, FieldMut, FieldValue};
-use super::scalars::IntOrString;
+use super::field::{AnyObject, FieldMut, FieldValue, IntOrString};
 use crate::api::problem::{At, Fault};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -1,6 +1,6 @@
 //! The simple types of Kubernetes that are written as text, or as a number or text.
 
-use super::field::{FieldMut, FieldRef, FieldValue, simple_values};
+use super::field::{FieldMut, FieldRef, FieldValue, IntOrString, simple_values};
 use super::{read, write};
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -13,19 +13,6 @@ pub struct Time(pub Timestamp);
 /// A quantity of a resource as it was written. `api::quantity` parses it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Quantity(pub String);
-
-/// The port of a probe or of a hook: a number, or the name of a port of the container.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum IntOrString {
-    Int(i32),
-    String(String),
-}
-
-impl Default for IntOrString {
-    fn default() -> IntOrString {
-        IntOrString::Int(0)
-    }
-}
 
 /// Bytes, in base64 in JSON.
 #[derive(Clone, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The rights of the processes of a pod.
 
-use super::field::kubernetes_types;
+use super::definition::kubernetes_types;
 
 kubernetes_types! {
     PodSecurityContext {

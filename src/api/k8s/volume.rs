@@ -1,8 +1,8 @@
 //! The volumes of a pod.
 
+use super::definition::kubernetes_types;
 use super::environment::{ObjectFieldSelector, ResourceFieldSelector};
-use super::field::kubernetes_types;
-use super::objects::{
+use super::metadata::{
     LabelSelector, LocalObjectReference, ObjectMeta, TypedLocalObjectReference, TypedObjectReference,
 };
 use super::scalars::Quantity;

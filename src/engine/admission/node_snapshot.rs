@@ -37,7 +37,7 @@ struct Shared {
 
 /// The result for one pod.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
+pub enum AdmissionVerdict {
     Fits,
     /// A4: it fits once the terminating pods are gone. Lists the short resources; empty if only a port is in use.
     Later(Vec<Insufficient>),
@@ -111,7 +111,7 @@ impl<'a> NodeSnapshot<'a> {
         &self.in_use
     }
 
-    pub fn evaluate(&self, pod: &Pod, requests: &PodRequests) -> Verdict {
+    pub fn evaluate(&self, pod: &Pod, requests: &PodRequests) -> AdmissionVerdict {
         let allocatable = &self.node.allocatable;
         let mut refusals = predicates::against(pod, self.node);
         if let Some(port) = clash(&requests.ports, &self.ports) {
@@ -120,27 +120,27 @@ impl<'a> NodeSnapshot<'a> {
         }
         let missing = insufficient(&requests.resources, &self.taken, allocatable);
         if !refusals.is_empty() || !missing.is_empty() {
-            return Verdict::Against { refusals, missing };
+            return AdmissionVerdict::Against { refusals, missing };
         }
         let missing = insufficient(&requests.resources, &self.in_use, allocatable);
         match missing.is_empty() && clash(&requests.ports, &self.ports_in_use).is_none() {
-            true => Verdict::Fits,
-            false => Verdict::Later(missing),
+            true => AdmissionVerdict::Fits,
+            false => AdmissionVerdict::Later(missing),
         }
     }
 }
 
-impl Verdict {
+impl AdmissionVerdict {
     /// With one more reason against the pod, if there is one.
-    pub fn and_against(self, refusal: Option<Refusal>) -> Verdict {
+    pub fn and_against(self, refusal: Option<Refusal>) -> AdmissionVerdict {
         let Some(refusal) = refusal else { return self };
         let (mut refusals, missing) = match self {
-            Verdict::Against { refusals, missing } => (refusals, missing),
-            Verdict::Fits | Verdict::Later(_) => (Vec::new(), Vec::new()),
+            AdmissionVerdict::Against { refusals, missing } => (refusals, missing),
+            AdmissionVerdict::Fits | AdmissionVerdict::Later(_) => (Vec::new(), Vec::new()),
         };
         refusals.push(refusal);
         predicates::in_order(&mut refusals);
-        Verdict::Against { refusals, missing }
+        AdmissionVerdict::Against { refusals, missing }
     }
 }
 

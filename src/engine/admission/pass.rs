@@ -7,7 +7,7 @@
 
 use super::Admission;
 use super::fit::{self, Insufficient};
-use super::node_snapshot::{NodeSnapshot, Verdict};
+use super::node_snapshot::{AdmissionVerdict, NodeSnapshot};
 use super::pod_requests::PodRequests;
 use super::predicates;
 use super::preempt::{self, Candidate, may_preempt};
@@ -296,18 +296,18 @@ impl<'a> Pass<'a> {
         // A pod that has started on this node stays, also if it starts again.
         let taint = predicates::untolerated(pod, self.input.node).filter(|_| !worker.history.is_bound());
         match self.room.evaluate(pod, share.requests).and_against(taint) {
-            Verdict::Fits if self.input.has_its_name(worker) => {
+            AdmissionVerdict::Fits if self.input.has_its_name(worker) => {
                 self.hold(share);
                 self.decisions.push(Decision::Admit(worker.uid.clone()));
             }
-            Verdict::Fits => self.reserve(share),
-            Verdict::Later(missing) => {
+            AdmissionVerdict::Fits => self.reserve(share),
+            AdmissionVerdict::Later(missing) => {
                 if let Some(preempt) = self.instead_of_unreadable(pod, share.requests) {
                     return self.preempt(preempt);
                 }
                 self.wait(share, &missing);
             }
-            Verdict::Against { refusals, missing } => {
+            AdmissionVerdict::Against { refusals, missing } => {
                 if refusals.is_empty()
                     && let Some(preempt) = victims(&missing, self.lower_than(share.requests))
                 {
@@ -324,10 +324,10 @@ impl<'a> Pass<'a> {
     /// Reserves room for a pod that starts later, unless it will be rejected then.
     fn evaluate_for_later(&mut self, pod: &Pod, share: Share<'a>) {
         let rejected = match self.room.evaluate(pod, share.requests) {
-            Verdict::Against { refusals, missing } => {
+            AdmissionVerdict::Against { refusals, missing } => {
                 !refusals.is_empty() || victims(&missing, self.lower_than(share.requests)).is_none()
             }
-            Verdict::Fits | Verdict::Later(_) => false,
+            AdmissionVerdict::Fits | AdmissionVerdict::Later(_) => false,
         };
         if !rejected {
             self.reserve(share);
@@ -381,7 +381,7 @@ impl<'a> Pass<'a> {
         let of_waiting =
             waiting.into_iter().filter(|s| requests.preempts && may_preempt(requests.priority, s.requests.priority));
         match beside.evaluate(pod, requests) {
-            Verdict::Against { refusals, missing } if refusals.is_empty() => {
+            AdmissionVerdict::Against { refusals, missing } if refusals.is_empty() => {
                 victims(&missing, self.lower_than(requests).chain(of_waiting))
             }
             _ => None,

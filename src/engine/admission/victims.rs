@@ -1,6 +1,6 @@
 //! The victims of preemption: counts each one once it has stopped (A8), and restarts it when there is room (A9).
 
-use super::node_snapshot::{NodeSnapshot, Verdict};
+use super::node_snapshot::{AdmissionVerdict, NodeSnapshot};
 use super::pod_requests::PodRequests;
 use crate::api::names::Uid;
 use crate::api::ordered::OrderSlice;
@@ -76,11 +76,11 @@ impl Victims {
         let mut room = room.clone();
         for (worker, pod, requests) in requesting {
             match room.evaluate(pod, &requests) {
-                Verdict::Against { .. } => {}
-                Verdict::Fits if worker.state.is_finished() && self.may_restart_at(&worker.uid) <= now => {
+                AdmissionVerdict::Against { .. } => {}
+                AdmissionVerdict::Fits if worker.state.is_finished() && self.may_restart_at(&worker.uid) <= now => {
                     return Some(worker.uid.clone());
                 }
-                Verdict::Fits | Verdict::Later(_) => room.reserve(&worker.name, &requests),
+                AdmissionVerdict::Fits | AdmissionVerdict::Later(_) => room.reserve(&worker.name, &requests),
             }
         }
         None

@@ -14,7 +14,7 @@ pub struct DurableAnswers {
     changes: BTreeMap<OpId, Change>,
     /// Records whose last write failed, and why. The pod's worker writes them again.
     unwritten: BTreeMap<String, String>,
-    waiting: BTreeMap<RequestId, Waiting>,
+    waiting: BTreeMap<RequestId, WaitingAnswer>,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -26,7 +26,7 @@ enum Change {
 }
 
 #[derive(Debug, Serialize)]
-struct Waiting {
+struct WaitingAnswer {
     #[serde(skip)]
     reply: Reply,
     /// The changes that have to be complete first.
@@ -35,7 +35,7 @@ struct Waiting {
     failure: Option<String>,
 }
 
-impl Waiting {
+impl WaitingAnswer {
     fn answer(self) -> Result<Reply, RequestError> {
         match self.failure {
             None => Ok(self.reply),
@@ -74,7 +74,7 @@ impl DurableAnswers {
         }
         keys.retain(|key| !written.contains(key));
         let failure = keys.iter().find_map(|key| self.unwritten.get(key)).cloned();
-        let waiting = Waiting { reply, changes, failure };
+        let waiting = WaitingAnswer { reply, changes, failure };
         if waiting.changes.is_empty() {
             return Some(waiting.answer());
         }
@@ -98,7 +98,7 @@ impl DurableAnswers {
         let (ready, waiting): (BTreeMap<_, _>, BTreeMap<_, _>) =
             std::mem::take(&mut self.waiting).into_iter().partition(|(_, waiting)| waiting.changes.is_empty());
         self.waiting = waiting;
-        ready.into_iter().map(|(request, waiting): (_, Waiting)| (request, waiting.answer())).collect()
+        ready.into_iter().map(|(request, waiting): (_, WaitingAnswer)| (request, waiting.answer())).collect()
     }
 
     /// The pod of this record is gone.

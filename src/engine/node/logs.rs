@@ -2,11 +2,11 @@
 
 use super::Engine;
 use crate::api::names::Uid;
-use crate::engine::log_rotation::{Inputs, LogRotation};
+use crate::engine::log_rotation::{LogRotation, RotationInputs};
 
 impl Engine {
-    pub(super) fn with_logs<T>(&mut self, f: impl FnOnce(&mut LogRotation, &mut Inputs<'_>) -> T) -> T {
-        let mut inputs = Inputs {
+    pub(super) fn with_logs<T>(&mut self, f: impl FnOnce(&mut LogRotation, &mut RotationInputs<'_>) -> T) -> T {
+        let mut inputs = RotationInputs {
             now: self.now.boot,
             policy: &self.config.log_rotation,
             request_timeout: self.config.request_timeout,
@@ -20,8 +20,12 @@ impl Engine {
         let pod = self.workers.get(uid).and_then(|worker| worker.pod.clone());
         let Engine { logs, pleg, config, outbox, now, .. } = self;
         let containers = pleg.cache.get(uid).map_or(&[][..], |entry| &entry.facts().containers);
-        let mut inputs =
-            Inputs { now: now.boot, policy: &config.log_rotation, request_timeout: config.request_timeout, outbox };
+        let mut inputs = RotationInputs {
+            now: now.boot,
+            policy: &config.log_rotation,
+            request_timeout: config.request_timeout,
+            outbox,
+        };
         logs.update(uid, pod.as_ref(), containers, &mut inputs);
     }
 }

@@ -4,11 +4,11 @@ use crate::story::*;
 use crate::world::{Fault, World, config};
 use wherry::engine::config::EngineConfig;
 use wherry::engine::event::Event;
-use wherry::engine::log_rotation::Policy;
+use wherry::engine::log_rotation::RotationPolicy;
 
 /// A log of 100 bytes is rotated.
-fn policy() -> Policy {
-    Policy { max_size: Some(100), ..Policy::default() }
+fn policy() -> RotationPolicy {
+    RotationPolicy { max_size: Some(100), ..RotationPolicy::default() }
 }
 
 fn node_with_rotation() -> World {

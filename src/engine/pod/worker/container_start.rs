@@ -68,7 +68,7 @@ impl StartError {
 
 /// The next step towards a container.
 #[derive(Debug, PartialEq)]
-pub enum Step {
+pub enum StartStep {
     CheckImage(NeededImage),
     ContinuePull,
     /// A device plugin has to be called, or its devices are still to be chosen.
@@ -87,26 +87,26 @@ pub enum Step {
 }
 
 impl Starting {
-    pub fn next(&self, instance: Instance, needs: &Needs) -> Step {
+    pub fn next(&self, instance: Instance, needs: &Needs) -> StartStep {
         match self {
-            Starting::Pulling { of, .. } if *of == instance => Step::ContinuePull,
+            Starting::Pulling { of, .. } if *of == instance => StartStep::ContinuePull,
             Starting::Image { of, image, prepared, .. } if *of == instance => {
                 match needs.resources.iter().find(|resource| !prepared.contains(*resource)) {
-                    Some(resource) => Step::PrepareDevices { resource: resource.clone() },
-                    None => Step::PrepareFiles(image.clone()),
+                    Some(resource) => StartStep::PrepareDevices { resource: resource.clone() },
+                    None => StartStep::PrepareFiles(image.clone()),
                 }
             }
             Starting::Files { of, volumes, prepared, .. } if *of == instance && needs.mounts => {
-                Step::MountVolumes { volumes: volumes.clone(), prepared: prepared.clone() }
+                StartStep::MountVolumes { volumes: volumes.clone(), prepared: prepared.clone() }
             }
             Starting::Files { of, image, prepared, .. } | Starting::Mounted { of, image, prepared, .. }
                 if *of == instance =>
             {
-                Step::Create { image: image.clone(), prepared: prepared.clone() }
+                StartStep::Create { image: image.clone(), prepared: prepared.clone() }
             }
             _ => {
                 let missing = needs.images.iter().find(|volume| !self.has_volume_image(instance, volume));
-                Step::CheckImage(missing.cloned().map_or(NeededImage::Own, NeededImage::Volume))
+                StartStep::CheckImage(missing.cloned().map_or(NeededImage::Own, NeededImage::Volume))
             }
         }
     }
@@ -322,64 +322,67 @@ mod tests {
         let volume = |name: &str| NeededImage::Volume(name.into());
         let found = |id: &str| ImageFact { id: id.into(), ..image() };
         let mut starting = Starting::Nothing;
-        assert_eq!(starting.next(this, &needs), Step::CheckImage(volume("a")));
+        assert_eq!(starting.next(this, &needs), StartStep::CheckImage(volume("a")));
         assert!(starting.is_first_step(this));
         starting.image_found(this, volume("a"), found("1"));
-        assert_eq!(starting.next(this, &needs), Step::CheckImage(volume("b")));
+        assert_eq!(starting.next(this, &needs), StartStep::CheckImage(volume("b")));
         assert!(!starting.is_first_step(this) && starting.is_first_step(other));
-        assert_eq!(starting.next(other, &needs), Step::CheckImage(volume("a")), "of another instance");
+        assert_eq!(starting.next(other, &needs), StartStep::CheckImage(volume("a")), "of another instance");
         starting.begin_pull(this, volume("b"), Pull::new("b:1".into(), "b".into(), at(3)));
-        assert_eq!(starting.next(this, &needs), Step::ContinuePull);
+        assert_eq!(starting.next(this, &needs), StartStep::ContinuePull);
         starting.image_found(this, volume("b"), found("2"));
-        assert_eq!(starting.next(this, &needs), Step::CheckImage(NeededImage::Own));
+        assert_eq!(starting.next(this, &needs), StartStep::CheckImage(NeededImage::Own));
         starting.begin_pull(this, NeededImage::Own, Pull::new("i:1".into(), "i".into(), at(4)));
         starting.image_found(this, NeededImage::Own, image());
         starting.files_created(this, prepared("/t"));
         let volumes: VolumeImages = [("a".into(), "1".into()), ("b".into(), "2".into())].into();
-        assert_eq!(starting.next(this, &needs), Step::MountVolumes { volumes, prepared: prepared("/t") });
+        assert_eq!(starting.next(this, &needs), StartStep::MountVolumes { volumes, prepared: prepared("/t") });
         starting.image_found(other, volume("b"), found("2"));
-        assert_eq!(starting.next(other, &needs), Step::CheckImage(volume("a")), "the images of another instance");
+        assert_eq!(starting.next(other, &needs), StartStep::CheckImage(volume("a")), "the images of another instance");
     }
 
     #[test]
     fn a_start_goes_from_the_image_to_the_files_to_the_create_of_one_instance() {
         let (this, other) = (Instance { index: 0, attempt: 1 }, Instance { index: 0, attempt: 2 });
         let mut starting = Starting::Nothing;
-        assert_eq!(starting.next(this, &Needs::default()), Step::CheckImage(NeededImage::Own));
+        assert_eq!(starting.next(this, &Needs::default()), StartStep::CheckImage(NeededImage::Own));
         let pull = Pull::new("i:1".into(), "docker.io/library/i".into(), at(3));
         starting.begin_pull(this, NeededImage::Own, pull);
         assert!(
-            starting.next(this, &Needs::default()) == Step::ContinuePull
-                && starting.next(other, &Needs::default()) == Step::CheckImage(NeededImage::Own)
+            starting.next(this, &Needs::default()) == StartStep::ContinuePull
+                && starting.next(other, &Needs::default()) == StartStep::CheckImage(NeededImage::Own)
         );
         starting.forget_files();
-        assert_eq!(starting.next(this, &Needs::default()), Step::CheckImage(NeededImage::Own));
+        assert_eq!(starting.next(this, &Needs::default()), StartStep::CheckImage(NeededImage::Own));
         starting.image_found(this, NeededImage::Own, image());
-        assert_eq!(starting.next(this, &Needs::default()), Step::PrepareFiles(image()));
+        assert_eq!(starting.next(this, &Needs::default()), StartStep::PrepareFiles(image()));
         starting.files_created(other, prepared("/x"));
         assert_eq!(
             starting.next(this, &Needs::default()),
-            Step::PrepareFiles(image()),
+            StartStep::PrepareFiles(image()),
             "the files of another instance"
         );
         starting.files_created(this, prepared("/t"));
-        assert_eq!(starting.next(this, &Needs::default()), Step::Create { image: image(), prepared: prepared("/t") });
-        assert_eq!(starting.next(other, &Needs::default()), Step::CheckImage(NeededImage::Own));
+        assert_eq!(
+            starting.next(this, &Needs::default()),
+            StartStep::Create { image: image(), prepared: prepared("/t") }
+        );
+        assert_eq!(starting.next(other, &Needs::default()), StartStep::CheckImage(NeededImage::Own));
         assert_eq!(
             starting.next(this, &mounts()),
-            Step::MountVolumes { volumes: VolumeImages::new(), prepared: prepared("/t") }
+            StartStep::MountVolumes { volumes: VolumeImages::new(), prepared: prepared("/t") }
         );
         let volume = Mount::writable("/data", "/v");
         starting.volumes_mounted(other, vec![volume.clone()]);
         assert_eq!(
             starting.next(this, &mounts()),
-            Step::MountVolumes { volumes: VolumeImages::new(), prepared: prepared("/t") }
+            StartStep::MountVolumes { volumes: VolumeImages::new(), prepared: prepared("/t") }
         );
         starting.volumes_mounted(this, vec![volume.clone(), Mount::writable("/dev/termination-log", "/own")]);
-        let Step::Create { prepared: mounted, .. } = starting.next(this, &mounts()) else { panic!("a create") };
+        let StartStep::Create { prepared: mounted, .. } = starting.next(this, &mounts()) else { panic!("a create") };
         assert_eq!(mounted.mounts, [volume, Mount::writable("/dev/termination-log", "/own")]);
         starting.forget_files();
-        assert_eq!(starting.next(this, &Needs::default()), Step::PrepareFiles(image()));
+        assert_eq!(starting.next(this, &Needs::default()), StartStep::PrepareFiles(image()));
     }
 
     #[test]

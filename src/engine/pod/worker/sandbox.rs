@@ -60,7 +60,7 @@ pub enum Preparation {
 
 /// The next step towards a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum PreparationStep {
     Directories,
     Cgroup,
     Sandbox,
@@ -68,11 +68,11 @@ pub enum Step {
 
 impl Preparation {
     /// The next step towards the sandbox of this attempt.
-    pub fn next(self, attempt: u32) -> Step {
+    pub fn next(self, attempt: u32) -> PreparationStep {
         match self {
-            Preparation::Directories { attempt: done } if done == attempt => Step::Cgroup,
-            Preparation::Cgroup { attempt: done } if done == attempt => Step::Sandbox,
-            _ => Step::Directories,
+            Preparation::Directories { attempt: done } if done == attempt => PreparationStep::Cgroup,
+            Preparation::Cgroup { attempt: done } if done == attempt => PreparationStep::Sandbox,
+            _ => PreparationStep::Directories,
         }
     }
 
@@ -247,8 +247,8 @@ mod tests {
             [Preparation::Nothing, Preparation::Directories { attempt: 2 }, Preparation::Cgroup { attempt: 2 }]
                 .map(|p| p.next(attempt))
         };
-        assert_eq!(steps(2), [Step::Directories, Step::Cgroup, Step::Sandbox]);
-        assert_eq!(steps(3), [Step::Directories; 3]);
+        assert_eq!(steps(2), [PreparationStep::Directories, PreparationStep::Cgroup, PreparationStep::Sandbox]);
+        assert_eq!(steps(3), [PreparationStep::Directories; 3]);
     }
 
     #[test]

@@ -48,7 +48,7 @@ fn has_slot(uid: &Uid, state: &State, next: &Next, ctx: &mut Context<'_>) -> boo
     if let (Next::Create { index, attempt }, State::Sync(sync)) = (next, state)
         && matches!(
             sync.starting.next(Instance { index: *index, attempt: *attempt }, &Needs::default()),
-            container_start::Step::ContinuePull
+            container_start::StartStep::ContinuePull
         )
     {
         return true;
@@ -196,16 +196,16 @@ impl Worker {
     fn run_sandbox(&mut self, pod: &Rc<Pod>, attempt: u32, ctx: &mut Context<'_>) {
         let State::Sync(sync) = &self.state else { return };
         match sync.preparation.next(attempt) {
-            sandbox::Step::Directories => {
+            sandbox::PreparationStep::Directories => {
                 ctx.outbox.measure(Measure::StartedPod);
                 let op = ctx.files(&self.uid, FilesCall::PreparePod { pod: pod.clone() });
                 self.ops.start(op, ActiveOp::PreparePod { attempt });
             }
-            sandbox::Step::Cgroup => {
+            sandbox::PreparationStep::Cgroup => {
                 let op = ctx.cgroup(&self.uid, CgroupCall::Make { pod: pod.clone() });
                 self.ops.start(op, ActiveOp::MakeCgroup { attempt });
             }
-            sandbox::Step::Sandbox => {
+            sandbox::PreparationStep::Sandbox => {
                 let handler = match sandbox_needs::handler(pod, ctx.runtime_classes, ctx.runtime_features) {
                     Ok(handler) => handler,
                     Err(message) => {
@@ -232,23 +232,27 @@ impl Worker {
         };
         let (durable, ops) = (self.record.is_durable(), &mut self.ops);
         let begun = match sync.starting.next(instance, &needs) {
-            container_start::Step::CheckImage(needed) => check_image(pod, instance, needed, &self.state, ops, ctx),
-            container_start::Step::ContinuePull => {
+            container_start::StartStep::CheckImage(needed) => check_image(pod, instance, needed, &self.state, ops, ctx),
+            container_start::StartStep::ContinuePull => {
                 continue_pull(pod, instance, &mut self.state, ops, ctx);
                 Ok(())
             }
-            container_start::Step::PrepareDevices { .. } if !durable => Ok(()),
-            container_start::Step::PrepareDevices { resource } => self.prepare_devices(pod, instance, resource, ctx),
+            container_start::StartStep::PrepareDevices { .. } if !durable => Ok(()),
+            container_start::StartStep::PrepareDevices { resource } => {
+                self.prepare_devices(pod, instance, resource, ctx)
+            }
             // The pod's record is durable before its first container exists (W25).
-            container_start::Step::PrepareFiles(_) if !durable => Ok(()),
-            container_start::Step::PrepareFiles(_) if !needs.resources.is_empty() && self.record.lacks_devices() => {
+            container_start::StartStep::PrepareFiles(_) if !durable => Ok(()),
+            container_start::StartStep::PrepareFiles(_)
+                if !needs.resources.is_empty() && self.record.lacks_devices() =>
+            {
                 Err(StartError::of_config(devices::NOT_RECORDED.to_owned()))
             }
-            container_start::Step::PrepareFiles(image) => prepare_files(pod, instance, &image, ops, entry, ctx),
-            container_start::Step::MountVolumes { volumes, prepared } => {
+            container_start::StartStep::PrepareFiles(image) => prepare_files(pod, instance, &image, ops, entry, ctx),
+            container_start::StartStep::MountVolumes { volumes, prepared } => {
                 mount_in_container(pod, instance, &volumes, &prepared, ops, entry, ctx)
             }
-            container_start::Step::Create { image, prepared } => {
+            container_start::StartStep::Create { image, prepared } => {
                 self.create_container(pod, instance, image, prepared, entry, ctx)
             }
         };
