@@ -42,6 +42,15 @@ impl Cause {
     }
 }
 
+/// What a status says of the runtime.
+pub struct StatusRuntime<'a> {
+    /// For container ids (`containerd://...`).
+    pub name: &'a str,
+    pub stop_signals: StopSignals,
+    /// The runtime can make a mount and all mounts below it read-only.
+    pub recursive_read_only: bool,
+}
+
 /// The input of a status: spec, observed state and the worker's state.
 pub struct View<'a> {
     pub pod: &'a Pod,
@@ -74,11 +83,7 @@ pub struct View<'a> {
     pub resize: &'a Resize,
     /// No container runs or can still start, so the status may show a terminal phase (W3).
     pub over: bool,
-    /// The runtime's name, for container ids (`containerd://...`).
-    pub runtime: &'a str,
-    pub stop_signals: StopSignals,
-    /// The runtime can make a mount and all mounts below it read-only.
-    pub recursive_read_only: bool,
+    pub runtime: StatusRuntime<'a>,
     pub previous: &'a k8s::PodStatus,
     pub now: Wall,
 }
@@ -163,7 +168,7 @@ fn terminated(view: &View<'_>, c: &ContainerFact) -> k8s::ContainerState {
 }
 
 fn id(view: &View<'_>, c: &ContainerFact) -> String {
-    format!("{}://{}", view.runtime, c.id)
+    format!("{}://{}", view.runtime.name, c.id)
 }
 
 fn waiting_state((reason, message): (Reason, String)) -> k8s::ContainerState {
@@ -216,7 +221,7 @@ fn container(view: &View<'_>, spec: &k8s::Container, main: bool) -> k8s::Contain
         image: spec.image.clone().unwrap_or_default(),
         last_state: Some(k8s::ContainerState::default()),
         started: Some(false),
-        volume_mounts: volume_mounts(spec, view.recursive_read_only),
+        volume_mounts: volume_mounts(spec, view.runtime.recursive_read_only),
         allocated_resources: spec.resources.as_ref().and_then(|r| r.requests.clone()),
         resources: spec.resources.as_deref().cloned().filter(|r| *r != k8s::ResourceRequirements::default()),
         ..Default::default()
@@ -243,7 +248,7 @@ fn container(view: &View<'_>, spec: &k8s::Container, main: bool) -> k8s::Contain
     status.image = newest.image.clone();
     status.image_id = newest.image_ref.clone();
     status.user = newest.user.as_deref().map(user);
-    status.stop_signal = view.stop_signals.of_container(spec, newest.stop_signal).map(str::to_owned);
+    status.stop_signal = view.runtime.stop_signals.of_container(spec, newest.stop_signal).map(str::to_owned);
     let before = view
         .facts
         .containers

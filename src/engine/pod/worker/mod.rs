@@ -405,9 +405,11 @@ impl Worker {
             earlier: &self.history.earlier,
             resize: &self.in_place.resize,
             over,
-            runtime: ctx.runtime_name,
-            stop_signals: ctx.runtime_features.stop_signals,
-            recursive_read_only: ctx.handler_features(pod).recursive_read_only_mounts,
+            runtime: status::StatusRuntime {
+                name: ctx.runtime_name,
+                stop_signals: ctx.runtime_features.stop_signals,
+                recursive_read_only: ctx.handler_features(pod).recursive_read_only_mounts,
+            },
             previous: &self.shown.status,
             now: ctx.now.wall,
         })
