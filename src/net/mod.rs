@@ -24,6 +24,8 @@ pub mod http1_client;
 mod http2;
 pub mod https;
 pub mod listener;
+#[cfg(test)]
+pub mod refused;
 pub mod server;
 pub mod spdy;
 pub mod stream;

@@ -4,6 +4,7 @@ use super::*;
 use crate::api::document::{self, Context};
 use crate::api::pod::Pod;
 use crate::engine::effect::{HookCall, HookKind, Kind, PodAddress, ProbeCall};
+use crate::net::refused::closed;
 use mio::{Events, Poll};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -179,11 +180,6 @@ fn ok(body: &str) -> String {
 
 fn http(address: SocketAddr, path: &str) -> String {
     format!("httpGet: {{port: {}, path: {path}}}", address.port())
-}
-
-/// A port on which nothing listens.
-fn closed() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 #[test]

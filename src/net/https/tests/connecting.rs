@@ -1,12 +1,8 @@
 //! Addresses, names and certificates.
 
 use super::*;
+use crate::net::refused::closed;
 use std::net::TcpListener;
-
-/// An address at which nothing listens.
-fn closed() -> SocketAddr {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
-}
 
 fn named(ca: &Ca, name: &str) -> Peer {
     let tls = Connector::new(vec![ca.der()], None, LOCAL, b"h2").unwrap();

@@ -2,6 +2,7 @@
 
 use super::tls::Tls;
 use super::{Node, count};
+use crate::net::refused;
 use crate::net::server::exchange::Upstream;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -76,8 +77,7 @@ fn bytes_pass_both_ways_and_each_direction_can_end_first() {
 fn an_upstream_that_refuses_or_says_nothing_is_a_bad_gateway() {
     let (mut node, ca) = Node::secure();
     let config = ca.client(Some(ca.identity("ann")));
-    // A port on which nobody listens any more.
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let address = refused::closed();
     node.pages.secure.upstream = Some(Upstream { name: "the upstream", address, request: HEAD.to_vec() });
     let mut client = node.tls(&config);
     client.write_all(REQUEST).unwrap();
