@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use wherry::api::document::{self, Context};
+use wherry::api::k8s;
 
 /// Gives each field of a type a value: each list has one item, and each map one entry. It notes the fields and their values.
 #[derive(Clone)]
@@ -115,12 +116,16 @@ impl<'de> Deserializer<'de> for Explorer<'_> {
     }
 }
 
-/// The fields that are not objects or lists of objects, each with a value.
-fn fields() -> BTreeMap<String, Value> {
+/// A pod with all fields, and those that are not objects or lists of objects, each with its value.
+fn explored() -> (Pod, BTreeMap<String, Value>) {
     let found = RefCell::default();
     let pod = Pod::deserialize(Explorer { path: String::new(), found: &found });
-    pod.expect("every field accepts a value");
-    found.into_inner()
+    let pod = pod.expect("every field accepts a value");
+    (pod, found.into_inner())
+}
+
+fn fields() -> BTreeMap<String, Value> {
+    explored().1
 }
 
 #[derive(Debug)]
@@ -180,17 +185,9 @@ pub fn row_of<'r>(rows: &'r [Row], field: &str) -> Option<&'r Row> {
     rows.iter().filter(|row| row.covers(field)).max_by_key(|row| row.path.len())
 }
 
-/// A pod with this field.
-fn manifest(field: &str, value: &Value) -> String {
-    let mut pod = json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
-        "spec": {"os": {"name": "linux"}, "containers": [{"name": "main", "image": "i:1"}]},
-    });
-    if field.starts_with("spec.initContainers") {
-        // A sidecar can have all fields.
-        pod["spec"]["initContainers"] = json!([{"name": "side", "image": "i:1", "restartPolicy": "Always"}]);
-    }
-    let mut place = &mut pod;
+/// The place of a field. A list that is missing gets one item.
+fn place<'v>(pod: &'v mut Value, field: &str) -> &'v mut Value {
+    let mut place = pod;
     for step in field.split('.') {
         let (name, is_list) = step.strip_suffix("[]").map_or((step, false), |name| (name, true));
         place = &mut place[name];
@@ -201,7 +198,20 @@ fn manifest(field: &str, value: &Value) -> String {
             place = &mut place[0];
         }
     }
-    *place = value.clone();
+    place
+}
+
+/// A pod with this field.
+fn manifest(field: &str, value: &Value) -> String {
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
+        "spec": {"os": {"name": "linux"}, "containers": [{"name": "main", "image": "i:1"}]},
+    });
+    if field.starts_with("spec.initContainers") {
+        // A sidecar can have all fields.
+        pod["spec"]["initContainers"] = json!([{"name": "side", "image": "i:1", "restartPolicy": "Always"}]);
+    }
+    *place(&mut pod, field) = value.clone();
     pod.to_string()
 }
 
@@ -251,5 +261,22 @@ fn a_row_names_a_test_if_and_only_if_the_field_is_honoured() {
         assert_eq!(!row.test.is_empty(), row.state == "honoured", "{row:?}");
         let function = format!("fn {}(", row.test);
         assert!(row.test.is_empty() || texts.iter().any(|text| text.contains(&function)), "no such test: {row:?}");
+    }
+}
+
+#[test]
+fn wherry_reads_copies_and_writes_all_fields_as_the_generated_types_do() {
+    let (pod, fields) = explored();
+    let json = json!(pod);
+    let own: k8s::Pod = document::from_value(&json).expect("a pod");
+    assert_eq!(json!(own), json);
+    assert_eq!(json!(own.clone()), json);
+    // A comparison sees each field.
+    let identity = |field: &&String| !["apiVersion", "kind"].contains(&field.as_str());
+    for field in fields.keys().filter(identity) {
+        let mut other = json.clone();
+        *place(&mut other, field) = Value::Null;
+        let other: k8s::Pod = document::from_value(&other).expect("a pod");
+        assert!(other != own && other == other.clone(), "{field}");
     }
 }

@@ -1,6 +1,6 @@
 //! The macro that defines the types of Kubernetes.
 
-/// Defines types of Kubernetes: `Name { field: Type = "name in JSON", ... }`, with the fields in alphabetical order.
+/// Defines types of Kubernetes: `Name { field: Type = "name in JSON", ... }`. JSON gets the fields in this order.
 /// An object of its own has its version before the fields: `Pod of "v1" { ... }`.
 macro_rules! kubernetes_types {
     (@identity $name:ident) => { None };

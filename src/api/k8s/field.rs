@@ -85,7 +85,7 @@ pub struct Shape {
     pub name: &'static str,
     /// For a type that is an object of its own.
     pub identity: Option<ObjectIdentity>,
-    /// The names of the fields in JSON, in alphabetical order.
+    /// The names of the fields in JSON, in the order in which they are written.
     pub fields: &'static [&'static str],
 }
 

@@ -179,7 +179,7 @@ impl Found {
                 Some(Ok(number)) => return IntOrString::Int(number),
                 _ => self.message(at, format!("must be a 32-bit integer, not integer {number}")),
             },
-            _ => self.wrong(value, at, "an object (IntOrString)"),
+            _ => self.wrong(value, at, "an integer or a string"),
         }
         IntOrString::default()
     }
@@ -188,9 +188,9 @@ impl Found {
         match value {
             Value::String(text) => match text.parse() {
                 Ok(time) => return time,
-                Err(e) => self.message(at, e.to_string()),
+                Err(e) => self.message(at, format!("must be a time such as 2026-01-02T15:04:05Z: {e}")),
             },
-            _ => self.wrong(value, at, "a timestamp string"),
+            _ => self.wrong(value, at, "a time such as 2026-01-02T15:04:05Z"),
         }
         Timestamp::default()
     }
@@ -209,9 +209,9 @@ impl Found {
         match value {
             Value::String(text) => match STANDARD.decode(text) {
                 Ok(bytes) => return bytes,
-                Err(e) => self.message(at, e.to_string()),
+                Err(e) => self.message(at, format!("must be base64 text: {e}")),
             },
-            _ => self.wrong(value, at, "a base64-encoded string"),
+            _ => self.wrong(value, at, "base64 text"),
         }
         Vec::new()
     }
@@ -263,7 +263,7 @@ fn distance(a: &str, b: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::k8s::Pod;
+    use crate::api::k8s::{Pod, Secret};
     use serde_json::json;
 
     fn pod(spec: Value) -> (Result<Pod, String>, Vec<String>) {
@@ -320,9 +320,43 @@ mod tests {
                 "spec.containers[0].resources: must be an object (ResourceRequirements), not a list",
             ),
             (json!({"tty": "yes"}), "spec.containers[0].tty: must be a boolean, not the text \"yes\""),
+            (
+                json!({"livenessProbe": {"tcpSocket": {"port": true}}}),
+                "spec.containers[0].livenessProbe.tcpSocket.port: must be an integer or a string, not the boolean true",
+            ),
+            (
+                json!({"livenessProbe": {"tcpSocket": {"port": 99999999999i64}}}),
+                "spec.containers[0].livenessProbe.tcpSocket.port: must be a 32-bit integer, not integer 99999999999",
+            ),
         ] {
             assert_eq!(pod(json!({"containers": [container]})).0.unwrap_err(), expected);
         }
+    }
+
+    #[test]
+    fn a_wrong_time_version_or_encoding_is_named() {
+        let wrong = |value: Value| from_value::<Pod>(&value).0.map_err(|fault| fault.to_string()).unwrap_err();
+        let time = wrong(json!({"metadata": {"creationTimestamp": "yesterday"}}));
+        assert!(
+            time.starts_with("metadata.creationTimestamp: must be a time such as 2026-01-02T15:04:05Z: "),
+            "{time}"
+        );
+        let time = wrong(json!({"metadata": {"creationTimestamp": 5}}));
+        assert!(time.ends_with("must be a time such as 2026-01-02T15:04:05Z, not the integer 5"), "{time}");
+        assert_eq!(wrong(json!({"apiVersion": "v2"})), "apiVersion: must be v1, not string \"v2\"");
+        let secret = |data: Value| from_value::<Secret>(&json!({"data": {"key": data}})).0.map_err(|f| f.to_string());
+        assert_eq!(secret(json!("aGk=")).unwrap().data.unwrap()["key"].0, b"hi");
+        assert_eq!(secret(json!(1)).unwrap_err(), "data[key]: must be base64 text, not the integer 1");
+        let encoding = secret(json!("a!")).unwrap_err();
+        assert!(encoding.starts_with("data[key]: must be base64 text: "), "{encoding}");
+    }
+
+    #[test]
+    fn the_values_of_a_secret_have_no_debug_form() {
+        let value = json!({"data": {"key": "aGlkZGVu"}, "stringData": {"other": "hidden"}});
+        let secret: Secret = from_value(&value).0.unwrap();
+        let shown = format!("{secret:?} {:?}", secret.data);
+        assert!(!["hidden", "aGlkZGVu", "104"].into_iter().any(|value| shown.contains(value)), "{shown}");
     }
 
     fn faults(spec: Value) -> Vec<String> {
