@@ -81,9 +81,10 @@ fn a_user_without_access_is_told_to_become_root() {
     let node = Node::new("");
     node.ok("");
     let root = rustix::process::geteuid().is_root();
-    // A copy that every user can execute, wherever the build directory is.
+    // A copy that every user can execute, wherever the build directory is. Another process makes it: a file that this one
+    // has open for writing can be inherited by a program that another test starts, and is then busy (ETXTBSY).
     let copy = node.path("wherry");
-    fs::copy(env!("CARGO_BIN_EXE_wherry"), &copy).unwrap();
+    assert!(Command::new("cp").arg(env!("CARGO_BIN_EXE_wherry")).arg(&copy).status().unwrap().success());
     fs::set_permissions(node.path(""), fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(node.path("root"), fs::Permissions::from_mode(if root { 0o700 } else { 0 })).unwrap();
     for arguments in [&[][..], &["list"], &["revoke", "ann"]] {
