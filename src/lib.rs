@@ -13,7 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub use wherry_api::api;
-pub use wherry_engine::engine;
+pub use wherry_engine::{engine, kubectl_api};
 
 // clippy.toml disallows clocks, files, sockets, threads and randomly ordered maps. The restriction applies only to
 // `api` and `engine`.

@@ -3,6 +3,7 @@
 //! A line is a JSON object.
 
 use crate::adapters::durable;
+use crate::api::kept_reports::{KeptCondition, KeptEvent};
 use crate::foreign::{self, Links};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -18,32 +19,6 @@ struct Head {
     /// The times on the boot clock belong to this boot.
     boot_id: String,
     conditions: Vec<KeptCondition>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KeptCondition {
-    pub kind: String,
-    pub is_true: bool,
-    /// In nanoseconds, as all times here.
-    pub since: i64,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KeptEvent {
-    /// UID, namespace and name. None: an event of the node.
-    pub pod: Option<(String, String, String)>,
-    pub id: u64,
-    pub order: u64,
-    pub reason: String,
-    pub message: String,
-    pub field_path: Option<String>,
-    pub first: i64,
-    pub last: i64,
-    pub last_boot: u64,
-    pub count: u32,
-    pub warning: bool,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -2,17 +2,18 @@
 //! the next one, until the action is a response.
 
 use super::content::{Response, Served, View};
-use super::kube::{Change, Debugging, LogRequest, Session, UsagePage, Wanted};
 use super::kube::{Sample, node_server_failure, usage_page};
+use super::kube::{Session, UsagePage, Wanted};
 use crate::adapters::server::{api, control};
 use crate::api::kube::status::Failure;
-use crate::api::kube::versions::Key;
 use crate::api::time::Boot;
 use crate::engine::control::{Reply, Request, RequestError};
+use crate::kubectl_api::RequestedChange;
+use crate::kubectl_api::log_request::LogRequest;
+use crate::kubectl_api::step::AfterAnswer;
 use crate::net::http1::Head;
 use crate::net::server::exchange::{Body, TEXT};
 use bytes::Bytes;
-use serde_json::Value;
 
 /// The next step of a request.
 pub(super) enum Act {
@@ -24,7 +25,7 @@ pub(super) enum Act {
     /// Opens a log on a helper: it may count the lines of compressed files.
     OpenLog(LogRequest),
     /// Writes or removes a manifest.
-    Change(Box<Change>),
+    Change(Box<RequestedChange>),
     /// Closes the connections of revoked certificates.
     CloseRevoked,
 }
@@ -50,18 +51,8 @@ impl Origin {
 pub(super) enum Then {
     /// The answer is the response of the control socket.
     Show,
-    /// The eviction of this pod.
-    Evicted {
-        name: String,
-    },
-    /// A change of the node.
-    Cordoned,
-    /// The deletion of a pod that terminates already, with a grace period. `live`: the pod before it.
-    DeletedAgain {
-        key: Key,
-        live: Value,
-    },
-    Debugged(Debugging),
+    /// A response of the API for kubectl.
+    Api(AfterAnswer),
     Session(Session),
     /// A command whose output is the response.
     Ran,
@@ -91,14 +82,11 @@ impl Then {
         let kube = kube.ok_or_else(|| Failure::service_unavailable("the API is not ready"));
         let response = match (self, answer) {
             (Then::Show, answer) => control::response(answer),
-            (Then::Evicted { name }, answer) => kube?.node_answered(view, Some(name), answer)?,
-            (Then::Cordoned, answer) => kube?.node_answered(view, None, answer)?,
-            (Then::DeletedAgain { key, live }, answer) => kube?.deleted_again(view, &key, live, answer)?,
-            (Then::Debugged(of), answer) => kube?.ephemeral_added(view, of, answer)?,
+            (Then::Api(after), answer) => super::kube::response(kube?.api.answered(&view.snapshot(), after, answer)?),
             (Then::Read(page), answer) => {
                 let machine = match (origin, node_server) {
                     (Origin::Node, Some(server)) => server.machine(),
-                    _ => kube?.machine(),
+                    _ => kube?.api.machine(),
                 };
                 usage_page(view, machine, page, answer)
             }

@@ -2,13 +2,13 @@
 //! node's server. `kube` has those of the Kubernetes API, and logs.
 
 use super::content::{Drive, View};
-use super::event_cache::{EventCache, EventPosition};
 use super::pod_changes::{PodChange, PodPosition};
-use super::views;
 use crate::api::kube::resources::Kind;
 use crate::api::names::{FullName, Uid};
 use crate::api::time::Boot;
 use crate::engine::node::PodView;
+use crate::kubectl_api::event_cache::{EventCache, EventPosition};
+use crate::kubectl_api::pod_object;
 use crate::net::server::exchange::{Part, StreamedBody};
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -77,9 +77,9 @@ impl PodList {
         let status = if self.is_verbose { view.engine.worker_status(&pod.pod.uid, view.now.boot) } else { None };
         let own = |status| {
             let logs = view.layout.pod_logs(&pod.pod.name, &pod.pod.uid);
-            views::Own::new(pod, status, logs, view.engine.expectation(pod.pod))
+            pod_object::Own::new(pod, status, logs, view.engine.expectation(pod.pod))
         };
-        views::write_pod(pod, status.map(own), out);
+        pod_object::write_pod(pod, status.map(own), out);
     }
 }
 
@@ -141,18 +141,18 @@ impl PieceWriter for PodWatch {
                 PodChange::Added(uid) => ("ADDED", uid),
                 PodChange::Modified(uid) => ("MODIFIED", uid),
                 PodChange::Deleted(uid, name) => {
-                    views::write_gone(uid, name, out);
+                    pod_object::write_gone(uid, name, out);
                     continue;
                 }
             };
             // Otherwise its removal follows.
             if let Some(pod) = engine.pod(uid) {
-                views::write_change(kind, &pod, out);
+                pod_object::write_change(kind, &pod, out);
             }
         }
         self.position.is_complete();
         if std::mem::replace(&mut self.is_listing, false) {
-            out.extend_from_slice(views::BOOKMARK);
+            out.extend_from_slice(pod_object::BOOKMARK);
         }
         Part::Wait
     }
@@ -205,7 +205,7 @@ impl PieceWriter for EventWatch {
             return Part::More;
         }
         if std::mem::replace(&mut self.is_listing, false) {
-            out.extend_from_slice(views::BOOKMARK);
+            out.extend_from_slice(pod_object::BOOKMARK);
         }
         Part::Wait
     }

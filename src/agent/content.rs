@@ -6,14 +6,11 @@ use super::bodies::{EventList, EventWatch, PodList, PodWatch, Streamed};
 use super::cluster::ClusterConnection;
 use super::descriptors;
 use super::dump::{self, AgentParts};
-use super::event_cache::EventCache;
 use super::event_recorder::EventRecorder;
 use super::kube::{Kube, NodeServer, Sample};
 use super::pod_changes::PodChanges;
-use super::reports::ConditionTimes;
 use super::views;
 use crate::adapters::cgroups::CgroupUsage;
-use crate::adapters::manifests::Manifests;
 use crate::adapters::server::api;
 use crate::adapters::server::control;
 use crate::adapters::server::health::{self, Check};
@@ -32,6 +29,9 @@ use crate::config::Config;
 use crate::engine::cluster::certificate::Certificate;
 use crate::engine::cluster::connection::ConnectionState;
 use crate::engine::node::{Engine, PodView, Summary};
+use crate::kubectl_api::condition_times::ConditionTimes;
+use crate::kubectl_api::event_cache::EventCache;
+use crate::kubectl_api::snapshot::Snapshot;
 use crate::metrics::{Metrics, families};
 use crate::net::http1::{self, Accepts};
 use crate::net::server::exchange::{self, Body, Content, JSON, Part, Request, Ticket};
@@ -45,7 +45,6 @@ pub(super) type Response = exchange::Response<Streamed>;
 pub(super) struct View<'a> {
     pub(super) engine: &'a Engine,
     pub(super) metrics: &'a Metrics,
-    pub(super) manifests: &'a Manifests,
     pub(super) recorder: &'a EventRecorder,
     pub(super) event_cache: &'a EventCache,
     pub(super) conditions: &'a ConditionTimes,
@@ -57,6 +56,23 @@ pub(super) struct View<'a> {
     pub(super) cluster: Option<&'a ClusterConnection>,
     pub(super) started: Now,
     pub(super) now: Now,
+}
+
+impl<'a> View<'a> {
+    /// What the API for kubectl shows.
+    pub(super) fn snapshot(&self) -> Snapshot<'a> {
+        Snapshot {
+            engine: self.engine,
+            events: self.event_cache,
+            conditions: self.conditions,
+            layout: self.layout,
+            node_name: &self.config.node_name,
+            port: self.config.kubectl_port,
+            created: self.created,
+            started: self.started.wall,
+            now: self.now,
+        }
+    }
 }
 
 /// The state of one call of `Server::drive`: the sources of its answers, and the further steps of the requests.

@@ -1,7 +1,6 @@
 //! `wherry debug dump`: the whole state of the engine, and the agent's own state.
 
 use super::descriptors;
-use super::event_cache::EventCache;
 use super::jobs::Jobs;
 use super::logind::HeldLock;
 use super::record_queue::RecordQueue;
@@ -18,6 +17,7 @@ use crate::api::ordered::CollectOrdered;
 use crate::api::time::Now;
 use crate::engine::node::Engine;
 use crate::event_loop::{Class, EventLoop, PendingJob, Signals};
+use crate::kubectl_api::event_cache::EventCache;
 use crate::net::server::listeners::ListenerId;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};

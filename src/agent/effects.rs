@@ -209,7 +209,7 @@ impl Agent {
     fn publish_change(&mut self, uid: &Uid, name: &FullName, now: Now) {
         self.reporting.service.changed();
         if let Some(kube) = self.serving.kube.get() {
-            kube.pod_changed(name, self.engine.pod(uid).as_ref());
+            kube.api.pod_changed(name, self.engine.pod(uid).as_ref());
         }
         if self.reporting.recorder.report_change(&self.engine, uid, name, now) {
             self.serving.pod_changed(uid, name, self.engine.pod(uid).is_some());

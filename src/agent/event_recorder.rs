@@ -4,7 +4,6 @@
 //! Each restart of a crashing pod is logged, since its back-off makes restarts rare. A notice that repeats is logged at
 //! most once a minute.
 
-use super::event_cache::{EventCache, Occurrence};
 use super::logging::LogDeduplicator;
 use crate::api::k8s::ContainerState;
 use crate::api::names::{FullName, Uid};
@@ -14,6 +13,7 @@ use crate::api::reason::Reason;
 use crate::api::time::Now;
 use crate::engine::effect::{ContainerEnd, ManifestNews, Notice, Severity};
 use crate::engine::node::{Engine, PodView};
+use crate::kubectl_api::event_cache::{EventCache, Occurrence};
 use log::Level;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

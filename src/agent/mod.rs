@@ -28,7 +28,6 @@ mod devices;
 mod disk;
 mod dump;
 mod effects;
-mod event_cache;
 mod event_recorder;
 mod events;
 mod handlers;
@@ -67,6 +66,7 @@ use crate::engine::effect::{Effect, Severity};
 use crate::engine::event::Event;
 use crate::engine::node::Engine;
 use crate::event_loop::{EventLoop, Signal, Signals, clock};
+use crate::kubectl_api::condition_times::ConditionTimes;
 use crate::metrics::Metrics;
 use mio::Token;
 use std::collections::{BTreeSet, VecDeque};
@@ -131,7 +131,7 @@ struct Reporting {
     /// The lines that were logged last, so that a repetition is not.
     standing: logging::LogDeduplicator,
     recorder: event_recorder::EventRecorder,
-    conditions: reports::ConditionTimes,
+    conditions: ConditionTimes,
     file: reports::ReportFile,
 }
 
@@ -218,7 +218,7 @@ impl Agent {
             }
             if let Some(event) = self.events.pop_front() {
                 if let (Event::Manifests(_), Some(kube)) = (&event, self.serving.kube.get()) {
-                    kube.manifests_changed();
+                    kube.api.manifests_changed();
                 }
                 effects = self.engine.step(event, now);
                 continue;

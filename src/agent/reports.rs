@@ -1,15 +1,13 @@
 //! Keeps over a restart of the agent what it has reported (`adapters::report_file`): its events, and since when each
 //! condition of the node has its status. The file is written a moment after a change, rarely, and at the end.
 
-use super::event_cache::EventCache;
 use super::jobs::{JobSpec, Jobs};
 use super::logging::LogDeduplicator;
-use crate::adapters::report_file::{self, KeptCondition};
-use crate::api::ordered::CollectOrdered;
-use crate::api::time::{Boot, Now, Wall};
-use crate::engine::node::Engine;
+use crate::adapters::report_file;
+use crate::api::time::{Boot, Now};
 use crate::event_loop::Class;
-use std::collections::BTreeMap;
+use crate::kubectl_api::condition_times::ConditionTimes;
+use crate::kubectl_api::event_cache::EventCache;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -18,9 +16,6 @@ const DELAY: Duration = Duration::from_secs(1);
 /// The minimum time between two writes.
 const PAUSE: Duration = Duration::from_secs(10);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
-/// For so long after the start, the node may not be ready only because it has just started.
-const START: Duration = Duration::from_secs(30);
-
 /// The file.
 pub(super) struct ReportFile {
     path: PathBuf,
@@ -134,63 +129,6 @@ impl ReportFile {
     }
 }
 
-/// Since when each condition of the node has its status.
-#[derive(Debug, Default)]
-pub(super) struct ConditionTimes {
-    conditions: BTreeMap<String, (bool, Wall)>,
-    /// The node was ready in this run.
-    was_ready: bool,
-}
-
-impl ConditionTimes {
-    pub(super) fn restore(conditions: Vec<KeptCondition>) -> ConditionTimes {
-        let conditions = conditions.into_iter().map(|c| (c.kind, (c.is_true, Wall(c.since)))).collect_map();
-        ConditionTimes { conditions, was_ready: false }
-    }
-
-    fn kept(&self) -> Vec<KeptCondition> {
-        let kept = |(kind, (is_true, since)): (&String, &(bool, Wall))| KeptCondition {
-            kind: kind.clone(),
-            is_true: *is_true,
-            since: since.0,
-        };
-        self.conditions.iter().map(kept).collect()
-    }
-
-    /// Notes the conditions of the node. Returns whether one has changed. `started`: the start of the process.
-    pub(super) fn follow_node(&mut self, engine: &Engine, started: Boot, now: Now) -> bool {
-        let pressure: Vec<&str> = engine.conditions().map(|condition| condition.name()).collect();
-        let is_ready = engine.not_ready(now.boot).is_none();
-        let mut changed = false;
-        for kind in PRESSURE {
-            changed |= self.follow(kind, pressure.contains(&kind), now.wall);
-        }
-        self.was_ready |= is_ready;
-        if self.was_ready || now.boot.since(started) >= START {
-            changed |= self.follow(READY, is_ready, now.wall);
-        }
-        changed
-    }
-
-    /// Notes the present status. Returns whether it has changed.
-    fn follow(&mut self, kind: &str, is_true: bool, now: Wall) -> bool {
-        if self.conditions.get(kind).is_some_and(|(before, _)| *before == is_true) {
-            return false;
-        }
-        self.conditions.insert(kind.to_owned(), (is_true, now));
-        true
-    }
-
-    /// None: the status was not noted yet.
-    pub(super) fn since(&self, kind: &str, is_true: bool) -> Option<Wall> {
-        self.conditions.get(kind).filter(|(noted, _)| *noted == is_true).map(|(_, since)| *since)
-    }
-}
-
-/// The conditions of the node that are about pressure.
-pub(super) const PRESSURE: [&str; 3] = ["MemoryPressure", "DiskPressure", "PIDPressure"];
-pub(super) const READY: &str = "Ready";
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -240,16 +178,5 @@ mod tests {
             file.ended(at(2));
             assert_eq!((file.is_closed(), file.next_deadline()), (!changes, changes.then(|| at(0))));
         }
-    }
-
-    #[test]
-    fn the_times_of_the_nodes_conditions_survive_until_the_status_changes() {
-        let mut times = ConditionTimes::default();
-        assert!(times.follow(READY, true, Wall(1)) && !times.follow(READY, true, Wall(2)));
-        let mut times = ConditionTimes::restore(times.kept());
-        assert!(!times.follow(READY, true, Wall(3)));
-        assert_eq!((times.since(READY, true), times.since(READY, false)), (Some(Wall(1)), None));
-        assert!(times.follow(READY, false, Wall(4)));
-        assert_eq!(times.since(READY, false), Some(Wall(4)));
     }
 }

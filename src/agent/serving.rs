@@ -5,10 +5,11 @@ use super::bodies::Streamed;
 use super::content::{Drive, Response, Served, View};
 use super::dump::AgentParts;
 use super::jobs::JobSpec;
-use super::kube::{self, AfterChange, Change, EndedChange, KubeState, LogRequest, NodeServerState, Sample};
+use super::kube::{self, KubeState, NodeServerState, Sample};
 use super::pod_changes::PodChanges;
 use super::requests::PendingRequests;
 use super::{Agent, SERVER};
+use crate::adapters::server::api;
 use crate::adapters::server::routes::{LISTENERS, ListenerKind};
 use crate::api::kube::resources::Kind;
 use crate::api::kube::status::Failure;
@@ -18,6 +19,8 @@ use crate::config::Config;
 use crate::engine::control::{Reply, Request, RequestError, RequestId};
 use crate::engine::event::Event;
 use crate::event_loop::Class;
+use crate::kubectl_api::log_request::LogRequest;
+use crate::kubectl_api::{AfterChange, EndedChange, RequestedChange};
 use crate::net::listener::Place;
 use crate::net::server::Server;
 use crate::net::server::exchange::Ticket;
@@ -79,7 +82,7 @@ impl Serving {
     /// Events of pods or of the node were recorded.
     pub(super) fn events_changed(&mut self) {
         if let Some(kube) = self.kube.get() {
-            kube.events_changed();
+            kube.api.events_changed();
         }
         self.wake(Kind::Event);
     }
@@ -156,23 +159,28 @@ impl Agent {
         }
     }
 
-    fn change(&mut self, ticket: Ticket, change: Change, now: Now) {
+    fn change(&mut self, ticket: Ticket, change: RequestedChange, now: Now) {
         let Some(kube) = self.serving.kube.get() else { return };
-        if let Some(refused) = kube.queue_change(ticket, change, &self.engine, &mut self.jobs, now) {
-            self.respond(ticket, refused, now);
+        let manifests = self.manifests.directory();
+        let queued = kube.queue_change(ticket, change, manifests, &self.engine, &mut self.jobs, now);
+        if let Err(refused) = queued {
+            self.respond(ticket, api::failure(&refused), now);
         }
     }
 
     /// Answers the clients whose changes the engine has accepted or refused.
     fn answer_changes(&mut self, now: Now) {
         let (view, _, served) = self.view(now);
-        let Some(ended) = served.kube.and_then(|kube| kube.take_ended(&view)) else { return };
-        for EndedChange { ticket, response, next } in ended {
-            self.respond(ticket, response, now);
+        let Some(ended) = served.kube.and_then(|kube| kube.api.take_ended(&view.snapshot())) else { return };
+        for EndedChange { request: RequestId(id), response, next } in ended {
+            let response = response.map_or_else(|refused| api::failure(&refused), kube::response);
+            self.respond(Ticket(id), response, now);
             match next {
                 AfterChange::Nothing => {}
-                AfterChange::Ask(request) => self.ask(ticket, request),
-                AfterChange::TakeBack(change) => change.begin(&mut self.jobs, now),
+                AfterChange::Ask(request) => self.ask(Ticket(id), request),
+                AfterChange::TakeBack(edited) => {
+                    kube::take_back(self.manifests.directory(), *edited, &mut self.jobs, now);
+                }
             }
         }
         self.settle(now);
@@ -266,7 +274,6 @@ impl Agent {
         let view = View {
             engine: &self.engine,
             metrics: &self.metrics,
-            manifests: &self.manifests,
             recorder: &self.reporting.recorder,
             event_cache: self.reporting.recorder.cache(),
             conditions: &self.reporting.conditions,

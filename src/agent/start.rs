@@ -3,15 +3,13 @@
 use super::cluster::ClusterConnection;
 use super::devices::DevicePlugins;
 use super::disk::Disk;
-use super::event_cache::EventCache;
 use super::event_recorder::EventRecorder;
 use super::handlers::LocalHandlers;
 use super::jobs::Jobs;
 use super::kernel::KernelReports;
-use super::kube::Machine;
 use super::logind::{self, HeldLock};
 use super::record_queue::RecordQueue;
-use super::reports::{ConditionTimes, ReportFile};
+use super::reports::ReportFile;
 use super::runtime::Runtime;
 use super::service::Service;
 use super::serving::Serving;
@@ -26,7 +24,7 @@ use crate::adapters::cri::client::CriClient;
 use crate::adapters::cri::events::ContainerEvents;
 use crate::adapters::cri::requests::{HostDns, RequestConfig, Swap};
 use crate::adapters::host::checks::is_stuck as stuck;
-use crate::adapters::host::{capacity, machine};
+use crate::adapters::host::{capacity, machine, machine_identity};
 use crate::adapters::manifests::{ManifestSettings, Manifests, ServiceCredentials};
 use crate::adapters::pod_files::PodFiles;
 use crate::adapters::records::Records;
@@ -55,6 +53,8 @@ use crate::engine::node::Engine;
 use crate::engine::pod::record;
 use crate::engine::shutdown;
 use crate::event_loop::{EventLoop, Helpers, Signals, clock};
+use crate::kubectl_api::condition_times::ConditionTimes;
+use crate::kubectl_api::event_cache::EventCache;
 use crate::metrics::Metrics;
 use crate::net::grpc::Transport;
 use mio::{Registry, Token};
@@ -269,7 +269,7 @@ pub(super) fn engine_config(
 }
 
 fn cluster_config(config: &Config, key: &KeyState) -> ClusterConfig {
-    let (addresses, info) = (crate::net::addresses::addresses(), Machine::read().info(String::new()));
+    let (addresses, info) = (crate::net::addresses::addresses(), machine_identity::read().info(String::new()));
     let registration = &config.registration;
     ClusterConfig {
         addresses,

@@ -23,6 +23,7 @@ pub mod hash;
 pub mod hostname;
 pub mod image;
 pub mod k8s;
+pub mod kept_reports;
 pub mod kube;
 pub mod layout;
 pub mod limits;

@@ -1,6 +1,6 @@
 //! Checks the layers of the crate in its source text: dependencies point one way (commands, agent, adapters, engine, api),
-//! an adapter uses another one only as `COMPOSED` permits, `net` below the adapters uses none of these, and `engine/` and
-//! `api/` name no clock, file, socket, thread or I/O crate. The disallowed types and methods in clippy.toml complement this
+//! an adapter uses another one only as `COMPOSED` permits, `net` below the adapters uses none of these, and `engine/`, `api/`
+//! and `kubectl_api/` name no clock, file, socket, thread or I/O crate. The disallowed types and methods in clippy.toml complement this
 //! test: they also cover access without a `use`.
 
 #![allow(clippy::disallowed_methods)]
@@ -90,6 +90,12 @@ fn the_engine_depends_only_on_itself_and_api() {
     assert_only("engine", &|_, path| path.starts_with("api") || path.starts_with("engine"));
 }
 
+#[test]
+fn the_api_for_kubectl_depends_only_on_itself_the_engine_and_api() {
+    let allowed = ["api", "engine", "kubectl_api"];
+    assert_only("kubectl_api", &|_, path| allowed.iter().any(|room| path.starts_with(room)));
+}
+
 /// Parts of `api` that know nothing of Kubernetes.
 const FOUNDATION: [&str; 2] = ["api::ordered", "api::time"];
 
@@ -156,7 +162,7 @@ fn the_agent_does_not_depend_on_the_commands() {
 }
 
 #[test]
-fn engine_and_api_name_no_clock_file_socket_thread_or_io_crate() {
+fn the_pure_rooms_name_no_clock_file_socket_thread_or_io_crate() {
     let banned = [
         "Instant::now",
         "SystemTime",
@@ -187,7 +193,7 @@ fn engine_and_api_name_no_clock_file_socket_thread_or_io_crate() {
         "log::",
     ];
     let mut wrong = Vec::new();
-    for (file, code) in room("engine").into_iter().chain(room("api")) {
+    for (file, code) in ["engine", "api", "kubectl_api"].into_iter().flat_map(room) {
         for name in banned {
             if code.contains(name) {
                 wrong.push(format!("src/{file} names {name}"));

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The directories of `src/` that the simulation needs.
-const ROOMS: [&str; 2] = ["api", "engine"];
+const ROOMS: [&str; 3] = ["api", "engine", "kubectl_api"];
 
 /// The sections of our Cargo.toml that give the copy the same build settings.
 const PROFILES: [&str; 2] = ["profile.dev", "profile.dev.package"];

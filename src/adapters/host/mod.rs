@@ -8,4 +8,5 @@ pub mod disk_use;
 pub mod file_system;
 pub mod levels;
 pub mod machine;
+pub mod machine_identity;
 pub mod memory_pressure;

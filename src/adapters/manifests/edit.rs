@@ -2,9 +2,8 @@
 //! `api/kube/edit`. Runs on a helper, one change at a time.
 
 use crate::adapters::durable;
-use crate::api::kube::edit::{EditOutcome, FileFound, ManifestEdit, PlannedEdit};
+use crate::api::kube::edit::{EditOutcome, Edited, FileFound, ManifestEdit, PlannedEdit};
 use crate::api::kube::status::Failure;
-use serde_json::Value;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -35,21 +34,6 @@ impl Abandoned {
     pub fn is_abandoned(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
-}
-
-/// A change that is carried out, or with `dry_run` only checked.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Edited {
-    pub outcome: EditOutcome,
-    pub file: PathBuf,
-    /// The digest of the new content (D3).
-    pub digest: String,
-    /// The new object, as `PlannedEdit` has it.
-    pub object: Value,
-    /// The content of the file before the change, to take it back.
-    pub before: Option<Vec<u8>>,
-    /// For the person who made the change.
-    pub warnings: Vec<String>,
 }
 
 impl Edit {
@@ -146,7 +130,7 @@ mod tests {
     use super::*;
     use crate::api::kube::path::{Target, parse};
     use crate::api::kube::write::ObjectChange;
-    use serde_json::json;
+    use serde_json::{Value, json};
     use std::os::unix::fs::PermissionsExt;
 
     fn edit(directory: &Path, path: &str, change: Option<ObjectChange>) -> Edit {

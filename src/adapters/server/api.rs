@@ -1,32 +1,10 @@
-//! Requests and failures of the Kubernetes API.
+//! The limit for requests of the Kubernetes API, and the form of its failures.
 
-use crate::api::kube::access::Role;
 use crate::api::kube::status::Failure;
-use crate::api::time::Boot;
-use crate::net::http1::Head;
 use crate::net::server::exchange::Response;
-use std::rc::Rc;
 
 /// The maximum length of a request body, in bytes (the limit of an API server).
 pub const MAX_BODY: usize = 3 * 1024 * 1024;
-
-/// A client, from the certificate of its connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VerifiedClient {
-    /// The common name (CN).
-    pub name: String,
-    pub role: Role,
-    /// The end of the certificate's validity. (A clock that is set meanwhile counts from the next request on.)
-    pub expires: Boot,
-}
-
-/// The parts of a request that only the API needs.
-#[derive(Debug)]
-pub struct ApiRequest<'a> {
-    pub head: &'a Head,
-    /// The client, if its certificate is valid and one of the clients'; otherwise the failure for it.
-    pub client: Result<Rc<VerifiedClient>, Failure>,
-}
 
 /// The response for a failure.
 pub fn failure<S>(failure: &Failure) -> Response<S> {

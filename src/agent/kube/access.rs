@@ -2,10 +2,10 @@
 
 use super::prepare::Certificate;
 use crate::adapters::pki::Revoked;
-use crate::adapters::server::api::VerifiedClient;
 use crate::api::kube::access::Role;
 use crate::api::kube::status::Failure;
 use crate::api::time::{Boot, Now};
+use crate::kubectl_api::request::VerifiedClient;
 use crate::net::tls::server::Acceptor;
 use crate::net::x509;
 use std::path::PathBuf;

@@ -1,13 +1,13 @@
 //! `/metrics/cadvisor`: the metrics of cAdvisor whose values the runtime reports, with its names, types and labels.
 //! Containers only: there are no series of pods, sandboxes and other cgroups.
 
-use super::node::Machine;
 use super::reading::{ContainerReading, Reading, bytes, seconds, time};
+use crate::api::cluster::machine::MachineIdentity;
 use crate::api::facts::FileSystemFact;
 use crate::metrics::exposition::{Exposition, Family, Kind};
 
 /// With `failed`, the runtime has not reported the usage of containers.
-pub(super) fn page(reading: &Reading, machine: &Machine, failed: bool) -> Vec<u8> {
+pub(super) fn page(reading: &Reading, machine: &MachineIdentity, failed: bool) -> Vec<u8> {
     let mut page = Exposition::default();
     let help = "CPU time of the container in core-seconds.";
     each(reading, page.family("container_cpu_usage_seconds_total", Kind::Counter, help), Some(("cpu", "total")), |c| {
@@ -99,7 +99,7 @@ fn of_memory(page: &mut Exposition, reading: &Reading) {
     });
 }
 
-fn of_machine(page: &mut Exposition, reading: &Reading, machine: &Machine) {
+fn of_machine(page: &mut Exposition, reading: &Reading, machine: &MachineIdentity) {
     let [machine_id, system_uuid, boot_id] = machine.ids();
     let labels = [("boot_id", boot_id), ("machine_id", machine_id), ("system_uuid", system_uuid)];
     let cores = Some(reading.node.cores as f64);
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn the_page_has_the_families_and_labels_of_cadvisor() {
-        let text = String::from_utf8(page(&example(), &Machine::default(), false)).unwrap();
+        let text = String::from_utf8(page(&example(), &MachineIdentity::default(), false)).unwrap();
         let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
         let id =
             "id=\"/kubepods/podu1/c1\",image=\"docker.io/library/web:1\",name=\"c1\",namespace=\"shop\",pod=\"web\"";
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn without_the_runtime_the_page_has_the_machine_and_the_error() {
         let reading = Reading { pods: Vec::new(), ..example() };
-        let text = String::from_utf8(page(&reading, &Machine::default(), true)).unwrap();
+        let text = String::from_utf8(page(&reading, &MachineIdentity::default(), true)).unwrap();
         assert!(text.contains("\ncontainer_scrape_error 1\n") && text.contains("\nmachine_memory_bytes{"), "{text}");
         assert!(!text.contains("container_cpu"), "{text}");
     }

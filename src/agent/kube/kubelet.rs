@@ -2,7 +2,6 @@
 
 use super::cadvisor;
 use super::metrics::Wanted;
-use super::node::Machine;
 use super::reading::Reading;
 use super::resource_metrics;
 use super::summary::Scope;
@@ -11,6 +10,7 @@ use crate::adapters::server::routes::Page;
 use crate::agent::act::{Act, Then};
 use crate::agent::bodies::PodList;
 use crate::agent::content::{Response, View, json, streamed};
+use crate::api::cluster::machine::MachineIdentity;
 use crate::api::control::Usage;
 use crate::api::kube::kubelet::KubeletPath;
 use crate::api::kube::query::Query;
@@ -49,7 +49,7 @@ pub(super) fn answer(view: &View<'_>, path: KubeletPath, query: &Query) -> Act {
 /// rest.
 pub(in crate::agent) fn usage_page(
     view: &View<'_>,
-    machine: &Machine,
+    machine: &MachineIdentity,
     page: UsagePage,
     answer: Result<Reply, RequestError>,
 ) -> Response {

@@ -1,42 +1,21 @@
 //! Container logs for kubectl and for the node's server: read from the runtime's files in pieces, and followed with
 //! inotify (L6).
 
-use super::body::now;
 use crate::adapters::logs::print::{Printer, Stop};
 use crate::adapters::logs::reader::{LogReader, ReadProgress};
 use crate::adapters::logs::watch::LogWatch;
 use crate::agent::bodies::PieceWriter;
-use crate::agent::content::{Drive, Response, View};
+use crate::agent::content::{Drive, Response};
 use crate::api::facts::ContainerState;
-use crate::api::k8s::PodStatus;
-use crate::api::kube::log_choice;
-use crate::api::kube::query::Query;
 use crate::api::kube::resources::Kind;
 use crate::api::kube::status::Failure;
 use crate::api::names::Uid;
-use crate::api::pod::Pod;
+use crate::kubectl_api::log_request::LogRequest;
 use crate::net::server::exchange::{Body, Part, TEXT};
-use jiff::{SignedDuration, Timestamp};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::PathBuf;
 
 /// The number of bytes that one turn of the loop reads.
 const PIECE: usize = 16 * 1024;
-
-/// Which log, and which part of it.
-#[derive(Clone, Debug)]
-pub(in crate::agent) struct LogRequest {
-    /// (A `Uid` cannot be passed to a helper.)
-    pub uid: String,
-    pub container: String,
-    pub directory: PathBuf,
-    pub instance: u32,
-    pub follow: bool,
-    pub tail: Option<u64>,
-    pub since: Option<Timestamp>,
-    pub timestamps: bool,
-    pub limit: Option<u64>,
-}
 
 /// A log at the begin of the requested part.
 pub(in crate::agent) struct Opened {
@@ -73,73 +52,6 @@ pub(in crate::agent) fn response(opened: Result<Opened, String>) -> Result<Respo
     let uid = Uid::from(request.uid.as_str());
     let log = Following { uid, request, reader, watch, left, finishing: false };
     Ok(Response::new(200, TEXT, Body::Stream(Box::new(log))))
-}
-
-/// The container with this name, otherwise the only one, with the messages of an API server.
-pub(super) fn container_of<'a>(pod: &'a Pod, wanted: Option<&str>) -> Result<&'a str, Failure> {
-    let name = &pod.name.name;
-    let containers: Vec<&str> = pod.every_container().map(|c| c.name.as_str()).collect();
-    match wanted {
-        Some(wanted) => containers
-            .iter()
-            .find(|c| **c == wanted)
-            .copied()
-            .ok_or_else(|| Failure::bad_request(format!("container {wanted} is not valid for pod {name}"))),
-        None if containers.len() == 1 => Ok(containers[0]),
-        None => {
-            let choice = containers.join(" ");
-            let why = format!("a container name must be specified for pod {name}, choose one of: [{choice}]");
-            Err(Failure::bad_request(why))
-        }
-    }
-}
-
-/// The query of a kubelet with the names of the API: an older one has `tail`, which can be `all`.
-pub(super) fn kubelet_query(query: Query) -> Query {
-    let is_needed = |tail: &&str| *tail != "all" && query.get("tailLines").is_none();
-    match query.get("tail").filter(is_needed).map(str::to_owned) {
-        Some(tail) => query.with("tailLines", &tail),
-        None => query,
-    }
-}
-
-/// The requested part of the log of a container, with the messages of a kubelet.
-pub(super) fn request(view: &View<'_>, pod: &Pod, container: &str, query: &Query) -> Result<LogRequest, Failure> {
-    let name = &pod.name.name;
-    let uid: Uid = pod.uid.clone();
-    let directory = PathBuf::from(view.layout.pod_logs(&pod.name, &uid)).join(container);
-    let facts = view.engine.containers(&uid);
-    let attempt = |id: &str| facts.iter().find(|c| c.id.as_str() == id).map(|c| c.attempt);
-    let shown = view.engine.pod(&uid);
-    let none = PodStatus::default();
-    let status = shown.as_ref().map_or(&none, |shown| shown.status);
-    let instance = log_choice::run(status, container, query.flag("previous"), attempt)
-        .map_err(|why| Failure::bad_request(why.describe(container, name)))?;
-    let number = |name: &str| query.number(name).map_err(Failure::bad_request);
-    let since = match (number("sinceSeconds")?, query.get("sinceTime")) {
-        (Some(_), Some(_)) => {
-            return Err(Failure::bad_request("at most one of sinceTime or sinceSeconds may be specified"));
-        }
-        (Some(seconds), None) => {
-            let ago = SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX));
-            Some(now(view).checked_sub(ago).unwrap_or(Timestamp::MIN))
-        }
-        (None, Some(time)) => {
-            Some(time.parse().map_err(|e| Failure::bad_request(format!("sinceTime: invalid time {time:?}: {e}")))?)
-        }
-        (None, None) => None,
-    };
-    Ok(LogRequest {
-        uid: uid.to_string(),
-        container: container.to_owned(),
-        directory,
-        instance,
-        follow: query.flag("follow") && !query.flag("previous"),
-        tail: number("tailLines")?,
-        since,
-        timestamps: query.flag("timestamps"),
-        limit: number("limitBytes")?,
-    })
 }
 
 struct Following {

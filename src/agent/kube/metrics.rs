@@ -1,20 +1,18 @@
 //! The resource usage for `kubectl top`, in the form of metrics.k8s.io. The CPU usage needs two measurements: the last
 //! one, if it is recent, or a second one after a second.
 
-use super::body::{now, single, whole_list};
 use super::reading::Reading;
 use super::summary::{self, Scope};
 use crate::agent::act::{Act, Then};
 use crate::agent::content::{Response, View, json};
 use crate::api::control::{PodUsage, Usage};
-use crate::api::kube::accept::Format;
 use crate::api::kube::resources::Kind;
-use crate::api::kube::selection::Selection;
 use crate::api::kube::status::Failure;
-use crate::api::kube::table::Include;
 use crate::api::ordered::CollectOrdered;
 use crate::api::time::Boot;
 use crate::engine::control::Request;
+use crate::kubectl_api::form::{single, whole_list};
+use crate::kubectl_api::step::Measurement;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -75,21 +73,11 @@ impl Wanted {
             let object = objects.pop();
             let name = selection.name.as_deref().unwrap_or_default();
             let object = object.ok_or_else(|| Failure::not_found(resource, name))?;
-            let body = single(object, resource, *format, *include, now(view));
+            let body = single(object, resource, *format, *include, view.snapshot().timestamp());
             return Ok(json(&body));
         }
-        Ok(Response::json(whole_list(objects, resource, *format, *include, now(view))))
+        Ok(Response::json(whole_list(objects, resource, *format, *include, view.snapshot().timestamp())))
     }
-}
-
-/// A request for metrics.
-#[derive(Debug)]
-pub(in crate::agent) struct Measurement {
-    pub selection: Selection,
-    /// The request names one object.
-    pub single: bool,
-    pub format: Format,
-    pub include: Include,
 }
 
 /// The counters at one time.

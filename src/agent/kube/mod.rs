@@ -1,104 +1,75 @@
-//! The Kubernetes API for kubectl: answers requests of the secure listener from the engine's state.
+//! Serves the Kubernetes API for kubectl on the secure listener. `kubectl_api` decides what a request means.
 //!
-//! `access` has the certificates and `prepare` reads them on a helper. `versions` follows the objects and gives each
-//! change a resource version; `objects` shows them in the form of the API, `node` this machine; `body` writes lists and
-//! watches, `encoded` has the last changes that it wrote; `logs` sends container logs; `head` checks the head of a
-//! request, `answer` finds its first step; those that need the engine are for `sessions` (exec, attach, port-forward),
-//! `metrics` (top), `evictions` (also cordons) and `ephemeral` (debug). `kubelet` answers the paths of a kubelet:
-//! `reading` has the usage of the node and its pods, which `resource_metrics`, `cadvisor` and `summary` write. Nothing
-//! of it exists while the listener is off. `node_server` is another server, which uses `logs`, `sessions` and `kubelet`
-//! too.
+//! `access` has the certificates and `prepare` reads them on a helper. `requests` carries out the first steps of the
+//! requests, `file_changes` the changes of manifests, `sessions` exec, attach and port-forward, `metrics` the usage for
+//! `kubectl top`; `logs` sends container logs. `kubelet` answers the paths of a kubelet: `reading` has the usage of the
+//! node and its pods, which `resource_metrics`, `cadvisor` and `summary` write. Nothing of it exists while the listener
+//! is off. `node_server` is another server, which uses `logs`, `sessions` and `kubelet` too.
 
 mod access;
-mod answer;
-mod body;
 mod cadvisor;
-mod encoded;
-mod ephemeral;
-mod evictions;
-mod head;
+mod file_changes;
 mod kubelet;
 mod logs;
 mod metrics;
-mod node;
 mod node_server;
-mod objects;
 mod prepare;
 mod reading;
+mod requests;
 mod resource_metrics;
 mod sessions;
 mod summary;
-mod versions;
-mod writes;
 
-pub(super) use ephemeral::Debugging;
+pub(super) use file_changes::take_back;
 pub(super) use kubelet::{UsagePage, usage_page};
-pub(super) use logs::{LogRequest, open as open_log, response as log_response};
+pub(super) use logs::{open as open_log, response as log_response};
 pub(super) use metrics::{Sample, Wanted};
 pub(super) use node_server::{ask_permission, failure as node_server_failure, permitted};
 pub(super) use prepare::{Prepared, prepare};
+pub(super) use requests::response;
 pub(super) use sessions::Session;
-pub(super) use writes::{AfterChange, Change, EndedChange};
 
 use super::bodies::Streamed;
 use super::jobs::{JobSpec, Jobs};
 use super::serving::Serving;
+use crate::adapters::manifests::edit::Abandoned;
 use crate::adapters::pki::{Names, Revoked};
 use crate::adapters::server::routes::ListenerKind;
 use crate::api::time::{Boot, Now};
 use crate::config::Config;
 use crate::event_loop::Class;
+use crate::kubectl_api::KubectlApi;
 use crate::net::addresses::addresses;
 use crate::net::listener::Place;
 use crate::net::server::Server;
-use crate::net::server::exchange::Ticket;
 use crate::net::tls::server::Acceptor;
 use crate::net::x509;
 use access::Access;
-use encoded::EncodedChanges;
 use mio::Registry;
-pub(in crate::agent) use node::Machine;
 pub(in crate::agent) use node_server::{NodeServer, NodeServerState};
 use std::net::IpAddr;
 use std::time::Duration;
-use versions::Objects;
-use writes::Writes;
 
 /// Time limit for the preparation: reads and writes of small files, and the lock, which commands hold shortly.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The pause after a preparation that failed.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// The state of the API.
+/// The API, its certificates and its clients.
 pub(super) struct Kube {
-    objects: Objects,
+    pub(super) api: KubectlApi,
     access: Access,
-    machine: Machine,
-    /// The names under which clients may address the server.
-    names: Names,
-    writes: Writes,
-    encoded: EncodedChanges,
+    /// Tells the helper that changes a manifest that its client has disconnected.
+    abandoned: Abandoned,
 }
 
 impl Kube {
     fn new(Prepared { run, machine, certificate }: Prepared, config: &Config) -> Kube {
         Kube {
-            objects: Objects::new(run),
+            api: KubectlApi::new(run, machine),
             access: Access::new(crate::adapters::pki::directory(&config.root_dir), certificate),
-            machine,
-            names: names(&config.node_name, config.kubectl_address, &addresses()),
-            writes: Writes::default(),
-            encoded: EncodedChanges::default(),
+            abandoned: Abandoned::default(),
         }
-    }
-
-    /// The client of a request has disconnected.
-    pub(super) fn gone(&mut self, ticket: Ticket) {
-        self.writes.gone(ticket);
-    }
-
-    pub(super) fn machine(&self) -> &Machine {
-        &self.machine
     }
 
     pub(super) fn acceptor(&self) -> Acceptor {
@@ -141,7 +112,7 @@ impl KubeState {
     pub(super) fn next_deadline(&self) -> Option<Boot> {
         match self {
             KubeState::Waiting(at) => Some(*at),
-            KubeState::On(kube) => kube.writes.next_deadline(),
+            KubeState::On(kube) => kube.api.next_deadline(),
             KubeState::Off | KubeState::Preparing => None,
         }
     }
@@ -227,7 +198,6 @@ impl KubeState {
         }
         if before != config.kubectl_address {
             // The certificate has the addresses of the server.
-            kube.names = names(&config.node_name, config.kubectl_address, &addresses());
             kube.access.not_renewed(now);
         }
         Ok(())

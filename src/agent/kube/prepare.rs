@@ -1,7 +1,8 @@
 //! Reads and writes the files that the API needs. Runs on a helper, because it waits for the disk and for a lock.
 
-use super::node::Machine;
+use crate::adapters::host::machine_identity;
 use crate::adapters::pki::{self, Authority, Names};
+use crate::api::cluster::machine::MachineIdentity;
 use crate::event_loop::clock;
 use crate::net::tls::server::Acceptor;
 use jiff::Timestamp;
@@ -17,7 +18,7 @@ pub(in crate::agent) struct Certificate {
 pub(in crate::agent) struct Prepared {
     /// The number of this run of the API (`api::kube::versions`).
     pub run: u64,
-    pub machine: Machine,
+    pub machine: MachineIdentity,
     pub certificate: Certificate,
 }
 
@@ -36,5 +37,5 @@ pub(in crate::agent) fn prepare(root: &Path, node: &str, names: &Names) -> Resul
     drop(authority);
     let acceptor = Acceptor::new(vec![serving.certificate], serving.key, ca)?;
     let certificate = Certificate { acceptor, renew: serving.renew };
-    Ok(Box::new(Prepared { run, machine: Machine::read(), certificate }))
+    Ok(Box::new(Prepared { run, machine: machine_identity::read(), certificate }))
 }

@@ -69,17 +69,6 @@ fn is_websocket(head: &Head) -> bool {
     head.values("upgrade").any(|value| value.eq_ignore_ascii_case("websocket"))
 }
 
-/// What a client of the API wants from the pod.
-pub(super) fn kind(subresource: &str, query: &Query) -> StreamKind {
-    let container = query.get("container").map(str::to_owned);
-    let [stdin, stdout, stderr, tty] = ["stdin", "stdout", "stderr", "tty"].map(|name| query.flag(name));
-    match subresource {
-        "exec" => StreamKind::Exec { container, command: command(query), stdin, stdout, stderr, tty },
-        "attach" => StreamKind::Attach { container, stdin, stdout, stderr, tty, terminal: Terminal::OfContainer },
-        _ => StreamKind::PortForward { ports: Vec::new() },
-    }
-}
-
 /// What a client of the node's server wants from the pod. A terminal has one output.
 ///
 /// # Errors
@@ -178,14 +167,7 @@ mod tests {
 
     #[test]
     fn a_session_asks_the_runtime_for_the_protocols_of_the_client() {
-        let query =
-            Query::parse("command=sh&command=-c&command=exit%203&container=main&stdin=true&stdout=true&tty=true");
         let session = session(&head(SPDY)).unwrap();
-        let StreamKind::Exec { container, command, stdin, stdout, stderr, tty } = kind("exec", &query) else {
-            panic!()
-        };
-        assert_eq!((container.as_deref(), stdin, stdout, stderr, tty), (Some("main"), true, true, false, true));
-        assert_eq!(command.0, ["sh", "-c", "exit 3"]);
         let upstream = session.upstream("http://127.0.0.1:45123/exec/To_ken").unwrap();
         assert_eq!(upstream.address, "127.0.0.1:45123".parse().unwrap());
         let sent = String::from_utf8(upstream.request).unwrap();

@@ -32,6 +32,7 @@ pub mod keep;
 pub mod lease;
 pub mod lines;
 pub mod list;
+pub mod machine;
 pub mod mirror;
 pub mod node;
 pub mod node_status;

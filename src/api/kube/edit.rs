@@ -12,6 +12,7 @@ use crate::api::document::{self, Context, Document, Object};
 use crate::api::problem::Problem;
 use crate::api::uid;
 use serde_json::Value;
+use std::path::PathBuf;
 
 /// The prefix of the files that kubectl has created.
 const PREFIX: &str = "kubectl_";
@@ -51,6 +52,21 @@ pub enum EditOutcome {
     Changed,
     Unchanged,
     Removed,
+}
+
+/// A change that is carried out, or with `dry_run` only checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Edited {
+    pub outcome: EditOutcome,
+    pub file: PathBuf,
+    /// The digest of the new content (D3).
+    pub digest: String,
+    /// The new object, as `PlannedEdit` has it.
+    pub object: Value,
+    /// The content of the file before the change, to take it back.
+    pub before: Option<Vec<u8>>,
+    /// For the person who made the change.
+    pub warnings: Vec<String>,
 }
 
 /// What a change comes to.

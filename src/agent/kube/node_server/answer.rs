@@ -1,7 +1,6 @@
 //! Answers the requests of the node's server, after the engine has decided that the client may make them.
 
-use super::super::answer::Result;
-use super::super::{kubelet, logs, sessions};
+use super::super::{kubelet, sessions};
 use crate::agent::act::{Act, Then};
 use crate::agent::content::{Response, View};
 use crate::api::cluster::reviews::Credential;
@@ -14,12 +13,16 @@ use crate::api::pod::Pod;
 use crate::api::time::Now;
 use crate::engine::cluster::access::AccessRequest;
 use crate::engine::control::{Command, ExecRequest, Reply, Request as EngineRequest, RequestError, StreamRequest};
+use crate::kubectl_api::log_request;
 use crate::net::http1::Head;
 use crate::net::server::exchange::Request;
 use crate::net::x509;
 use serde_json::{Value, json};
 use std::rc::Rc;
 use std::time::Duration;
+
+/// An answer, or the failure to send.
+type Result<T> = std::result::Result<T, Failure>;
 
 /// The time limit of a command whose output is the answer. A kubelet has none for `/run`.
 const RUN_TIMEOUT: Duration = Duration::from_secs(60);
@@ -76,7 +79,12 @@ fn carry_out(view: &View<'_>, head: &Head, user: &str) -> Result<Act> {
         Target::RunningPods => Ok(Act::Respond(Response::json(running_pods(view).to_string().into_bytes()))),
         Target::Log(path) => {
             let (pod, container) = container(view, &path)?;
-            Ok(Act::OpenLog(logs::request(view, pod, container, &logs::kubelet_query(query))?))
+            Ok(Act::OpenLog(log_request::request(
+                &view.snapshot(),
+                pod,
+                container,
+                &log_request::kubelet_query(query),
+            )?))
         }
         Target::Session(kind, path) => {
             let pod = match kind {

@@ -10,11 +10,11 @@ mod prepare;
 pub(in crate::agent) use answer::{ask_permission, failure, permitted};
 pub(super) use prepare::Prepared;
 
-use super::Machine;
 use crate::adapters::server::routes::ListenerKind;
 use crate::agent::bodies::Streamed;
 use crate::agent::jobs::{JobSpec, Jobs};
 use crate::agent::serving::Serving;
+use crate::api::cluster::machine::MachineIdentity;
 use crate::api::cluster::requests::Signer;
 use crate::api::time::{Boot, Now};
 use crate::config::Config;
@@ -43,7 +43,7 @@ pub(in crate::agent) struct NodeServer {
     failure: Option<String>,
     /// The serving certificate that the engine knows.
     of_cluster: OfCluster,
-    machine: Machine,
+    machine: MachineIdentity,
     /// The port that the engine knows.
     reported: u16,
 }
@@ -71,7 +71,7 @@ impl NodeServer {
         self.acceptor.clone()
     }
 
-    pub(in crate::agent) fn machine(&self) -> &Machine {
+    pub(in crate::agent) fn machine(&self) -> &MachineIdentity {
         &self.machine
     }
 

@@ -1,10 +1,11 @@
 //! Reads or creates the certificates of the node's server. Runs on a helper, because it waits for the disk.
 
-use super::super::Machine;
 use crate::adapters::api_server::Credentials;
+use crate::adapters::host::machine_identity;
 use crate::adapters::identity::{self, FoundServing, IdentityDirectory};
 use crate::adapters::pki::{Authority, Names};
 use crate::api::cluster::certificate::InUse;
+use crate::api::cluster::machine::MachineIdentity;
 use crate::config::{CertificateSource, Config};
 use crate::event_loop::clock;
 use crate::foreign::{self, Links};
@@ -54,7 +55,7 @@ pub(super) struct Material {
 pub(in crate::agent) struct Prepared {
     pub(super) acceptor: Acceptor,
     pub(super) material: Material,
-    pub(super) machine: Machine,
+    pub(super) machine: MachineIdentity,
     pub(super) own: Option<Arc<Own>>,
     pub(super) of_cluster: OfCluster,
 }
@@ -131,7 +132,7 @@ pub(super) fn prepare(inputs: &Inputs) -> Result<Prepared, String> {
     let acceptor = Acceptor::with_optional_clients(chain.clone(), key, clients.clone()).map_err(|why| {
         format!("{why}; correct the files of tlsCertFile, tlsPrivateKeyFile and authentication.x509.clientCAFile")
     })?;
-    Ok(Prepared { acceptor, material: Material { chain, clients }, machine: Machine::read(), own, of_cluster })
+    Ok(Prepared { acceptor, material: Material { chain, clients }, machine: machine_identity::read(), own, of_cluster })
 }
 
 /// The certificate that Wherry issues itself. It is replaced in time, and when the node has other addresses.

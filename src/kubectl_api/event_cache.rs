@@ -1,12 +1,12 @@
 //! The recent events of pods and of the node, for clients that ask later. Equal events of a pod are counted.
 //!
-//! They are in memory, and on `/run` for the next start (`reports`). They are bounded per pod, for the node, and in
-//! total. Above the total, the oldest events of forgotten pods are dropped first, then those of the pod with the most
-//! events. Events of forgotten pods and of the node expire after an hour. No timer wakes up for that: expired events
-//! are left out of answers and dropped when the next event arrives. Equal texts are stored once.
+//! They are in memory, and on `/run` for the next start (`adapters/report_file`). They are bounded per pod, for the
+//! node, and in total. Above the total, the oldest events of forgotten pods are dropped first, then those of the pod
+//! with the most events. Events of forgotten pods and of the node expire after an hour. No timer wakes up for that:
+//! expired events are left out of answers and dropped when the next event arrives. Equal texts are stored once.
 
-use crate::adapters::report_file::KeptEvent;
 use crate::api::event_object::{COMPONENT, EventObject, EventSource, InvolvedObject, Metadata, NODE_NAMESPACE};
+use crate::api::kept_reports::KeptEvent;
 use crate::api::names::{FullName, Uid};
 use crate::api::ordered::OrderSlice;
 use crate::api::reason::Reason;
@@ -412,10 +412,8 @@ impl EventCache {
             },
             reporting: None,
         };
-        if let Err(e) = serde_json::to_writer(&mut *out, &object) {
-            // The type has no keys that JSON lacks, and writing to a Vec does not fail.
-            log::error!("failed to write an event as JSON: {e}");
-        }
+        // The type has no keys that JSON lacks, and writing to a Vec does not fail.
+        let _ = serde_json::to_writer(out, &object);
     }
 }
 

@@ -1,0 +1,41 @@
+//! A request for objects.
+
+use super::request::{ApiRequest, Result, VerifiedClient};
+use super::snapshot::Snapshot;
+use crate::api::kube::path::ObjectPath;
+use crate::api::kube::query::Query;
+use crate::api::kube::status::Failure;
+use crate::api::names::FullName;
+use crate::api::pod::Pod;
+use std::rc::Rc;
+
+pub(super) struct Asked<'a> {
+    pub snapshot: &'a Snapshot<'a>,
+    pub request: &'a ApiRequest<'a>,
+    pub client: &'a VerifiedClient,
+    pub path: &'a ObjectPath,
+    pub query: &'a Query,
+}
+
+impl Asked<'_> {
+    pub fn is_dry_run(&self) -> bool {
+        self.query.all("dryRun").any(|v| v == "All")
+    }
+
+    /// The pod that the path names.
+    ///
+    /// # Errors
+    /// It does not exist.
+    pub fn pod(&self) -> Result<&Rc<Pod>> {
+        let part = |text: &'_ Option<String>| text.clone().unwrap_or_default();
+        let (namespace, name) = (part(&self.path.namespace), part(&self.path.name));
+        let pod = self.snapshot.engine.pod_named(&FullName::new(&namespace, &name));
+        pod.map(|view| view.pod).ok_or_else(|| Failure::not_found(self.path.resource, &name))
+    }
+
+    /// `NAMESPACE/NAME`, for the log.
+    pub fn full_name(&self) -> String {
+        let (namespace, name) = (self.path.namespace.as_deref(), self.path.name.as_deref());
+        format!("{}/{}", namespace.unwrap_or_default(), name.unwrap_or_default())
+    }
+}

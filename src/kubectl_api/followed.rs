@@ -1,0 +1,64 @@
+//! The objects as they were last compared, and their resource versions.
+
+use super::keys::bare;
+use crate::api::data_object::DataObjects;
+use crate::api::kube::pod_notes::PodNotes;
+use crate::api::kube::versions::{Key, Versions};
+use crate::api::time::{Boot, Wall};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(super) struct Objects {
+    pub(super) versions: Versions,
+    pub(super) namespaces: BTreeSet<String>,
+    /// The addresses of the node, as they were last read.
+    pub(super) addresses: Vec<String>,
+    /// Which pods may have changed.
+    pub(super) pods: PodNotes,
+    /// Whether ConfigMaps, Secrets or classes may have changed.
+    pub(super) stale_manifests: bool,
+    pub(super) stale_events: bool,
+    /// The order of the last occurrence of each event.
+    pub(super) events: BTreeMap<Key, u64>,
+    pub(super) data: DataObjects,
+    /// The PriorityClasses and RuntimeClasses, with their content.
+    pub(super) classes: BTreeMap<Key, Value>,
+    pub(super) node: Value,
+    pub(super) node_read: Option<Boot>,
+    /// When an object without a time of its own was first seen.
+    pub(super) seen: BTreeMap<Key, Wall>,
+}
+
+impl Objects {
+    pub(super) fn new(run: u64) -> Objects {
+        Objects {
+            versions: Versions::new(run),
+            namespaces: BTreeSet::new(),
+            addresses: Vec::new(),
+            pods: PodNotes::default(),
+            stale_manifests: true,
+            stale_events: true,
+            events: BTreeMap::new(),
+            data: DataObjects::default(),
+            classes: BTreeMap::new(),
+            node: Value::Null,
+            node_read: None,
+            seen: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn first_seen(&self, key: &Key) -> String {
+        let at = self.seen.get(key).and_then(|at| at.timestamp());
+        at.map(|t| t.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()).unwrap_or_default()
+    }
+
+    pub(super) fn changed(&mut self, key: &Key, uid: &str, now: Wall) {
+        self.seen.entry(key.clone()).or_insert(now);
+        self.versions.changed(key, uid, || bare(key));
+    }
+
+    pub(super) fn removed(&mut self, key: &Key) {
+        self.seen.remove(key);
+        self.versions.removed(key, || bare(key));
+    }
+}

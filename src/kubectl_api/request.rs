@@ -1,0 +1,39 @@
+//! A request of the API, as a plain value.
+
+use crate::api::kube::access::Role;
+use crate::api::kube::status::Failure;
+use crate::api::time::Boot;
+use crate::engine::control::RequestId;
+use std::rc::Rc;
+
+/// An answer, or the failure to send.
+pub(super) type Result<T> = std::result::Result<T, Failure>;
+
+/// A client, from the certificate of its connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerifiedClient {
+    /// The common name (CN).
+    pub name: String,
+    pub role: Role,
+    /// The end of the certificate's validity. (A clock that is set meanwhile counts from the next request on.)
+    pub expires: Boot,
+}
+
+/// A request, without its body.
+#[derive(Debug)]
+pub struct ApiRequest<'a> {
+    pub id: RequestId,
+    pub method: &'a str,
+    pub path: &'a str,
+    /// The text after `?`.
+    pub query: &'a str,
+    /// All values of Accept, separated by commas.
+    pub accept: String,
+    /// Content-Type without parameters.
+    pub media_type: &'a str,
+    pub host: &'a str,
+    /// With a header that only browsers send: Origin or Sec-Fetch-Site.
+    pub is_from_browser: bool,
+    /// The client, if its certificate is valid and one of the clients'; otherwise the failure for it.
+    pub client: Result<Rc<VerifiedClient>>,
+}

@@ -1,0 +1,228 @@
+//! The end of a change of a manifest: the client gets its answer when the engine has accepted the result.
+
+use super::change_queue::{ACCEPT_TIMEOUT, FileChange, RequestedChange, WrittenChange};
+use super::keys::uid;
+use super::objects::in_force;
+use super::request::Result;
+use super::response::ApiResponse;
+use super::snapshot::Snapshot;
+use super::state::KubectlApi;
+use crate::api::kube::edit::{EditOutcome, EditVerdict, Edited, Effected};
+use crate::api::kube::resources::{Kind, Resource};
+use crate::api::kube::status::Failure;
+use crate::api::kube::versions::Key;
+use crate::api::kube::write;
+use crate::api::names::{FullName, Uid};
+use crate::api::time::Boot;
+use crate::engine::control::{Request, RequestId};
+use crate::engine::node::Engine;
+use serde_json::{Value, json};
+
+/// The end of a change: the client's response, and what follows it.
+pub struct EndedChange {
+    pub request: RequestId,
+    pub response: Result<ApiResponse>,
+    pub next: AfterChange,
+}
+
+/// What follows the end of a change.
+pub enum AfterChange {
+    Nothing,
+    /// W4: the engine shortens the grace period of the removed pod.
+    Ask(Request),
+    /// The engine did not accept the object: the file gets its old content.
+    TakeBack(Box<Edited>),
+}
+
+impl EndedChange {
+    fn accepted(written: WrittenChange, response: Result<ApiResponse>) -> EndedChange {
+        let WrittenChange { request, change, edited, .. } = written;
+        let pod = || FullName::new(&change.key.namespace, &change.key.name);
+        let next = match (edited.outcome, change.grace, change.key.kind) {
+            (EditOutcome::Removed, Some(grace), Kind::Pod) if !change.dry_run => {
+                AfterChange::Ask(Request::Shorten { pod: pod(), grace })
+            }
+            _ => AfterChange::Nothing,
+        };
+        EndedChange { request, response, next }
+    }
+
+    fn refused(written: WrittenChange, why: Failure) -> EndedChange {
+        let next = AfterChange::TakeBack(Box::new(written.edited));
+        EndedChange { request: written.request, response: Err(why), next }
+    }
+}
+
+/// What has become of a change that is written.
+enum Settled {
+    Accepted(ApiResponse),
+    /// The change has to be taken back.
+    Refused(Failure),
+    /// The client does not wait any longer. The change stays.
+    Late(Failure),
+}
+
+impl KubectlApi {
+    /// # Errors
+    /// Too many changes wait.
+    pub fn queue_change(&mut self, request: RequestId, change: RequestedChange) -> Result<()> {
+        self.changes.push(request, change)
+    }
+
+    /// The next change for a helper, unless one is carried out.
+    pub fn next_change(&mut self, engine: &Engine) -> Option<FileChange> {
+        self.changes.next(|name| engine.manifest_of(name).map(|pod| pod.uid.clone()))
+    }
+
+    /// The helper has carried out the change. Returns the failure for the client if it is refused.
+    pub fn change_done(&mut self, result: Result<Edited>, now: Boot) -> Option<(RequestId, Failure)> {
+        self.changes.done(result, now)
+    }
+
+    /// The client of a request has disconnected: its change is given up, unless it is written already. Returns true if
+    /// the helper is to give it up.
+    pub fn gone(&mut self, request: RequestId) -> bool {
+        self.changes.gone(request)
+    }
+
+    /// The time until which a client waits.
+    pub fn next_deadline(&self) -> Option<Boot> {
+        self.changes.written.iter().map(|written| written.until).min()
+    }
+
+    /// Takes the changes that the engine has accepted or refused. None: no change waits for that.
+    pub fn take_ended(&mut self, snapshot: &Snapshot<'_>) -> Option<Vec<EndedChange>> {
+        if self.changes.written.is_empty() {
+            return None;
+        }
+        let mut ended = Vec::new();
+        for written in std::mem::take(&mut self.changes.written) {
+            match self.settled(snapshot, &written) {
+                Some(Settled::Accepted(response)) => ended.push(EndedChange::accepted(written, Ok(response))),
+                Some(Settled::Late(failure)) => ended.push(EndedChange::accepted(written, Err(failure))),
+                Some(Settled::Refused(why)) => ended.push(EndedChange::refused(written, why)),
+                None => self.changes.written.push(written),
+            }
+        }
+        Some(ended)
+    }
+
+    /// What has become of a change. None: the engine has not decided yet.
+    fn settled(&self, snapshot: &Snapshot<'_>, written: &WrittenChange) -> Option<Settled> {
+        let WrittenChange { change, edited, until, .. } = written;
+        if change.dry_run || edited.outcome == EditOutcome::Unchanged {
+            return Some(Settled::Accepted(self.changed_response(snapshot, written)));
+        }
+        let in_force = in_force(snapshot.engine, &change.key);
+        let file = edited.file.display().to_string();
+        let of_file = snapshot.engine.manifest_problems().filter(|p| p.path == file);
+        let effected = Effected {
+            outcome: edited.outcome,
+            file: &file,
+            digest: &edited.digest,
+            in_force: in_force.as_ref().map(|(source, digest)| (source.path.as_str(), digest.as_str())),
+            problems: of_file.flat_map(|p| &p.problems).cloned().collect(),
+            expired: snapshot.now.boot >= *until,
+        };
+        match effected.verdict() {
+            EditVerdict::Accepted => Some(Settled::Accepted(self.changed_response(snapshot, written))),
+            EditVerdict::Waiting => None,
+            EditVerdict::Refused(problems) => {
+                let resource = Resource::of(change.key.kind);
+                Some(Settled::Refused(write::invalid(resource, &change.key.name, &problems)))
+            }
+            EditVerdict::Late => {
+                let why = format!("{file} is written, but was not accepted within {} s", ACCEPT_TIMEOUT.as_secs());
+                Some(Settled::Late(Failure::timeout(why)))
+            }
+        }
+    }
+
+    fn changed_response(&self, snapshot: &Snapshot<'_>, written: &WrittenChange) -> ApiResponse {
+        let WrittenChange { change, edited, before, .. } = written;
+        let key = &change.key;
+        let resource = Resource::of(key.kind);
+        let live = self.object(snapshot, key);
+        if edited.outcome == EditOutcome::Removed {
+            let object = match live {
+                // A pod that terminates.
+                Some(object) if key.kind == Kind::Pod => object,
+                _ => json!({
+                    "kind": "Status",
+                    "apiVersion": "v1",
+                    "metadata": {},
+                    "status": "Success",
+                    "details": {
+                        "name": *key.name,
+                        "kind": resource.plural,
+                        "uid": before.as_ref().map_or_else(
+                            || uid(resource.kind_name, &key.namespace, &key.name),
+                            Uid::to_string,
+                        ),
+                    },
+                }),
+            };
+            return ApiResponse::json(&object);
+        }
+        let uid = edited.object.pointer("/metadata/uid").and_then(Value::as_str);
+        let is_live = |object: &Value| uid.is_none() || object.pointer("/metadata/uid").and_then(Value::as_str) == uid;
+        let is_in_force = !change.dry_run || edited.outcome == EditOutcome::Unchanged;
+        let object = match live {
+            Some(object) if is_in_force && is_live(&object) => object,
+            live => {
+                let live = live.map(|object| (is_live(&object), object));
+                self.future(snapshot, key, edited.object.clone(), live)
+            }
+        };
+        let mut response = ApiResponse::json(&object);
+        if edited.outcome == EditOutcome::Created {
+            response.status = 201;
+        }
+        for warning in &edited.warnings {
+            response.headers.push(("Warning", format!("299 - {:?}", printable(warning))));
+        }
+        let after =
+            in_force(snapshot.engine, key).filter(|_| key.kind == Kind::Pod && edited.outcome == EditOutcome::Changed);
+        let name = FullName::new(&key.namespace, &key.name);
+        let uid = after.and_then(|_| snapshot.engine.manifest_of(&name)).map(|pod| &pod.uid);
+        if uid.is_some() && before.as_ref() != uid {
+            let warning = "the pod is replaced: its containers end, and a pod with the change starts";
+            response.headers.push(("Warning", format!("299 - {warning:?}")));
+        }
+        response
+    }
+
+    /// The object as it will be. `live`: the present one, and whether it is only changed and not replaced.
+    fn future(&self, snapshot: &Snapshot<'_>, key: &Key, mut object: Value, live: Option<(bool, Value)>) -> Value {
+        let resource = Resource::of(key.kind);
+        object["kind"] = resource.kind_name.into();
+        object["apiVersion"] = resource.api_version().into();
+        let created = snapshot.timestamp().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let metadata = &mut object["metadata"];
+        metadata["creationTimestamp"] = created.into();
+        metadata["resourceVersion"] = self.objects.versions.current().to_string().into();
+        if metadata.get("uid").is_none() {
+            metadata["uid"] = uid(resource.kind_name, &key.namespace, &key.name).into();
+        }
+        if key.kind == Kind::Pod {
+            metadata["generation"] = 1.into();
+            object["status"] = json!({ "phase": "Pending" });
+        }
+        if let Some((changed, mut live)) = live {
+            // As an API server answers a dry run: a change of these fields is only visible afterwards.
+            for field in ["creationTimestamp", "resourceVersion"] {
+                object["metadata"][field] = live["metadata"][field].take();
+            }
+            if changed && key.kind == Kind::Pod {
+                object["metadata"]["generation"] = live["metadata"]["generation"].take();
+                object["status"] = live["status"].take();
+            }
+        }
+        object
+    }
+}
+
+/// The value of a header is in quotes, and ASCII.
+fn printable(text: &str) -> String {
+    text.chars().filter(|c| c.is_ascii() && !c.is_control() && !matches!(c, '"' | '\\')).collect()
+}

@@ -1,0 +1,30 @@
+//! What the API shows, for one turn.
+
+use super::condition_times::ConditionTimes;
+use super::event_cache::EventCache;
+use crate::api::layout::Layout;
+use crate::api::time::{Now, Wall};
+use crate::engine::node::Engine;
+use jiff::Timestamp;
+
+pub struct Snapshot<'a> {
+    pub engine: &'a Engine,
+    pub events: &'a EventCache,
+    pub conditions: &'a ConditionTimes,
+    pub layout: &'a Layout,
+    pub node_name: &'a str,
+    /// `kubectlPort`
+    pub port: u16,
+    /// When the root directory was created: the begin of the node.
+    pub created: Wall,
+    /// The start of the agent.
+    pub started: Wall,
+    pub now: Now,
+}
+
+impl Snapshot<'_> {
+    /// The time on the clock. 1970, if it is out of range.
+    pub fn timestamp(&self) -> Timestamp {
+        self.now.wall.timestamp().unwrap_or_default()
+    }
+}

@@ -1,0 +1,85 @@
+//! What a request needs next, and what follows the engine's answer.
+
+use super::change_queue::RequestedChange;
+use super::log_request::LogRequest;
+use super::request::Result;
+use super::response::ApiResponse;
+use crate::api::ephemeral::RequestedContainers;
+use crate::api::kube::accept::Format;
+use crate::api::kube::kubelet::KubeletPath;
+use crate::api::kube::query::Query;
+use crate::api::kube::selection::Selection;
+use crate::api::kube::table::Include;
+use crate::api::kube::versions::Key;
+use crate::engine::control::{Request, StreamRequest};
+use serde_json::Value;
+
+/// The first step of a request. (Without `Debug`, as all that may have the content of a Secret.)
+pub struct FirstStep {
+    /// The verb for the metric, if the client may make the request.
+    pub verb: Option<&'static str>,
+    pub next: Result<NextStep>,
+}
+
+/// `log`: the fields of a line for the log.
+pub enum NextStep {
+    Respond(ApiResponse),
+    /// Passes a request to the engine, whose answer goes on with `after`.
+    Ask {
+        request: Request,
+        after: AfterAnswer,
+        log: String,
+    },
+    /// Changes a manifest.
+    Change {
+        change: Box<RequestedChange>,
+        log: String,
+    },
+    /// Connects the client with a stream of the runtime.
+    Session {
+        request: StreamRequest,
+        log: String,
+    },
+    OpenLog(LogRequest),
+    /// Measures the usage.
+    Measure(Measurement),
+    /// Serves a path of a kubelet.
+    Kubelet(KubeletPath, Query),
+    /// Serves a page of health checks: `/livez`.
+    Health {
+        page: &'static str,
+        is_verbose: bool,
+    },
+}
+
+/// What follows the engine's answer.
+pub enum AfterAnswer {
+    /// The eviction of the pod with this name.
+    Evicted(String),
+    /// A change of the node.
+    Cordoned,
+    /// The deletion of a pod that terminates already, with a grace period. `live`: the pod before it.
+    DeletedAgain {
+        key: Key,
+        live: Value,
+    },
+    Debugged(Debugging),
+}
+
+/// A request for objects of metrics.k8s.io.
+#[derive(Debug)]
+pub struct Measurement {
+    pub selection: Selection,
+    /// The request names one object.
+    pub single: bool,
+    pub format: Format,
+    pub include: Include,
+}
+
+/// A request for ephemeral containers that the engine has got.
+#[derive(Debug)]
+pub struct Debugging {
+    pub(super) key: Key,
+    pub(super) wanted: RequestedContainers,
+    pub(super) dry_run: bool,
+}
