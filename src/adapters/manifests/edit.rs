@@ -58,8 +58,9 @@ impl Edit {
         if !self.dry_run {
             self.carry_out(&file, &planned, exists)?;
         }
-        let PlannedEdit { outcome, digest, object, warnings, .. } = planned;
-        Ok(Edited { outcome, file, digest, object, before, warnings })
+        let PlannedEdit { outcome, text, digest, object, warnings } = planned;
+        let after = text.or_else(|| before.clone().filter(|_| outcome == EditOutcome::Unchanged));
+        Ok(Edited { outcome, file, digest, object, before, after, warnings })
     }
 
     fn carry_out(&self, file: &Path, planned: &PlannedEdit, exists: bool) -> Result<(), Failure> {
@@ -95,11 +96,22 @@ fn check(abandoned: &Abandoned) -> Result<(), Failure> {
     }
 }
 
-/// Takes a change back: the file gets its old content, or is removed.
+/// Takes a change back: the file gets its old content, or is removed. A file that somebody has changed since stays as it
+/// is.
 ///
 /// # Errors
-/// The file cannot be written or removed.
+/// The file cannot be read, written or removed.
 pub fn take_back(directory: &Path, edited: &Edited) -> Result<(), String> {
+    let failed = |e: std::io::Error| format!("{}: {e}", edited.file.display());
+    let present = match fs::read(&edited.file) {
+        Ok(text) => Some(text),
+        Err(e) if e.kind() == ErrorKind::NotFound => None,
+        Err(e) => return Err(failed(e)),
+    };
+    if present != edited.after {
+        log::info!("a refused change is not taken back: the file has changed since file={:?}", edited.file);
+        return Ok(());
+    }
     let done = match &edited.before {
         None => fs::remove_file(&edited.file).and_then(|()| durable::sync(directory)),
         Some(text) => {
@@ -108,7 +120,7 @@ pub fn take_back(directory: &Path, edited: &Edited) -> Result<(), String> {
                 .map_err(|e| std::io::Error::other(e.message))
         }
     };
-    done.map_err(|e| format!("{}: {e}", edited.file.display()))
+    done.map_err(failed)
 }
 
 fn put(directory: &Path, file: &Path, text: &[u8], mode: u32) -> Result<(), Failure> {
@@ -184,10 +196,17 @@ mod tests {
         assert_eq!((removed.outcome, files(dir.path())), (EditOutcome::Removed, Vec::new()));
         let again = remove().run(&Abandoned::default()).unwrap();
         assert_eq!((again.outcome, again.before), (EditOutcome::Removed, None), "another client was faster");
-        assert_eq!(change(Value::Null).run(&Abandoned::default()).unwrap_err().code, 500, "there is nothing to change");
+        assert_eq!(change(Value::Null).run(&Abandoned::default()).unwrap_err().code, 409, "there is nothing to change");
         take_back(dir.path(), &removed).unwrap();
         assert_eq!(files(dir.path()).len(), 1);
-        take_back(dir.path(), &Edited { before: None, ..removed }).unwrap();
+        let created = Edited { before: None, after: removed.before.clone(), ..removed };
+        let mine = "# by hand\n";
+        let written = fs::read(&created.file).unwrap();
+        fs::write(&created.file, mine).unwrap();
+        take_back(dir.path(), &created).unwrap();
+        assert_eq!(fs::read_to_string(&created.file).unwrap(), mine, "a later change stays");
+        fs::write(&created.file, written).unwrap();
+        take_back(dir.path(), &created).unwrap();
         assert!(files(dir.path()).is_empty());
     }
 

@@ -63,8 +63,10 @@ pub struct Edited {
     pub digest: String,
     /// The new object, as `PlannedEdit` has it.
     pub object: Value,
-    /// The content of the file before the change, to take it back.
+    /// The content of the file before the change, to take it back. None: there was no file.
     pub before: Option<Vec<u8>>,
+    /// The content after it. None: there is no file.
+    pub after: Option<Vec<u8>>,
     /// For the person who made the change.
     pub warnings: Vec<String>,
 }
@@ -204,7 +206,7 @@ impl ManifestEdit {
         match (change, self.document) {
             // Another deletion was faster. Its client too waits until the engine has seen the removal.
             (None, _) => Ok(removal()),
-            (Some(_), Some(_)) => Err(Failure::internal(format!("{path} has disappeared; try again"))),
+            (Some(_), Some(_)) => Err(self.conflict(format!("{path} has disappeared meanwhile; try again"))),
             (Some(change), None) => self.plan_write(path, None, write::changed(&self.object, None, change)?),
         }
     }
