@@ -132,7 +132,7 @@ pub(super) fn pod_object(view: &PodView<'_>) -> Value {
     object["kind"] = "Pod".into();
     object["apiVersion"] = "v1".into();
     match view.placement {
-        Placement::Bound => {}
+        Placement::Bound | Placement::Removed => {}
         Placement::Gone => eviction::leave(&mut object),
         Placement::Unscheduled => eviction::unschedule(&mut object, UNCORDON),
         Placement::Successor { drained } => {
@@ -150,6 +150,6 @@ const UNDRAIN: &str = "the pod is drained; wherry undrain lets it start";
 pub(super) fn shown_uid(view: &PodView<'_>) -> String {
     match view.placement {
         Placement::Successor { .. } => eviction::successor_uid(view.pod.uid.as_str()),
-        Placement::Bound | Placement::Gone | Placement::Unscheduled => view.pod.uid.to_string(),
+        Placement::Bound | Placement::Gone | Placement::Unscheduled | Placement::Removed => view.pod.uid.to_string(),
     }
 }

@@ -79,6 +79,7 @@ impl Worker {
     pub fn placement(&self, cordoned: bool) -> Placement {
         let drained = self.demand.is_drained();
         match self.state {
+            _ if !self.is_shown() => Placement::Removed,
             State::Waiting if self.admission.is_held_by_cordon(&self.state) => Placement::Unscheduled,
             State::Finished(_) if drained || self.demand.is_evicted_through_api() => Placement::Successor { drained },
             State::Finished(_) if cordoned && !self.demand.runs_again() => Placement::Gone,
