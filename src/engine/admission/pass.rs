@@ -135,6 +135,8 @@ impl<'a> Pods<'a> {
                 State::Terminating(_) => pods.ending.push(worker),
                 // W8: its successor has its place.
                 State::Sync(_) if worker.state.is_outdated() => pods.ending.push(worker),
+                // Its worker ends it as soon as a status read confirms that.
+                State::Sync(_) if worker.shown.has_ended() => pods.ending.push(worker),
                 State::Terminated(_) | State::Finished(_) | State::Forgotten(_) if input.runs(worker) => {
                     pods.ending.push(worker);
                 }

@@ -129,6 +129,13 @@ pub struct Shown {
     pub placement: Placement,
 }
 
+impl Shown {
+    /// All containers have ended, and none starts again.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.status.phase.as_deref(), Some("Succeeded" | "Failed"))
+    }
+}
+
 impl Worker {
     /// A worker for a pod. It waits until the node reports that the full name is free.
     pub fn new(pod: Rc<Pod>, start_time: Wall, now: Now) -> Worker {
@@ -376,7 +383,7 @@ impl Worker {
         let now = ctx.now.boot;
         let hooked = self.ops.post_start();
         // During a shutdown the sandboxes are stopped later. A terminal phase that was shown stays.
-        let shown_over = matches!(self.shown.status.phase.as_deref(), Some("Failed" | "Succeeded"));
+        let shown_over = self.shown.has_ended();
         let over = self.ending.end != End::Open
             || self.state.is_over()
             || self.state.is_quiet() && (ctx.hurried || shown_over);
