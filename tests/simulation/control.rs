@@ -61,9 +61,14 @@ impl World {
         self.users.last += 1;
         let id = RequestId(self.users.last);
         // Nothing listens.
-        if !self.process.alive {
-            return id;
+        if self.process.alive {
+            self.ask_as(id, request);
         }
+        id
+    }
+
+    /// The engine receives a request with this id.
+    pub fn ask_as(&mut self, id: RequestId, request: Request) {
         self.expect(&request);
         if let Request::Ephemeral(EphemeralRequest { uid, dry_run: false, wanted, .. }) = &request {
             self.users.debugged.insert(id, uid.clone());
@@ -77,7 +82,6 @@ impl World {
         }
         self.users.open.insert(id, self.clock.now);
         self.step(Event::Request { id, request });
-        id
     }
 
     /// What the checks have to know before the engine does.
@@ -141,6 +145,7 @@ impl World {
         if let (Ok(Reply::Ephemeral(names)), Some(uid)) = (&answer, self.users.debugged.remove(&id)) {
             self.ephemeral_is_durable(&uid, names);
         }
+        let Some(answer) = self.answered_kubectl(id, answer) else { return };
         if self.chaos.is_none() {
             self.users.answers.insert(id, answer);
         }

@@ -158,30 +158,39 @@ pub enum ManifestTrouble {
     /// The directory cannot be read until it is back.
     Away,
     Back,
-    /// kubectl changes the pod of a file.
-    Kubectl(u64, Kubectl),
 }
 
 /// What kubectl does with a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kubectl {
-    Create,
+    /// A new pod. The number is a part of its name.
+    Create(u64),
     /// Another label.
     Label(u64),
     /// A value that is not valid.
     InvalidChange,
     /// The whole pod as it is.
     Replace,
+    /// The whole pod as it is, with a resource version that never was.
+    ReplaceOutdated,
     Delete,
+    /// With a grace period of a second.
+    DeleteSoon,
+    DryRunDelete,
+    Evict,
 }
 
 impl Kubectl {
     fn of(d: &mut Rng) -> Kubectl {
-        match below(d, 8) {
-            0 => Kubectl::Create,
+        match below(d, 12) {
+            0 => Kubectl::Create(below(d, 3)),
             1..=3 => Kubectl::Label(below(d, 3)),
             4 => Kubectl::InvalidChange,
             5 => Kubectl::Replace,
+            6 => Kubectl::ReplaceOutdated,
+            7 => Kubectl::DryRunDelete,
+            8 => Kubectl::Evict,
+            9 => Kubectl::DeleteSoon,
             _ => Kubectl::Delete,
         }
     }
@@ -189,8 +198,7 @@ impl Kubectl {
 
 impl ManifestTrouble {
     fn of(d: &mut Rng) -> ManifestTrouble {
-        match below(d, 14) {
-            10.. => ManifestTrouble::Kubectl(d.draw(), Kubectl::of(d)),
+        match below(d, 10) {
             0..=5 => ManifestTrouble::Broken(d.draw(), Damage::ALL[below(d, Damage::ALL.len() as u64) as usize]),
             6 | 7 => ManifestTrouble::Repaired(d.draw()),
             8 => ManifestTrouble::Away,
@@ -210,6 +218,8 @@ pub struct Turn {
     pub devices: Option<DeviceChange>,
     /// Trouble with manifests before the action. From a generator of its own, too.
     pub manifest: Option<ManifestTrouble>,
+    /// kubectl does something with the pod of a file, which a number selects, before the action. From a generator of its own, too.
+    pub kubectl: Option<(u64, Kubectl)>,
     /// The wait before the next action, in ms.
     pub wait: u64,
 }
@@ -248,6 +258,7 @@ impl Plan {
         let mut users = Rng::new(seed.wrapping_mul(0x2545_F491_4F6C_DD1D) ^ 0x7573_6572);
         let mut changes = Rng::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x636C_6173);
         let mut troubles = Rng::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x6D61_6E69);
+        let mut requests = Rng::new(seed.wrapping_mul(0x2545_F491_4F6C_DD1D) ^ 0x6B75_6265);
         let mut plugins = Rng::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x6465_7669);
         let (classes, devices) = (seed % 6 == 2, seed % 6 == 4);
         let d = &mut dice;
@@ -271,7 +282,9 @@ impl Plan {
             let change = (devices && below(&mut plugins, 4) == 0).then(|| DeviceChange::of(&mut plugins));
             let has_trouble = !classes && seed % 3 == 1 && below(&mut troubles, 4) == 0;
             let manifest = has_trouble.then(|| ManifestTrouble::of(&mut troubles));
-            Turn { action, user, class, devices: change, manifest, wait }
+            let has_request = seed % 3 != 0 && below(&mut requests, 3) == 0;
+            let kubectl = has_request.then(|| (requests.draw(), Kubectl::of(&mut requests)));
+            Turn { action, user, class, devices: change, manifest, kubectl, wait }
         });
         let turns = turns.collect();
         let pidfds = !seed.is_multiple_of(3);
@@ -309,7 +322,15 @@ impl Plan {
             if below(d, 3) > 0 {
                 let wait = [below(d, 50), below(d, 3000), below(d, 15_000)][below(d, 3) as usize];
                 let action = Action::Cluster(Change::of(d, pool));
-                turns.push(Turn { action, user: None, class: None, devices: None, manifest: None, wait });
+                turns.push(Turn {
+                    action,
+                    user: None,
+                    class: None,
+                    devices: None,
+                    manifest: None,
+                    kubectl: None,
+                    wait,
+                });
             }
             let is_of_manifests = matches!(turn.action, Action::Files(_) | Action::Twin { .. });
             if !only_cluster || !is_of_manifests {
@@ -420,7 +441,8 @@ impl fmt::Display for Plan {
             };
             let devices = turn.devices.map(|change| format!("devices {change:?}, ")).unwrap_or_default();
             let manifest = turn.manifest.map(|trouble| format!("manifests {trouble:?}, ")).unwrap_or_default();
-            writeln!(f, "  {class}{devices}{manifest}{:?}{user}, then {} ms", turn.action, turn.wait)?;
+            let kubectl = turn.kubectl.map(|(_, what)| format!("kubectl {what:?}, ")).unwrap_or_default();
+            writeln!(f, "  {class}{devices}{manifest}{kubectl}{:?}{user}, then {} ms", turn.action, turn.wait)?;
         }
         Ok(())
     }

@@ -352,6 +352,10 @@ fn live(w: &mut World, pool: &Pool, plan: &Plan) -> Result<(), Violation> {
             w.note(|| format!("--- manifests {trouble:?}"));
             trouble_with_manifests(w, trouble);
         }
+        if let Some((pick, what)) = turn.kubectl {
+            w.note(|| format!("--- kubectl {what:?}"));
+            w.kubectl(&picked_file(w, pick), what);
+        }
         w.note(|| format!("--- {:?}", turn.action));
         let files = match plan {
             Plan { classes: true, .. } => &pool.classed,
@@ -371,15 +375,16 @@ fn live(w: &mut World, pool: &Pool, plan: &Plan) -> Result<(), Violation> {
     Ok(())
 }
 
+/// The path of a file. Empty: there is none.
+fn picked_file(w: &World, pick: u64) -> String {
+    let paths: Vec<String> = w.files.keys().cloned().collect();
+    paths.get((pick % paths.len().max(1) as u64) as usize).cloned().unwrap_or_default()
+}
+
 fn trouble_with_manifests(w: &mut World, trouble: ManifestTrouble) {
-    let pick = |w: &World, pick: u64| {
-        let paths: Vec<String> = w.files.keys().cloned().collect();
-        paths.get((pick % paths.len().max(1) as u64) as usize).cloned().unwrap_or_default()
-    };
     match trouble {
-        ManifestTrouble::Broken(p, damage) => w.break_file(&pick(w, p), damage),
-        ManifestTrouble::Repaired(p) => w.repair_file(&pick(w, p)),
-        ManifestTrouble::Kubectl(p, what) => w.kubectl(&pick(w, p), what),
+        ManifestTrouble::Broken(pick, damage) => w.break_file(&picked_file(w, pick), damage),
+        ManifestTrouble::Repaired(pick) => w.repair_file(&picked_file(w, pick)),
         ManifestTrouble::Away => w.directory_is_away(true),
         ManifestTrouble::Back => w.directory_is_away(false),
     }

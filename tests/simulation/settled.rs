@@ -48,6 +48,7 @@ pub fn settle(w: &mut World, pool: &Pool) -> Judged {
         w.run(300);
     }
     w.users_are_answered();
+    w.clients_see_the_pods();
     w.checks.so_far()?;
     let (requested, answered) = (w.observed.kills - w.observed.kills_before, w.observed.killed.len() as u64);
     unless(requested == answered, "W5: each requester gets an answer", || format!("{answered} of {requested}"))?;

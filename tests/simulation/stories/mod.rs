@@ -34,6 +34,7 @@ mod images;
 mod init;
 mod isolation;
 mod kills;
+mod kubectl;
 mod lock;
 mod logs;
 mod manifests;

@@ -35,8 +35,9 @@ impl World {
             Item::WatchOver { life, op } => self.watch_is_over(life, op),
             Item::Event { life, event } if life == self.process.life => self.step(event),
             Item::Written { life } if life == self.process.life => self.files_are_written(),
+            Item::Kubectl { life } if life == self.process.life => self.helper_of_kubectl(),
             // For an earlier engine.
-            Item::Manifests { .. } | Item::Written { .. } | Item::Event { .. } => {}
+            Item::Manifests { .. } | Item::Written { .. } | Item::Kubectl { .. } | Item::Event { .. } => {}
         }
         self.look_at_pidfds();
         self.look_at_stream();
@@ -89,6 +90,7 @@ impl World {
         self.carry_out(effects);
         self.plan_due();
         self.checks.shown_ends_are_reported();
+        self.end_changes_of_kubectl();
     }
 
     /// A step without a preceding change has no effects.
@@ -166,7 +168,10 @@ impl World {
                 }
             }
             Effect::Answer { id, answer } => self.answered(id, answer),
-            Effect::Publish { uid, .. } => self.publish(&uid),
+            Effect::Publish { uid, name } => {
+                self.clients.pod_changed(&name, self.engine.pod(&uid).as_ref());
+                self.publish(&uid);
+            }
             Effect::Notice(notice) => self.notice(notice),
             Effect::ContainerEnded(end) => self.container_ended(*end),
             Effect::Measure(m) => {

@@ -136,6 +136,7 @@ impl World {
         self.process.life += 1;
         self.observed.engine_killed();
         self.users_are_disconnected();
+        self.clients.disconnect();
         self.planned = None;
         self.pidfds.close();
         self.host.watched = false;

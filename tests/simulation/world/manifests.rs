@@ -213,6 +213,11 @@ impl Manifests {
         }
     }
 
+    /// The file system of the directory is away.
+    pub fn is_away(&self) -> bool {
+        self.away
+    }
+
     /// The record of a file.
     pub fn recorded(&self, path: &str) -> Option<&Vec<RecordedDocument>> {
         let name = path.strip_prefix(DIRECTORY)?.strip_prefix('/')?;
@@ -364,6 +369,11 @@ impl World {
     /// The text of a file.
     pub(super) fn text_of(&self, path: &str) -> Option<String> {
         self.manifests.texts(&self.files).remove(path)
+    }
+
+    /// The next changes of files do not reach the engine, until the directory comes back.
+    pub fn manifests_away_silently(&mut self) {
+        self.manifests.away = true;
     }
 
     /// The file system of the directory goes away or comes back.

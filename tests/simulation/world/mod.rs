@@ -48,6 +48,7 @@ use faults::Faults;
 use handlers::Handlers;
 use host::Host;
 use identity::Identity;
+use kubectl::Clients;
 use logs::Logs;
 pub use manifests::Damage;
 use manifests::Manifests;
@@ -111,6 +112,8 @@ pub struct World {
     pub observed: Observed,
     pub checks: Checks,
     pub users: Users,
+    /// The clients of the API for kubectl.
+    clients: Clients,
     pub history: Option<Vec<String>>,
 }
 
@@ -165,6 +168,7 @@ impl World {
             observed: Observed::default(),
             checks: Checks::default(),
             users: Users::default(),
+            clients: Clients::default(),
             history: None,
         }
     }

@@ -93,6 +93,10 @@ pub enum Item {
         life: u32,
         op: OpId,
     },
+    /// A helper carries out the next change of kubectl, or the time of a client is over.
+    Kubectl {
+        life: u32,
+    },
     /// An event for the engine.
     Event {
         life: u32,
