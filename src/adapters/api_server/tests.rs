@@ -1,11 +1,14 @@
 //! The adapter against a real server.
 
 use super::*;
-use crate::api::cluster::request::{BodyDelivery, Content};
+use crate::api::cluster::request::{ApiError, ApiRequest, ApiResponse, BodyDelivery, Content, Method};
+use crate::api::time::Boot;
+use crate::engine::op::OpId;
 use crate::net::https::tests::server::{Ca, Control, Exchange, Options, Server};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use mio::{Events, Poll};
+use bytes::Bytes;
+use mio::{Events, Poll, Token};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
