@@ -9,7 +9,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use mio::{Events, Poll, Token};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 const TOKENS: [Token; 2] = [Token(1), Token(2)];
@@ -34,7 +33,7 @@ fn credentials(ca: &Ca, address: &std::net::SocketAddr, token: &str) -> Credenti
          users: [{{name: u, user: {{token: {token}, client-certificate-data: {certificate}, \
          client-key-data: {key}}}}}]\n"
     );
-    kubeconfig::parse(text.as_bytes(), Path::new("/")).unwrap()
+    Credentials::parse(&text).unwrap()
 }
 
 impl Rig {
