@@ -2,10 +2,11 @@
 
 use super::output::Failure;
 use super::select::{PodArgs, select};
+use super::status_format::StatusFormat;
 use super::{attach, cp, debug_pod, describe, drain, exec, join, keep, kubeconfig, leave, pods, port_forward, top};
 use crate::api::selector::Selector;
 use crate::config::{self, Flags};
-use clap::{ArgGroup, Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, CommandFactory as _, Parser, Subcommand};
 use jiff::Timestamp;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,6 +17,11 @@ use std::time::Duration;
 pub(super) struct Cli {
     #[command(subcommand)]
     pub(super) command: Command,
+}
+
+/// The definition of the command line, for man pages and completions (packaging/texts).
+pub fn definition() -> clap::Command {
+    Cli::command()
 }
 
 const AFTER_HELP: &str = "\
@@ -583,11 +589,6 @@ pub(super) enum DebugCommand {
         #[command(flatten)]
         socket: SocketArgs,
     },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum StatusFormat {
-    Json,
 }
 
 #[derive(Debug, Args)]

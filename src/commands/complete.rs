@@ -4,7 +4,8 @@
 
 use crate::api::kube::pod_row::text;
 use crate::api::ordered::CollectOrdered;
-use crate::commands::{client, definition};
+use crate::commands::client;
+use crate::commands::command_line::definition;
 use crate::config::{self, Flags};
 use clap::{Arg, Command};
 use serde_json::Value;

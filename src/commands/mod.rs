@@ -32,6 +32,7 @@ mod screen;
 mod select;
 mod shutdown_plan;
 mod status;
+mod status_format;
 mod streams;
 mod table;
 mod top;
@@ -39,19 +40,16 @@ mod top;
 use crate::adapters::manifests;
 use crate::agent::{self, logging};
 use crate::config::{self, Flags};
-use clap::{CommandFactory as _, Parser as _};
-use command_line::{Cli, Command, DebugArgs, DebugCommand, DrainArgs, LogsArgs, StatusFormat, TopArgs};
+use clap::Parser as _;
+pub use command_line::definition;
+use command_line::{Cli, Command, DebugArgs, DebugCommand, DrainArgs, LogsArgs, TopArgs};
 use jiff::Timestamp;
 use output::Failure;
 use select::select;
+use status_format::StatusFormat;
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
-
-/// The definition of the command line, for man pages and completions (packaging/texts).
-pub fn definition() -> clap::Command {
-    Cli::command()
-}
 
 /// Runs the whole program and returns its exit code.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {

@@ -1,8 +1,11 @@
 //! The settings that a cluster has for all its nodes: a part of its KubeletConfiguration, which `wherry join` stores
 //! and `clusterDefaults` names. They count only for fields that no file of this machine sets.
 
+use super::assemble::{assemble, check_text, host_name};
+use super::files::{Text, read_file};
+use super::flags::Flags;
+use super::kubelet;
 use super::problem::{Place, Problems};
-use super::{Flags, Text, assemble, check_text, host_name, kubelet, read_file};
 use crate::api::document;
 use serde_json::{Map, Value, json};
 use std::path::Path;

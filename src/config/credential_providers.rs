@@ -1,9 +1,10 @@
 //! `kind: CredentialProviderConfig` (kubelet.config.k8s.io): the credential providers for image pulls, in a file of
 //! their own.
 
-use super::Config;
+use super::files::read_file;
+use super::settings::Config;
 use crate::api::credential_provider::{API_VERSIONS, Provider};
-use crate::config::duration;
+use crate::api::duration;
 use crate::config::problem::{Place, Problems};
 use crate::config::yaml::{self, Node, Value};
 use std::path::Path;
@@ -24,7 +25,7 @@ pub(super) fn read(config: &mut Config, place: impl Fn(&str) -> Place, problems:
         (Some(_), None) => return problems.error(&place(CONFIG), CONFIG, format!("needs {BIN_DIR} too")),
         (None, Some(_)) => return problems.error(&place(BIN_DIR), BIN_DIR, format!("needs {CONFIG} too")),
     };
-    let text = match super::read_file(&file) {
+    let text = match read_file(&file) {
         Ok(text) => text,
         Err(e) => return problems.error(&place(CONFIG), CONFIG, format!("{}: cannot be read: {e}", file.display())),
     };

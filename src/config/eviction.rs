@@ -1,12 +1,10 @@
 //! The settings of node-pressure eviction (E1, E2): maps from the name of a signal to a threshold, merged key by key.
 
-use super::node_size::each;
 use crate::api::duration;
 use crate::api::eviction::{EvictionPolicy, Limit, Signal, Threshold, ThresholdKind};
 use crate::api::ordered::{CollectOrdered, OrderSlice};
-use crate::config::Config;
+use crate::config::field_value::{FieldValue, Wrong, each};
 use crate::config::problem::{Place, Problems};
-use crate::config::table::{FieldValue, Wrong};
 use crate::config::yaml::{Node, Value};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -95,12 +93,6 @@ fn parsed(text: &str) -> Option<Limit> {
     Limit::parse(text).ok().flatten()
 }
 
-impl Config {
-    pub fn eviction_policy(&self) -> EvictionPolicy {
-        self.eviction.policy()
-    }
-}
-
 /// Calls `take` for each signal with its text.
 fn signals(map: &Node, wrong: Wrong, mut take: impl FnMut(&str, &str) -> Result<(), String>) {
     each(map, wrong, |name, value: &Value| {
@@ -122,49 +114,48 @@ fn thresholds(into: &mut BTreeMap<String, String>, map: &Node, wrong: Wrong) {
     });
 }
 
-pub fn hard(c: &mut Config, map: &Node, wrong: Wrong) {
-    thresholds(c.eviction.hard.get_or_insert_default(), map, wrong);
+pub fn hard(c: &mut EvictionSettings, map: &Node, wrong: Wrong) {
+    thresholds(c.hard.get_or_insert_default(), map, wrong);
 }
 
-pub fn soft(c: &mut Config, map: &Node, wrong: Wrong) {
-    thresholds(&mut c.eviction.soft, map, wrong);
+pub fn soft(c: &mut EvictionSettings, map: &Node, wrong: Wrong) {
+    thresholds(&mut c.soft, map, wrong);
 }
 
-pub fn soft_grace(c: &mut Config, map: &Node, wrong: Wrong) {
+pub fn soft_grace(c: &mut EvictionSettings, map: &Node, wrong: Wrong) {
     signals(map, wrong, |name, text| {
         let grace = duration::parse(text)?;
-        c.eviction.soft_grace.insert(name.to_owned(), grace);
+        c.soft_grace.insert(name.to_owned(), grace);
         Ok(())
     });
 }
 
-pub fn minimum_reclaim(c: &mut Config, map: &Node, wrong: Wrong) {
+pub fn minimum_reclaim(c: &mut EvictionSettings, map: &Node, wrong: Wrong) {
     signals(map, wrong, |name, text| {
         if text != "0" {
             Limit::parse(text)?;
         }
-        c.eviction.reclaim.insert(name.to_owned(), text.to_owned());
+        c.reclaim.insert(name.to_owned(), text.to_owned());
         Ok(())
     });
 }
 
 /// `evictionMaxPodGracePeriod`, in seconds.
-pub fn max_grace(c: &mut Config, v: &FieldValue) -> Result<(), String> {
+pub fn max_grace(c: &mut EvictionSettings, v: &FieldValue) -> Result<(), String> {
     let seconds = u64::try_from(v.int()).map_err(|_| format!("{} is negative; it must be 0 or more", v.int()))?;
-    c.eviction.max_grace = Duration::from_secs(seconds);
+    c.max_grace = Duration::from_secs(seconds);
     Ok(())
 }
 
 /// `evictionPressureTransitionPeriod`: 0 selects the default.
-pub fn transition(c: &mut Config, v: &FieldValue) -> Result<(), String> {
-    c.eviction.transition = Some(v.duration()).filter(|period| !period.is_zero());
+pub fn transition(c: &mut EvictionSettings, v: &FieldValue) -> Result<(), String> {
+    c.transition = Some(v.duration()).filter(|period| !period.is_zero());
     Ok(())
 }
 
 /// Called after all files have been read.
-pub fn check(config: &Config, places: &BTreeMap<String, Place>, problems: &mut Problems) {
+pub fn check(settings: &EvictionSettings, places: &BTreeMap<String, Place>, problems: &mut Problems) {
     let place = |field: &str| places.get(field).cloned().unwrap_or_else(Place::flag);
-    let settings = &config.eviction;
     for signal in settings.soft.keys().filter(|signal| !settings.soft_grace.contains_key(*signal)) {
         let message =
             format!("grace period must be specified for the soft eviction threshold; set {SOFT_GRACE}.{signal}");

@@ -1,11 +1,18 @@
 //! Finds and reads the configuration files.
 
 use crate::api::ordered::OrderSlice;
+use crate::config::flags::{DEFAULT_DIR, DEFAULT_FILE, Flags};
 use crate::config::problem::{Place, Problems};
-use crate::config::{DEFAULT_DIR, DEFAULT_FILE, Flags, Text, yaml};
+use crate::config::yaml;
 use crate::foreign::{self, Links, Refused};
 use std::io;
 use std::path::{Path, PathBuf};
+
+/// Path and text of a file.
+pub(super) struct Text {
+    pub path: PathBuf,
+    pub text: String,
+}
 
 /// Reads the main file, then the drop-ins in the order of their names. Default paths are optional; paths in flags are
 /// not.

@@ -2,12 +2,15 @@
 //!
 //! Zero values follow the kubelet: in a field that is not a pointer in Go, `0s` and `""` select the default.
 
+use crate::api::cgroups::CgroupDriver;
+use crate::api::duration;
 use crate::api::quantity::Quantity;
-use crate::config::Config;
+use crate::config::field_value::FieldValue;
 use crate::config::node_server::{file, ttl};
 use crate::config::problem::absolute;
-use crate::config::table::{Field, FieldType, FieldValue, INT32, INT64, Use, parts, set};
-use crate::config::{eviction, node_size, registration, shutdown};
+use crate::config::settings::Config;
+use crate::config::table::{Field, FieldType, INT32, INT64, Use, parts, set};
+use crate::config::{eviction, names, node_size, registration, shutdown};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -84,8 +87,8 @@ pub static FIELDS: &[Field] = &[
     ),
     set("cgroupDriver", FieldType::OneOf(&["cgroupfs", "systemd"]), |c, v| {
         c.cgroup_driver = match v.text() {
-            "systemd" => crate::config::CgroupDriver::Systemd,
-            _ => crate::config::CgroupDriver::Cgroupfs,
+            "systemd" => CgroupDriver::Systemd,
+            _ => CgroupDriver::Cgroupfs,
         };
         Ok(())
     }),
@@ -100,7 +103,7 @@ pub static FIELDS: &[Field] = &[
     }),
     set("clusterDomain", FieldType::Text, |c, v| {
         let domain = v.text().trim_end_matches('.');
-        if !domain.is_empty() && !super::is_dns_subdomain(domain) {
+        if !domain.is_empty() && !names::is_dns_subdomain(domain) {
             return Err(format!("{domain:?} is not a DNS domain"));
         }
         c.cluster_domain = domain.to_owned();
@@ -121,7 +124,7 @@ pub static FIELDS: &[Field] = &[
         }
     }),
     set("containerRuntimeEndpoint", FieldType::Text, |c, v| {
-        or_default(v, super::unix_endpoint, |d| d.runtime_socket.clone()).map(|p| c.runtime_socket = p)
+        or_default(v, names::unix_endpoint, |d| d.runtime_socket.clone()).map(|p| c.runtime_socket = p)
     }),
     none("contentType", FieldType::Text),
     set("cpuCFSQuota", FieldType::Bool, |c, v| {
@@ -153,15 +156,15 @@ pub static FIELDS: &[Field] = &[
     none_pointer("enableServer", FieldType::Bool),
     none_pointer("enableSystemLogHandler", FieldType::Bool),
     none_pointer("enableSystemLogQuery", FieldType::Bool),
-    set("enforceNodeAllocatable", TEXTS, node_size::enforce),
+    set("enforceNodeAllocatable", TEXTS, |c, v| node_size::enforce(&mut c.node, v)),
     none("eventBurst", INT32),
     none_pointer("eventRecordQPS", INT32),
-    parts("evictionHard", TEXT_MAP, eviction::hard),
-    set("evictionMaxPodGracePeriod", INT32, eviction::max_grace),
-    parts("evictionMinimumReclaim", TEXT_MAP, eviction::minimum_reclaim),
-    set("evictionPressureTransitionPeriod", FieldType::Duration, eviction::transition),
-    parts("evictionSoft", TEXT_MAP, eviction::soft),
-    parts("evictionSoftGracePeriod", TEXT_MAP, eviction::soft_grace),
+    parts("evictionHard", TEXT_MAP, |c, map, wrong| eviction::hard(&mut c.eviction, map, wrong)),
+    set("evictionMaxPodGracePeriod", INT32, |c, v| eviction::max_grace(&mut c.eviction, v)),
+    parts("evictionMinimumReclaim", TEXT_MAP, |c, map, wrong| eviction::minimum_reclaim(&mut c.eviction, map, wrong)),
+    set("evictionPressureTransitionPeriod", FieldType::Duration, |c, v| eviction::transition(&mut c.eviction, v)),
+    parts("evictionSoft", TEXT_MAP, |c, map, wrong| eviction::soft(&mut c.eviction, map, wrong)),
+    parts("evictionSoftGracePeriod", TEXT_MAP, |c, map, wrong| eviction::soft_grace(&mut c.eviction, map, wrong)),
     none_pointer("failCgroupV1", FieldType::Bool),
     none_pointer("failSwapOn", FieldType::Bool),
     none("featureGates", FieldType::MapOf(&FieldType::Bool)),
@@ -199,7 +202,7 @@ pub static FIELDS: &[Field] = &[
     set("imageServiceEndpoint", FieldType::Text, |c, v| {
         c.image_socket = match v.text() {
             "" => None,
-            endpoint => Some(super::unix_endpoint(endpoint)?),
+            endpoint => Some(names::unix_endpoint(endpoint)?),
         };
         Ok(())
     }),
@@ -208,7 +211,7 @@ pub static FIELDS: &[Field] = &[
     none_pointer("kernelMemcgNotification", FieldType::Bool),
     none("kubeAPIBurst", INT32),
     none_pointer("kubeAPIQPS", INT32),
-    parts("kubeReserved", TEXT_MAP, node_size::kube_reserved),
+    parts("kubeReserved", TEXT_MAP, |c, map, wrong| node_size::kube_reserved(&mut c.node, map, wrong)),
     none("kubeReservedCgroup", FieldType::Text),
     none("kubeletCgroups", FieldType::Text),
     none_pointer("localStorageCapacityIsolation", FieldType::Bool),
@@ -241,7 +244,7 @@ pub static FIELDS: &[Field] = &[
             Some(u32::try_from(v.int()).ok().filter(|n| *n > 0).ok_or("must be 1 or more; omit it for no limit")?);
         Ok(())
     }),
-    set("maxPods", INT32, node_size::max_pods),
+    set("maxPods", INT32, |c, v| node_size::max_pods(&mut c.node, v)),
     none("memoryManagerPolicy", FieldType::OneOf(&["None", "Static"])),
     inner(
         "memorySwap",
@@ -264,8 +267,8 @@ pub static FIELDS: &[Field] = &[
     set("podLogsDir", FieldType::Text, |c, v| {
         or_default(v, absolute, |d| d.pod_logs_dir.clone()).map(|p| c.pod_logs_dir = p)
     }),
-    set("podPidsLimit", INT64, node_size::pod_pids_limit),
-    set("podsPerCore", INT32, node_size::pods_per_core),
+    set("podPidsLimit", INT64, |c, v| node_size::pod_pids_limit(&mut c.node, v)),
+    set("podsPerCore", INT32, |c, v| node_size::pods_per_core(&mut c.node, v)),
     set("port", INT32, |c, v| port(v).map(|p| c.node_server.port = p)),
     none("preloadedImagesVerificationAllowlist", TEXTS),
     none("protectKernelDefaults", FieldType::Bool),
@@ -284,7 +287,7 @@ pub static FIELDS: &[Field] = &[
             none("timeAdded", FieldType::Time),
             none("value", FieldType::Text),
         ])),
-        registration::taints,
+        |c, list, wrong| registration::taints(&mut c.registration, list, wrong),
     ),
     none("registryBurst", INT32),
     none_pointer("registryPullQPS", INT32),
@@ -327,7 +330,7 @@ pub static FIELDS: &[Field] = &[
     parts(
         "shutdownGracePeriodByPodPriority",
         FieldType::List(&FieldType::Object(&[none("priority", INT32), none("shutdownGracePeriodSeconds", INT64)])),
-        shutdown::by_pod_priority,
+        |c, list, wrong| shutdown::by_pod_priority(&mut c.shutdown_configured, list, wrong),
     ),
     set("shutdownGracePeriodCriticalPods", FieldType::Duration, |c, v| {
         shutdown::period(v).map(|d| c.shutdown_configured.critical = d)
@@ -343,7 +346,7 @@ pub static FIELDS: &[Field] = &[
         frequency(v, Duration::from_secs(1), |d| d.sync_frequency).map(|f| c.sync_frequency = f)
     }),
     none("systemCgroups", FieldType::Text),
-    parts("systemReserved", TEXT_MAP, node_size::system_reserved),
+    parts("systemReserved", TEXT_MAP, |c, map, wrong| node_size::system_reserved(&mut c.node, map, wrong)),
     none("systemReservedCgroup", FieldType::Text),
     set("tlsCertFile", FieldType::Text, |c, v| file(v).map(|p| c.node_server.certificate = p)),
     none("tlsCipherSuites", TEXTS),
@@ -370,14 +373,14 @@ fn or_default<T>(v: &FieldValue, read: fn(&str) -> Result<T, String>, default: f
 fn frequency(v: &FieldValue, least: Duration, default: fn(&Config) -> Duration) -> Result<Duration, String> {
     match v.duration() {
         Duration::ZERO => Ok(default(&Config::default())),
-        d if d < least => Err(format!("must be at least {}", crate::config::duration::format(least))),
+        d if d < least => Err(format!("must be at least {}", duration::format(least))),
         d => Ok(d),
     }
 }
 
 fn between(d: Duration, least: Duration, most: Duration) -> Result<Duration, String> {
     if d < least || d > most {
-        let format = crate::config::duration::format;
+        let format = duration::format;
         return Err(format!("must be between {} and {}", format(least), format(most)));
     }
     Ok(d)

@@ -1,12 +1,11 @@
 //! The settings of the server of a cluster's node (`port` and the fields around it).
 
+use super::field_value::FieldValue;
 use super::problem::{Place, Problems, absolute};
-use super::table::FieldValue;
-use super::{Config, duration};
+use crate::api::duration;
 use crate::engine::cluster::access::{Authorization, Policy};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -113,14 +112,6 @@ impl NodeServer {
     }
 }
 
-impl Config {
-    /// The listen address of the node's server. None: the node has no cluster, or the server is off.
-    pub fn node_server(&self) -> Option<SocketAddr> {
-        let is_on = self.kubeconfig.is_some() && self.node_server.port != 0;
-        is_on.then(|| SocketAddr::new(self.address, self.node_server.port))
-    }
-}
-
 /// A path; "" is none.
 pub(super) fn file(v: &FieldValue) -> Result<Option<PathBuf>, String> {
     match v.text() {
@@ -138,9 +129,8 @@ pub(super) fn ttl(v: &FieldValue, default: fn(&NodeServer) -> Duration) -> Durat
 }
 
 /// The fields that depend on each other.
-pub(super) fn check(config: &Config, places: &BTreeMap<String, Place>, problems: &mut Problems) {
+pub(super) fn check(server: &NodeServer, places: &BTreeMap<String, Place>, problems: &mut Problems) {
     let place = |field: &str| places.get(field).cloned().unwrap_or_else(Place::flag);
-    let server = &config.node_server;
     match (&server.certificate, &server.key) {
         (Some(_), None) => {
             problems.error(&place("tlsCertFile"), "tlsCertFile", "needs tlsPrivateKeyFile; set both, or none");
@@ -160,16 +150,5 @@ pub(super) fn check(config: &Config, places: &BTreeMap<String, Place>, problems:
         let message = "with authorization.mode AlwaysAllow, everybody who reaches the port could run commands in the \
                        pods; set it to false, or the mode to Webhook";
         problems.error(&place(field), field, message);
-    }
-    if config.node_server().is_none() {
-        return;
-    }
-    let others = [
-        ("healthzPort", config.healthz_port),
-        ("readOnlyPort", config.read_only_port),
-        ("kubectlPort", config.kubectl_port),
-    ];
-    for (other, _) in others.iter().filter(|(_, port)| *port == server.port) {
-        problems.error(&place("port"), "port", format!("must not be the same as {other}"));
     }
 }

@@ -3,15 +3,14 @@
 //! Maps are merged key by key, like objects. `api::node_facts::facts` later checks the reservations against the
 //! machine; the places are kept here for its messages.
 
-use crate::api::eviction::Signal;
-use crate::api::node_facts::{self, Sizing};
+use crate::api::node_facts;
 use crate::api::quantity::Quantity;
 use crate::api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources};
 use crate::api::validate;
+use crate::config::eviction;
+use crate::config::field_value::{FieldValue, Wrong, each};
 use crate::config::problem::{Place, Problem, Problems};
-use crate::config::table::{FieldValue, Wrong};
 use crate::config::yaml::{Node, Value};
-use crate::config::{Config, eviction};
 use std::collections::BTreeMap;
 
 const SYSTEM: &str = "systemReserved";
@@ -72,53 +71,36 @@ impl Notification {
     }
 }
 
-impl Config {
-    /// The settings that determine the size of the node.
-    pub fn sizing(&self) -> Sizing {
-        let resources = |list: &BTreeMap<String, u64>| {
-            let mut all = Resources::default();
-            list.iter().filter(|(name, _)| *name != PID).for_each(|(name, amount)| all.set(name, *amount));
-            all
-        };
-        let settings = &self.node;
-        Sizing {
-            name: self.node_name.clone(),
-            max_pods: settings.max_pods,
-            pods_per_core: Some(settings.pods_per_core).filter(|pods| *pods > 0),
-            system_reserved: resources(&settings.system_reserved),
-            kube_reserved: resources(&settings.kube_reserved),
-            memory_available: self.eviction.hard(Signal::MemoryAvailable),
-            nodefs_available: self.eviction.hard(Signal::NodefsAvailable),
-            extended: settings.extended.clone(),
-            labels: settings.labels.clone(),
-            allowed_unsafe_sysctls: self.allowed_unsafe_sysctls.clone(),
-        }
-    }
+/// Reserved resources, without process ids.
+pub(super) fn resources(reserved: &BTreeMap<String, u64>) -> Resources {
+    let mut all = Resources::default();
+    reserved.iter().filter(|(name, _)| *name != PID).for_each(|(name, amount)| all.set(name, *amount));
+    all
 }
 
 /// `maxPods`: 0 selects the default.
-pub fn max_pods(c: &mut Config, v: &FieldValue) -> Result<(), String> {
-    c.node.max_pods = match not_negative(v)? {
+pub fn max_pods(c: &mut Notification, v: &FieldValue) -> Result<(), String> {
+    c.max_pods = match not_negative(v)? {
         0 => Notification::default().max_pods,
         pods => pods,
     };
     Ok(())
 }
 
-pub fn pods_per_core(c: &mut Config, v: &FieldValue) -> Result<(), String> {
-    c.node.pods_per_core = not_negative(v)?;
+pub fn pods_per_core(c: &mut Notification, v: &FieldValue) -> Result<(), String> {
+    c.pods_per_core = not_negative(v)?;
     Ok(())
 }
 
-pub fn pod_pids_limit(c: &mut Config, v: &FieldValue) -> Result<(), String> {
-    c.node.pod_pids_limit = match v.int() {
+pub fn pod_pids_limit(c: &mut Notification, v: &FieldValue) -> Result<(), String> {
+    c.pod_pids_limit = match v.int() {
         -1 | 0 => None,
         n => Some(u64::try_from(n).map_err(|_| format!("{n} is negative; it must be 1 or more, or -1 for no limit"))?),
     };
     Ok(())
 }
 
-pub fn enforce(c: &mut Config, v: &FieldValue) -> Result<(), String> {
+pub fn enforce(c: &mut Notification, v: &FieldValue) -> Result<(), String> {
     const KNOWN: [&str; 4] = ["kube-reserved", "none", "pods", "system-reserved"];
     let list = v.texts();
     if let Some(other) = list.iter().find(|what| !KNOWN.contains(&what.as_str())) {
@@ -127,7 +109,7 @@ pub fn enforce(c: &mut Config, v: &FieldValue) -> Result<(), String> {
     if list.len() > 1 && list.iter().any(|what| what == "none") {
         return Err("may not contain additional enforcements when \"none\" is specified".to_owned());
     }
-    c.node.enforce = list;
+    c.enforce = list;
     Ok(())
 }
 
@@ -135,12 +117,12 @@ fn not_negative(v: &FieldValue) -> Result<u64, String> {
     u64::try_from(v.int()).map_err(|_| format!("{} is negative; it must be 0 or more", v.int()))
 }
 
-pub fn system_reserved(c: &mut Config, map: &Node, wrong: Wrong) {
-    reserved(&mut c.node.system_reserved, map, wrong);
+pub fn system_reserved(c: &mut Notification, map: &Node, wrong: Wrong) {
+    reserved(&mut c.system_reserved, map, wrong);
 }
 
-pub fn kube_reserved(c: &mut Config, map: &Node, wrong: Wrong) {
-    reserved(&mut c.node.kube_reserved, map, wrong);
+pub fn kube_reserved(c: &mut Notification, map: &Node, wrong: Wrong) {
+    reserved(&mut c.kube_reserved, map, wrong);
 }
 
 fn reserved(into: &mut BTreeMap<String, u64>, map: &Node, wrong: Wrong) {
@@ -157,8 +139,8 @@ fn reserved(into: &mut BTreeMap<String, u64>, map: &Node, wrong: Wrong) {
     });
 }
 
-pub fn labels(c: &mut Config, map: &Node, wrong: Wrong) {
-    let into = &mut c.node.labels;
+pub fn labels(c: &mut Notification, map: &Node, wrong: Wrong) {
+    let into = &mut c.labels;
     each(map, wrong, |key, value| {
         let value = value.text().unwrap_or_default();
         if node_facts::well_known_labels("", "").iter().any(|(known, _)| *known == key) {
@@ -172,8 +154,8 @@ pub fn labels(c: &mut Config, map: &Node, wrong: Wrong) {
     });
 }
 
-pub fn extended(c: &mut Config, map: &Node, wrong: Wrong) {
-    let into = &mut c.node.extended;
+pub fn extended(c: &mut Notification, map: &Node, wrong: Wrong) {
+    let into = &mut c.extended;
     each(map, wrong, |name, value| {
         if !validate::is_extended_resource(name) {
             return Err(format!(
@@ -188,22 +170,11 @@ pub fn extended(c: &mut Config, map: &Node, wrong: Wrong) {
     });
 }
 
-/// Calls `take` for each entry of a map. The table has checked the types.
-pub(super) fn each(map: &Node, wrong: Wrong, mut take: impl FnMut(&str, &Value) -> Result<(), String>) {
-    let Value::Map(entries) = &map.value else { return };
-    for entry in entries {
-        if let Err(why) = take(&entry.key, &entry.node.value) {
-            wrong(entry.line, &format!(".{}", entry.key), why);
-        }
-    }
-}
-
 /// Called after all files have been read: warns about values without an effect, and records places.
-pub fn decide(config: &mut Config, places: &BTreeMap<String, Place>, problems: &mut Problems) {
+pub fn decide(settings: &mut Notification, places: &BTreeMap<String, Place>, problems: &mut Problems) {
     for field in [SYSTEM, KUBE, eviction::HARD] {
-        config.node.places.extend(places.get(field).map(|place| (field, place.clone())));
+        settings.places.extend(places.get(field).map(|place| (field, place.clone())));
     }
-    let settings = &config.node;
     let mut no_effect = |field: &'static str, part: &str| {
         let place = places.get(field).cloned().unwrap_or_else(Place::flag);
         problems.warning(&place, format!("{field}{part}"), "known, but not honoured by wherry: it has no effect");

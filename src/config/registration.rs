@@ -2,8 +2,7 @@
 //! on a node that exists already, as in a kubelet.
 
 use crate::api::cluster::node::Taint;
-use crate::config::Config;
-use crate::config::table::Wrong;
+use crate::config::field_value::Wrong;
 use crate::config::yaml::{Node, Value};
 
 /// *(ours)* Pods of the cluster may use fields that Wherry does not support, and would fail here. They come to the node
@@ -26,7 +25,7 @@ impl Registration {
 }
 
 /// `registerWithTaints`: a list of objects. The table has checked the types.
-pub fn taints(c: &mut Config, list: &Node, wrong: Wrong) {
+pub fn taints(c: &mut Registration, list: &Node, wrong: Wrong) {
     let Value::List(entries) = &list.value else { return };
     let mut taints: Vec<Taint> = Vec::new();
     for (i, entry) in entries.iter().enumerate() {
@@ -53,5 +52,5 @@ pub fn taints(c: &mut Config, list: &Node, wrong: Wrong) {
             taints.push(taint);
         }
     }
-    c.registration.taints = Some(taints);
+    c.taints = Some(taints);
 }

@@ -4,11 +4,10 @@
 //! Errors in a single value are reported when it is read. Errors in a combination of values, which may come from
 //! different files, are reported after all files have been read.
 
+use crate::api::duration::format;
 use crate::api::shutdown::{Groups, LONGEST};
-use crate::config::Config;
-use crate::config::duration::format;
+use crate::config::field_value::{FieldValue, Wrong};
 use crate::config::problem::{Place, Problems};
-use crate::config::table::{FieldValue, Wrong};
 use crate::config::yaml::{Node, Value};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -41,7 +40,7 @@ pub fn period(v: &FieldValue) -> Result<Duration, String> {
 }
 
 /// `shutdownGracePeriodByPodPriority`: a list of objects. The table has checked the types.
-pub fn by_pod_priority(c: &mut Config, list: &Node, wrong: Wrong) {
+pub fn by_pod_priority(c: &mut Notification, list: &Node, wrong: Wrong) {
     let Value::List(entries) = &list.value else { return };
     let mut groups: Vec<(i32, u64)> = Vec::new();
     let mut first_with: BTreeMap<i32, usize> = BTreeMap::new();
@@ -56,7 +55,7 @@ pub fn by_pod_priority(c: &mut Config, list: &Node, wrong: Wrong) {
         let seconds = seconds(n).map_err(|why| wrong(line, &format!("[{i}].{SECONDS}"), why));
         groups.extend(priority.ok().zip(seconds.ok()));
     }
-    c.shutdown_configured.by_priority = groups;
+    c.by_priority = groups;
 }
 
 /// A number in an entry, and its line. If it is missing, the line of the entry.
@@ -83,8 +82,8 @@ fn seconds(value: Option<i64>) -> Result<u64, String> {
 }
 
 /// Computes the groups after all files have been read, and checks the combination of values.
-pub fn decide(config: &mut Config, places: &BTreeMap<String, Place>, problems: &mut Problems) {
-    let Notification { total, critical, by_priority } = &config.shutdown_configured;
+pub fn decide(configured: &Notification, places: &BTreeMap<String, Place>, problems: &mut Problems) -> Groups {
+    let Notification { total, critical, by_priority } = configured;
     let place = |field: &str| places.get(field).cloned().unwrap_or_else(Place::flag);
     let total_refused = problems.errors.iter().any(|p| p.field == TOTAL);
     if critical > total && !total_refused {
@@ -106,9 +105,9 @@ pub fn decide(config: &mut Config, places: &BTreeMap<String, Place>, problems: &
         );
         problems.error(&place(BY_PRIORITY), BY_PRIORITY, message);
     }
-    config.shutdown = if by_priority.is_empty() {
+    if by_priority.is_empty() {
         Groups::from_total(*total, *critical)
     } else {
         Groups::by_priority(by_priority.iter().copied())
-    };
+    }
 }

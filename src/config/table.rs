@@ -5,11 +5,12 @@
 //! inner fields, or has no effect. A field without an effect causes a warning, unless its value is empty (`{}`, `0s`,
 //! `""`; kubeadm writes many of these).
 
-use crate::config::duration;
+use crate::api::duration;
+use crate::config::field_value::{FieldValue, Wrong};
 use crate::config::problem::{Place, Problems};
+use crate::config::settings::Config;
 use crate::config::yaml::{MapEntry, Node, Value};
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 /// The type of a field in the Kubernetes API.
 #[derive(Debug)]
@@ -53,10 +54,8 @@ pub enum Use {
     NoEffectPointer,
 }
 
-pub type Set = fn(&mut crate::config::Config, &FieldValue) -> Result<(), String>;
-pub type SetParts = fn(&mut crate::config::Config, &Node, Wrong);
-/// Reports an error: the line, the part of the value as a suffix of the field path (`[2].priority`), and the message.
-pub type Wrong<'a> = &'a mut dyn FnMut(u64, &str, String);
+pub type Set = fn(&mut Config, &FieldValue) -> Result<(), String>;
+pub type SetParts = fn(&mut Config, &Node, Wrong);
 
 #[derive(Debug)]
 pub struct Field {
@@ -75,44 +74,9 @@ pub const fn parts(name: &'static str, kind: FieldType, set: SetParts) -> Field 
     Field { name, kind, what: Use::Parts(set) }
 }
 
-/// A value whose type the table has checked.
-#[derive(Debug)]
-pub enum FieldValue<'a> {
-    Bool(bool),
-    Int(i64),
-    Duration(Duration),
-    Text(&'a str),
-    /// A list of strings. Other lists and maps are not supported yet.
-    Texts(Vec<&'a str>),
-    Other,
-}
-
-impl FieldValue<'_> {
-    /// The accessors rely on the check by the table. The fallback values are never used.
-    pub fn bool(&self) -> bool {
-        matches!(self, FieldValue::Bool(true))
-    }
-
-    pub fn int(&self) -> i64 {
-        if let FieldValue::Int(n) = self { *n } else { 0 }
-    }
-
-    pub fn duration(&self) -> Duration {
-        if let FieldValue::Duration(d) = self { *d } else { Duration::ZERO }
-    }
-
-    pub fn text(&self) -> &str {
-        if let FieldValue::Text(s) = self { s } else { "" }
-    }
-
-    pub fn texts(&self) -> Vec<String> {
-        if let FieldValue::Texts(list) = self { list.iter().map(|s| (*s).to_owned()).collect() } else { Vec::new() }
-    }
-}
-
 /// Applies documents to a configuration.
 pub struct Reader<'a> {
-    pub config: &'a mut crate::config::Config,
+    pub config: &'a mut Config,
     pub problems: &'a mut Problems,
     /// The place of the last setting of each honoured field, for checks that involve several fields.
     pub places: &'a mut BTreeMap<String, Place>,

@@ -1,5 +1,10 @@
+use super::files::Text;
 use super::table::{Field, FieldType, Use};
 use super::*;
+use crate::engine::config::Policy;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
 
 fn read(texts: &[(&str, &str)], flags: &Flags) -> (Config, Problems) {
     let texts: Vec<Text> = texts.iter().map(|(p, t)| Text { path: PathBuf::from(p), text: (*t).to_owned() }).collect();

@@ -2,9 +2,10 @@
 //! command line flags for them, or does not have them.
 
 use crate::api::sealing::Policy;
-use crate::config::node_size;
+use crate::config::field_value::FieldValue;
 use crate::config::problem::absolute;
-use crate::config::table::{Field, FieldType, FieldValue, INT32, INT64, parts, set};
+use crate::config::table::{Field, FieldType, INT32, INT64, parts, set};
+use crate::config::{kubelet, names, node_size};
 use std::time::Duration;
 
 pub const API_VERSION: &str = "wherry.io/v1alpha1";
@@ -19,11 +20,11 @@ pub static FIELDS: &[Field] = &[
             c.device_plugin_socket = None;
             return Ok(());
         }
-        super::check_socket(v.text())?;
+        names::check_socket(v.text())?;
         absolute(v.text()).map(|p| c.device_plugin_socket = Some(p))
     }),
     set("dockerConfig", FieldType::Text, |c, v| absolute(v.text()).map(|p| c.docker_config = Some(p))),
-    parts("extendedResources", FieldType::MapOf(&INT64), node_size::extended),
+    parts("extendedResources", FieldType::MapOf(&INT64), |c, map, wrong| node_size::extended(&mut c.node, map, wrong)),
     set("imageCredentialProviderBinDir", FieldType::Text, |c, v| {
         absolute(v.text()).map(|p| c.image_credential_provider_bin_dir = Some(p))
     }),
@@ -38,8 +39,8 @@ pub static FIELDS: &[Field] = &[
         }
     }),
     set("kubeconfig", FieldType::Text, |c, v| absolute(v.text()).map(|p| c.kubeconfig = Some(p))),
-    set("kubectlAddress", FieldType::Text, |c, v| super::kubelet::ip(v.text()).map(|a| c.kubectl_address = a)),
-    set("kubectlPort", INT32, |c, v| super::kubelet::port(v).map(|p| c.kubectl_port = p)),
+    set("kubectlAddress", FieldType::Text, |c, v| kubelet::ip(v.text()).map(|a| c.kubectl_address = a)),
+    set("kubectlPort", INT32, |c, v| kubelet::port(v).map(|p| c.kubectl_port = p)),
     set("logindConfDir", FieldType::Text, |c, v| absolute(v.text()).map(|p| c.logind_conf_dir = p)),
     set("maxParallelContainerStarts", INT32, |c, v| at_least_one(v).map(|n| c.max_parallel_container_starts = n)),
     set("maxParallelSandboxStarts", INT32, |c, v| at_least_one(v).map(|n| c.max_parallel_sandbox_starts = n)),
@@ -47,9 +48,9 @@ pub static FIELDS: &[Field] = &[
         c.metered_connection = v.bool();
         Ok(())
     }),
-    parts("nodeLabels", FieldType::MapOf(&FieldType::Text), node_size::labels),
+    parts("nodeLabels", FieldType::MapOf(&FieldType::Text), |c, map, wrong| node_size::labels(&mut c.node, map, wrong)),
     set("nodeName", FieldType::Text, |c, v| {
-        super::check_node_name(v.text())?;
+        names::check_node_name(v.text())?;
         c.node_name = v.text().to_owned();
         Ok(())
     }),
@@ -63,7 +64,7 @@ pub static FIELDS: &[Field] = &[
         Ok(())
     }),
     set("socket", FieldType::Text, |c, v| {
-        super::check_socket(v.text())?;
+        names::check_socket(v.text())?;
         absolute(v.text()).map(|p| c.socket = p)
     }),
 ];

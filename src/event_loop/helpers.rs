@@ -10,164 +10,20 @@
 //! the kernel cannot be ended. Another thread replaces it, up to a limit. An abandoned thread that returns later ends,
 //! and its answer is dropped.
 
+mod class;
+mod job;
 mod pool;
 
 use crate::api::time::Boot;
-use crossbeam_channel::{Receiver, Sender, unbounded};
+pub use class::Class;
+use crossbeam_channel::{Receiver, unbounded};
+use job::{Answering, Job, Work};
+pub use job::{Finished, JobError, JobId, PendingJob};
 use mio::{Registry, Token, Waker};
-use pool::{Job, Pool};
+use pool::Pool;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// A group of jobs that share threads and a queue. Jobs of one class start in the order of submission.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Class {
-    /// Writes that must be durable before dependent work continues.
-    Records,
-    /// Reads of manifests and of the manifest directory.
-    Manifests,
-    /// Accesses to other paths that this process does not own.
-    Paths,
-    /// Credentials for image pulls: files and programs of others.
-    Credentials,
-    /// Volumes of pods. Their host paths may be on file systems of others.
-    Volumes,
-    /// Removals of files and trees. They can take minutes.
-    Removals,
-    /// Measurements of the disk usage of pods, which may have millions of files.
-    Measurements,
-    /// Rotations of container logs: files of any size are compressed.
-    Logs,
-    /// Lookups of host names. A DNS server that does not answer blocks them for many seconds.
-    Names,
-}
-
-impl Class {
-    /// All classes in the order of declaration.
-    pub const ALL: [Class; 9] = [
-        Class::Records,
-        Class::Manifests,
-        Class::Paths,
-        Class::Credentials,
-        Class::Volumes,
-        Class::Removals,
-        Class::Measurements,
-        Class::Logs,
-        Class::Names,
-    ];
-
-    /// The name in messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            Class::Records => "records",
-            Class::Manifests => "manifests",
-            Class::Paths => "paths",
-            Class::Credentials => "credentials",
-            Class::Volumes => "volumes",
-            Class::Removals => "removals",
-            Class::Measurements => "measurements",
-            Class::Logs => "logs",
-            Class::Names => "names",
-        }
-    }
-
-    /// Maximum number of active threads, without abandoned ones.
-    pub const fn at_work(self) -> usize {
-        2
-    }
-
-    /// Stack size of each thread, in bytes. Only touched pages use memory. glibc's name resolution needs tens of KiB,
-    /// and the compressor for logs several hundred.
-    pub(super) const fn stack(self) -> usize {
-        match self {
-            Class::Logs => 2 << 20,
-            _ => 256 << 10,
-        }
-    }
-
-    /// Maximum number of abandoned threads that are replaced. If all of these hang too, the jobs of the class wait
-    /// until a thread returns or their deadlines pass.
-    pub const fn replaced(self) -> usize {
-        match self {
-            // Other manifests must stay readable when several manifests hang.
-            Class::Manifests => 4,
-            Class::Records
-            | Class::Paths
-            | Class::Credentials
-            | Class::Volumes
-            | Class::Removals
-            | Class::Measurements
-            | Class::Logs
-            | Class::Names => 2,
-        }
-    }
-}
-
-/// The id of a job. Ids are never reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct JobId(pub u64);
-
-/// The reason why a job has no answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum JobError {
-    /// The job started and missed its deadline. It may still take effect.
-    Stuck { name: &'static str },
-    /// The job did not start: no thread of its class was free before its deadline.
-    NotStarted { name: &'static str },
-    /// The job did not start: an earlier access to the path missed its deadline and has not returned.
-    Hangs { name: &'static str, path: PathBuf },
-    /// The job did not start: the system could not create a thread.
-    NoThread { name: &'static str, why: String },
-}
-
-impl std::fmt::Display for JobError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            JobError::Stuck { name } => write!(f, "{name}: not finished before its deadline; abandoned"),
-            JobError::NotStarted { name } => {
-                write!(f, "{name}: not started before its deadline: all helper threads of its class are busy")
-            }
-            JobError::Hangs { name, path } => {
-                write!(f, "{name}: {}: an earlier access has not returned; the file system hangs", path.display())
-            }
-            JobError::NoThread { name, why } => write!(f, "{name}: failed to start a helper thread: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for JobError {}
-
-/// The result of a job. Each job has exactly one.
-#[derive(Debug)]
-pub struct Finished<A> {
-    pub id: JobId,
-    pub result: Result<A, JobError>,
-}
-
-/// A job that has not finished yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PendingJob {
-    pub id: JobId,
-    pub class: Class,
-    pub name: &'static str,
-    pub deadline: Boot,
-    pub begun: bool,
-}
-
-type Work<A> = Box<dyn FnOnce() -> A + Send>;
-
-/// The means by which a thread sends an answer.
-struct Answering<A> {
-    waker: Arc<Waker>,
-    answers: Sender<(u64, A)>,
-}
-
-impl<A> Clone for Answering<A> {
-    fn clone(&self) -> Answering<A> {
-        Answering { waker: self.waker.clone(), answers: self.answers.clone() }
-    }
-}
 
 /// `A` is the common answer type of all jobs, usually an enum.
 pub struct Helpers<A> {

@@ -1,6 +1,6 @@
 //! The answer to one request, assembled from its parts within the limits.
 
-use super::{AnswerLimits, Arrived};
+use super::arrived::{AnswerLimits, Arrived};
 use crate::api::cluster::items::{Broken, Items};
 use crate::api::cluster::lines::Lines;
 use crate::api::cluster::request::{ApiError, ApiResponse, BodyDelivery};

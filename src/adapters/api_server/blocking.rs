@@ -1,6 +1,8 @@
 //! One request at a time, for commands, which wait for each answer.
 
-use super::{AnswerLimits, ApiServer, Credentials};
+use super::arrived::AnswerLimits;
+use super::credentials::Credentials;
+use super::server::ApiServer;
 use crate::api::cluster::request::{ApiError, ApiRequest, ApiResponse};
 use crate::event_loop::clock;
 use crate::foreign;

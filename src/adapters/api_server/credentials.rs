@@ -1,13 +1,11 @@
 //! The server of a cluster and the credentials of this node: the content of a kubeconfig, with the files that it names.
 
-use super::kubeconfig;
 use crate::net::https::{Host, Peer};
 use crate::net::tls::verified::Connector;
 use http::{HeaderValue, Uri};
 use rustls::pki_types::CertificateDer;
 use std::fmt;
 use std::net::IpAddr;
-use std::path::Path;
 
 /// The values do not change with the files: read them again and pass them to `ApiServer::replace_credentials`.
 #[derive(Clone)]
@@ -29,22 +27,6 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// Reads the current context of a kubeconfig. Waits for the disk: the agent runs it on a helper thread.
-    ///
-    /// # Errors
-    /// The file, the field, the error, and the remedy. The text contains no secret.
-    pub fn read(path: &Path) -> Result<Credentials, String> {
-        kubeconfig::read(path)
-    }
-
-    /// Reads the text of a kubeconfig that names no files.
-    ///
-    /// # Errors
-    /// As `read`.
-    pub fn parse(text: &str) -> Result<Credentials, String> {
-        kubeconfig::parse(text.as_bytes(), Path::new("/"))
-    }
-
     /// A server at `HOST:PORT` that is not verified, without credentials. Only for the first step of a join.
     ///
     /// # Errors

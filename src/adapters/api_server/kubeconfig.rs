@@ -2,32 +2,47 @@
 //! program, a proxy or an unverified server are refused, because to ignore them would connect in another way than the
 //! file says.
 
+mod contents;
+mod map;
+#[cfg(test)]
+mod tests;
+
+pub use contents::{Contents, User};
+
 use super::credentials::{Credentials, ServerUrl};
 use crate::api::document;
 use crate::foreign::{self, Links};
 use crate::net::https::Peer;
 use crate::net::tls::verified::{Connector, Identity, Unusable};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
+use map::{KubeconfigMap, MAX_BYTES, certificates};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use serde_json::Value;
 use std::path::Path;
 
-/// The largest file that is read, in bytes.
-const MAX_BYTES: u64 = 1 << 20;
+impl Credentials {
+    /// Reads the current context of a kubeconfig. Waits for the disk: the agent runs it on a helper thread.
+    ///
+    /// # Errors
+    /// The file, the field, the error, and the remedy. The text contains no secret.
+    pub fn read(path: &Path) -> Result<Credentials, String> {
+        let text = foreign::read(path, Links::Follow, MAX_BYTES)
+            .map_err(|e| format!("{}: {e}; provide a kubeconfig there", path.display()))?;
+        let directory = path.parent().unwrap_or(Path::new("."));
+        parse(&text, directory).map_err(|why| format!("{}: {why}", path.display()))
+    }
 
-/// See `Credentials::read`.
-pub(super) fn read(path: &Path) -> Result<Credentials, String> {
-    let text = foreign::read(path, Links::Follow, MAX_BYTES)
-        .map_err(|e| format!("{}: {e}; provide a kubeconfig there", path.display()))?;
-    let directory = path.parent().unwrap_or(Path::new("."));
-    parse(&text, directory).map_err(|why| format!("{}: {why}", path.display()))
+    /// Reads the text of a kubeconfig that names no files.
+    ///
+    /// # Errors
+    /// As `read`.
+    pub fn parse(text: &str) -> Result<Credentials, String> {
+        parse(text.as_bytes(), Path::new("/"))
+    }
 }
 
 /// `directory` is that of the file, to which its relative paths refer.
-pub(super) fn parse(text: &[u8], directory: &Path) -> Result<Credentials, String> {
+fn parse(text: &[u8], directory: &Path) -> Result<Credentials, String> {
     let document = document::value(text)?;
     let root = KubeconfigMap { value: &document, path: "kubeconfig".to_owned(), directory };
     let name =
@@ -117,95 +132,3 @@ fn token(user: &KubeconfigMap<'_>) -> Result<Option<HeaderValue>, String> {
     value.set_sensitive(true);
     Ok(Some(value))
 }
-
-fn certificates(object: &KubeconfigMap<'_>, field: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
-    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    match all {
-        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
-        _ => {
-            Err(object
-                .wrong(field, "no certificate in PEM; provide a file that begins with -----BEGIN CERTIFICATE-----"))
-        }
-    }
-}
-
-/// A map of the kubeconfig and its position, for errors.
-struct KubeconfigMap<'a> {
-    value: &'a Value,
-    path: String,
-    directory: &'a Path,
-}
-
-impl<'a> KubeconfigMap<'a> {
-    fn wrong(&self, field: &str, why: &str) -> String {
-        format!("{}: {why}", self.field(field))
-    }
-
-    fn field(&self, field: &str) -> String {
-        format!("{}.{field}", self.path)
-    }
-
-    /// A string. Missing, null and empty are the same.
-    fn text(&self, field: &str) -> Result<Option<&'a str>, String> {
-        match self.value.get(field) {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text.as_str()).filter(|text| !text.is_empty())),
-            Some(_) => Err(self.wrong(field, "not a string; put it in quotes")),
-        }
-    }
-
-    fn required(&self, field: &str) -> Result<&'a str, String> {
-        self.text(field)?.ok_or_else(|| self.wrong(field, "missing; set it"))
-    }
-
-    /// An error if the field has a value.
-    fn refuse(&self, field: &str, why: &str) -> Result<(), String> {
-        match self.value.get(field) {
-            None | Some(Value::Null | Value::Bool(false)) => Ok(()),
-            Some(Value::String(text)) if text.is_empty() => Ok(()),
-            Some(_) => Err(self.wrong(field, why)),
-        }
-    }
-
-    /// The object `kind` in the entry `name` of a list.
-    fn named(&self, list: &str, kind: &str, name: &str) -> Result<KubeconfigMap<'a>, String> {
-        let path = format!("{list}[{name:?}].{kind}");
-        let entries = self.value.get(list).and_then(Value::as_array);
-        let entry = entries.into_iter().flatten().find(|e| e.get("name").and_then(Value::as_str) == Some(name));
-        match entry.and_then(|entry| entry.get(kind)).filter(|value| value.is_object()) {
-            Some(value) => Ok(KubeconfigMap { value, path, directory: self.directory }),
-            None => Err(format!("{path}: missing; add the entry, or correct the name")),
-        }
-    }
-
-    /// The content of a file that a field names, or the decoded value of the field with `-data`, which has precedence.
-    /// Also returns the name of the field.
-    fn content(&self, field: &str) -> Result<Option<(String, Vec<u8>)>, String> {
-        let data = format!("{field}-data");
-        if let Some(text) = self.text(&data)? {
-            let decoded = STANDARD.decode(text.trim());
-            // The library's error is not shown: it could contain a part of a key.
-            return match decoded {
-                Ok(decoded) => Ok(Some((data, decoded))),
-                Err(_) => Err(self.wrong(&data, "not base64; encode the PEM file with base64 -w0")),
-            };
-        }
-        match self.text(field)? {
-            Some(file) => Ok(Some((field.to_owned(), self.file(field, file)?))),
-            None => Ok(None),
-        }
-    }
-
-    fn file(&self, field: &str, file: &str) -> Result<Vec<u8>, String> {
-        let path = self.directory.join(file);
-        let content = foreign::read(&path, Links::Follow, MAX_BYTES);
-        content
-            .map_err(|e| self.wrong(field, &format!("{}: {e}; provide the file, or correct the path", path.display())))
-    }
-}
-
-mod contents;
-#[cfg(test)]
-mod tests;
-
-pub use contents::{Contents, User};

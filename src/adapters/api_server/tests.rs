@@ -1,12 +1,14 @@
 //! The adapter against a real server.
 
 use super::*;
-use crate::api::cluster::request::{BodyDelivery, Content};
+use crate::api::cluster::request::{ApiError, ApiRequest, ApiResponse, BodyDelivery, Content, Method};
+use crate::api::time::Boot;
+use crate::engine::op::OpId;
 use crate::net::https::tests::server::{Ca, Control, Exchange, Options, Server};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use mio::{Events, Poll};
-use std::path::Path;
+use bytes::Bytes;
+use mio::{Events, Poll, Token};
 use std::time::{Duration, Instant};
 
 const TOKENS: [Token; 2] = [Token(1), Token(2)];
@@ -31,7 +33,7 @@ fn credentials(ca: &Ca, address: &std::net::SocketAddr, token: &str) -> Credenti
          users: [{{name: u, user: {{token: {token}, client-certificate-data: {certificate}, \
          client-key-data: {key}}}}}]\n"
     );
-    kubeconfig::parse(text.as_bytes(), Path::new("/")).unwrap()
+    Credentials::parse(&text).unwrap()
 }
 
 impl Rig {

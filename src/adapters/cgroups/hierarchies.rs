@@ -285,7 +285,8 @@ fn with_all_below(directory: &Path) -> Result<Vec<PathBuf>, String> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
+    use super::super::fixture::{hierarchy, names};
     use super::*;
     use crate::api::cgroups::CgroupDriver;
 
@@ -297,15 +298,6 @@ pub(super) mod tests {
 40 31 0:37 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,name=systemd
 41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
 ";
-
-    pub(in crate::adapters::cgroups) fn hierarchy(mount_point: &str, controllers: &[&str], unified: bool) -> Hierarchy {
-        let controllers = controllers.iter().map(|c| (*c).to_owned()).collect();
-        Hierarchy { mount_point: mount_point.into(), root: "/".into(), unified, controllers }
-    }
-
-    pub(in crate::adapters::cgroups) fn names(driver: CgroupDriver) -> CgroupNames {
-        CgroupNames { root: "/".into(), driver, per_qos: true }
-    }
 
     #[test]
     fn each_hierarchy_is_found_once() {

@@ -11,6 +11,8 @@
 //! system calls, or one message to systemd.
 
 mod files;
+#[cfg(test)]
+mod fixture;
 mod hierarchies;
 pub mod slices;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-use super::hierarchies::tests::{hierarchy, names};
+use super::fixture::{hierarchy, names};
 use super::*;
 use crate::api::k8s;
 use crate::api::names::FullName;

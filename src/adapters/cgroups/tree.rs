@@ -288,7 +288,7 @@ fn let_through(directory: &Path) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::hierarchies::tests::{hierarchy, names};
+    use super::super::fixture::{hierarchy, names};
     use super::*;
     use crate::api::cgroups::{CgroupDriver, CgroupNames};
     use crate::api::limits::CpuQuota;

@@ -2,6 +2,7 @@
 //! on the same host.
 
 use super::grpc::HealthCheck;
+use super::outcome::{ExchangeOutcome, words};
 use crate::engine::effect::{Destination, Target};
 use crate::net::addresses::addresses;
 use crate::net::budget::Budgeted;
@@ -21,19 +22,6 @@ const MAX_REDIRECTS: u32 = 10;
 
 /// Go's text for a server without TLS.
 const NOT_TLS: &str = "http: server gave HTTP response to HTTPS client";
-
-pub(super) enum ExchangeOutcome {
-    /// `again`: the budget of the turn was used up, and the poll will not report the rest.
-    Pending {
-        again: bool,
-    },
-    Connected,
-    Response(Response),
-    /// The reason in the words of Go.
-    Failed(String),
-    /// The server of an https URL has no TLS. The reason in the words of Go.
-    NotTls(String),
-}
 
 pub(super) enum Exchange {
     Tcp { stream: TcpStream, address: SocketAddr },
@@ -414,12 +402,6 @@ fn get_error(url: &Url, why: &str) -> String {
 
 fn dial_error(address: SocketAddr, e: &io::Error) -> String {
     format!("dial tcp {address}: connect: {}", words(e))
-}
-
-/// The text of an error as Go writes it: lower case, without the number.
-pub(super) fn words(e: &io::Error) -> String {
-    let text = e.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The health check of a gRPC server. The texts are those of a kubelet.
 
-use super::exchange::{ExchangeOutcome, words};
+use super::outcome::{ExchangeOutcome, words};
 use crate::net::grpc::once::{CallFailure, CallProgress, Once};
 use crate::net::grpc::{Call, CallError, health};
 use bytes::Bytes;

@@ -6,6 +6,7 @@
 mod exchange;
 mod grpc;
 mod lookup;
+mod outcome;
 #[cfg(test)]
 mod tests;
 
@@ -13,9 +14,10 @@ use crate::api::time::Boot;
 use crate::engine::effect::Target;
 use crate::engine::event::{Answer, ProbeResult};
 use crate::engine::op::{Code, OpError, OpId};
-use exchange::{Exchange, ExchangeOutcome};
+use exchange::Exchange;
 pub use lookup::look_up;
 use mio::{Registry, Token};
+use outcome::ExchangeOutcome;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

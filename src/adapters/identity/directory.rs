@@ -1,6 +1,6 @@
 //! The directory of the identity: reads, atomic writes, and the lock.
 
-use super::{CERTIFICATE, KUBECONFIG, LOCK, NEXT_KEY, SERVING_CERTIFICATE, SERVING_NEXT_KEY, SETTINGS};
+use super::files::{self, CERTIFICATE, KUBECONFIG, LOCK, NEXT_KEY, SERVING_CERTIFICATE, SERVING_NEXT_KEY, SETTINGS};
 use crate::adapters::durable;
 use crate::foreign::{self, Links};
 use rustix::fs::FlockOperation;
@@ -18,7 +18,7 @@ const MAX_BYTES: u64 = 1 << 20;
 
 /// The kubeconfig is that of `wherry join`, so that Wherry may replace the certificate that it names.
 pub fn is_managed(kubeconfig: &Path, root: &Path) -> bool {
-    kubeconfig == super::kubeconfig(root)
+    kubeconfig == files::kubeconfig(root)
 }
 
 /// The directory of the identity below a root directory.
@@ -36,7 +36,7 @@ pub struct Lock {
 impl IdentityDirectory {
     /// The directory may be missing.
     pub fn new(root: &Path) -> IdentityDirectory {
-        IdentityDirectory { path: super::directory(root) }
+        IdentityDirectory { path: files::directory(root) }
     }
 
     /// Creates the directory and locks it.

@@ -1,7 +1,8 @@
 //! The key of the next certificate, and the request for it.
 
 use super::directory::IdentityDirectory;
-use super::{certificate_file, next_key_file, store};
+use super::files::{certificate_file, next_key_file};
+use super::store;
 use crate::api::cluster::bootstrap::sha256;
 use crate::api::cluster::certificate::{ORGANIZATION, Purpose, SigningRequest, common_name, request_name};
 use crate::api::cluster::requests::Signer;

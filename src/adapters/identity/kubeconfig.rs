@@ -1,7 +1,7 @@
 //! The kubeconfig of the node.
 
 use super::directory::IdentityDirectory;
-use super::{CERTIFICATE, KUBECONFIG};
+use super::files::{CERTIFICATE, KUBECONFIG};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};

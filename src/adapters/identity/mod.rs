@@ -16,6 +16,7 @@
 //! disk: the agent runs it on a helper thread.
 
 mod directory;
+mod files;
 mod key;
 mod kubeconfig;
 mod serving;
@@ -24,48 +25,7 @@ mod store;
 mod tests;
 
 pub use directory::{IdentityDirectory, is_managed};
+pub use files::{directory, kubeconfig, settings};
 pub use kubeconfig::NodeKubeconfig;
 pub use serving::{FoundServing, Serving, serving, serving_in_use};
 pub use store::{import, store, validity};
-
-use crate::api::cluster::requests::Signer;
-use std::path::{Path, PathBuf};
-
-const KUBECONFIG: &str = "kubeconfig";
-const CERTIFICATE: &str = "client.pem";
-const NEXT_KEY: &str = "next.key";
-const SERVING_CERTIFICATE: &str = "serving.pem";
-const SERVING_NEXT_KEY: &str = "serving-next.key";
-const SETTINGS: &str = "kubelet.yaml";
-const LOCK: &str = "lock";
-
-/// The name of the file with a certificate and its key.
-fn certificate_file(signer: Signer) -> &'static str {
-    match signer {
-        Signer::Client => CERTIFICATE,
-        Signer::Serving => SERVING_CERTIFICATE,
-    }
-}
-
-/// The name of the file with the key of the next certificate.
-fn next_key_file(signer: Signer) -> &'static str {
-    match signer {
-        Signer::Client => NEXT_KEY,
-        Signer::Serving => SERVING_NEXT_KEY,
-    }
-}
-
-/// The directory below a root directory.
-pub fn directory(root: &Path) -> PathBuf {
-    root.join("cluster")
-}
-
-/// The kubeconfig below a root directory.
-pub fn kubeconfig(root: &Path) -> PathBuf {
-    directory(root).join(KUBECONFIG)
-}
-
-/// The settings of the cluster below a root directory.
-pub fn settings(root: &Path) -> PathBuf {
-    directory(root).join(SETTINGS)
-}

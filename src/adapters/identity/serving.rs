@@ -1,7 +1,8 @@
 //! The stored certificate of the node's server.
 
 use super::directory::IdentityDirectory;
-use super::{SERVING_CERTIFICATE, store};
+use super::files::SERVING_CERTIFICATE;
+use super::store;
 use crate::api::cluster::certificate::{InUse, ServingNames};
 use crate::api::ordered::CollectOrdered;
 use crate::net::x509;

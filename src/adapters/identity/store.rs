@@ -1,7 +1,7 @@
 //! Stores a certificate after a check that it is the one that was requested.
 
 use super::directory::IdentityDirectory;
-use super::{certificate_file, next_key_file};
+use super::files::{certificate_file, next_key_file};
 use crate::api::cluster::certificate::{ORGANIZATION, Validity, common_name};
 use crate::api::cluster::requests::Signer;
 use crate::net::x509;

@@ -1,10 +1,13 @@
+use super::files::{CERTIFICATE, NEXT_KEY, SERVING_CERTIFICATE, SERVING_NEXT_KEY};
 use super::*;
 use crate::api::cluster::certificate::{Purpose, ServingNames};
+use crate::api::cluster::requests::Signer;
 use crate::net::https::tests::server::Ca;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777

@@ -10,6 +10,7 @@
 
 use super::inspection::{self, InspectionAnswer, InspectionOutcome, Question};
 use super::mount::{self, Mount, Table};
+use super::unfinished::Unfinished;
 use super::walk::{Avoid, Walk};
 use crate::event_loop::clock;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -18,7 +19,6 @@ use std::io::{Read as _, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum output in bytes. A result contains at most a text of 2 MiB or some hundred thousand names.
@@ -28,33 +28,6 @@ pub const COMMAND: &str = "inspect-manifest";
 /// How long the agent waits for a killed process before it abandons it.
 const END: Duration = Duration::from_millis(100);
 const END_STEP: Duration = Duration::from_millis(5);
-
-/// What remains of an inspection that hangs.
-#[derive(Debug)]
-pub(super) enum Unfinished {
-    /// An abandoned helper thread. The thread holds a clone of the `Arc`.
-    Thread(Arc<()>),
-    Process(Child),
-    /// Nothing remains.
-    Over,
-}
-
-impl Unfinished {
-    /// True if this is a thread that has ended after all.
-    pub(super) fn has_come_back(&self) -> bool {
-        matches!(self, Unfinished::Thread(alive) if Arc::strong_count(alive) == 1)
-    }
-
-    /// True if the thread or process has ended after all.
-    pub(super) fn is_over(&mut self) -> bool {
-        match self {
-            Unfinished::Thread(_) => self.has_come_back(),
-            // If the wait fails, the process is not our child any more.
-            Unfinished::Process(child) => !matches!(child.try_wait(), Ok(None)),
-            Unfinished::Over => true,
-        }
-    }
-}
 
 /// True if an absolute path leads to a foreign file system. Does not access the foreign file system.
 pub fn may_hang(path: &Path) -> bool {

@@ -1,14 +1,9 @@
 //! One inspection of the directory or of one of its files. It contains every call that may block. It runs on a helper
-//! thread and returns plain data, which the event loop evaluates.
-//!
-//! A foreign file system (served by another machine or program) can block an inspection forever. A thread that is
-//! blocked in the kernel cannot be killed and keeps its process from exiting. The agent therefore never accesses such a
-//! file system itself: it starts a helper process with a time limit (`foreign`). A local disk can hang too; the
-//! deadline of the helper thread covers that.
+//! thread, or in a helper process (`inspection_job`), and returns plain data, which the event loop evaluates.
 
 use super::file::{self, FoundPath, Stamp, Unread};
-use super::foreign::{self, Unfinished};
 use super::mount::{Mount, Table};
+use super::unfinished::Unfinished;
 use super::walk::{Avoid, End, PathStep, RefusedMount, Walk, Way};
 use super::watch::{Role, Watched};
 use rustix::fs::FileType;
@@ -16,11 +11,8 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
 
 /// Maximum number of attempts to follow a path that changes meanwhile.
 const TRIES: usize = 3;
@@ -109,47 +101,8 @@ pub(super) enum InspectionOutcome {
     Failed(String),
 }
 
-/// An inspection to run on a helper thread. `_alive` is held while the thread runs.
-pub struct Inspection {
-    pub(super) ticket: u64,
-    pub(super) question: Question,
-    pub(super) inotify: Option<Arc<OwnedFd>>,
-    /// The id of the mount that is being accessed.
-    pub(super) at: Arc<AtomicU64>,
-    pub(super) _alive: Arc<()>,
-    /// The program that inspects foreign file systems. If it is not set, the helper thread accesses them itself.
-    pub(super) reader: Option<PathBuf>,
-    /// The time limit of that program.
-    pub(super) limit: Duration,
-}
-
-/// The result of an inspection, for `Manifests::inspected`.
-pub struct Inspected(pub(super) InspectionOutcome);
-
-impl Inspection {
-    /// Identifies the inspection for `Manifests::inspected`.
-    pub fn ticket(&self) -> u64 {
-        self.ticket
-    }
-
-    /// Runs the inspection. Blocks for as long as the file system does.
-    pub fn run(self) -> Inspected {
-        let inotify = self.inotify.as_ref().map(AsFd::as_fd);
-        let at = |mount| self.at.store(mount, Ordering::Relaxed);
-        let Some(reader) = &self.reader else { return Inspected(run(&self.question, inotify, &at)) };
-        let mut local = self.question.clone();
-        local.avoid.foreign = true;
-        Inspected(match run(&local, inotify, &at) {
-            InspectionOutcome::Refused(mount) if !self.question.refuses(&mount) => {
-                foreign::run(reader, &self.question, inotify, self.limit)
-            }
-            outcome => outcome,
-        })
-    }
-}
-
 impl Question {
-    fn refuses(&self, mount: &Mount) -> bool {
+    pub(super) fn refuses(&self, mount: &Mount) -> bool {
         self.avoid.mounts.contains(&mount.id) || (self.avoid.foreign && mount.is_foreign())
     }
 }

@@ -6,8 +6,9 @@
 //! hangs therefore occupies a bounded number of threads or processes.
 
 use super::file::Stamp;
-use super::foreign::Unfinished;
-use super::inspection::{Inspection, Question};
+use super::inspection::Question;
+use super::inspection_job::Inspection;
+use super::unfinished::Unfinished;
 use super::walk::Avoid;
 use super::watch::Touch;
 use crate::api::ordered::CollectOrdered;

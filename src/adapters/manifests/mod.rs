@@ -7,8 +7,9 @@
 //! if the directory is readable and is the right one.
 //!
 //! This module never accesses the directory or its files on the event loop. The loop keeps the state and decides which
-//! paths to inspect (`inspections`), a helper thread inspects them (`inspection`), and the loop evaluates the results
-//! (`scan`, `files`). A file system that does not answer delays only the inspections of its own files.
+//! paths to inspect (`inspections`), a helper thread inspects them (`inspection_job`, `inspection`), and the loop
+//! evaluates the results (`scan`, `files`). A file system that does not answer delays only the inspections of its own
+//! files.
 //!
 //! There is no frequent timer: with inotify (`watch`), a full scan runs every 10 minutes as a safety net. The period is
 //! `fileCheckFrequency` without inotify, while a file cannot be read, and on file systems where inotify does not report
@@ -20,14 +21,17 @@ mod file;
 mod files;
 mod foreign;
 mod inspection;
+mod inspection_job;
 mod inspections;
 mod mount;
 mod moved;
 mod records;
 mod results;
 mod scan;
+mod scan_progress;
 mod service_credentials;
 mod store;
+mod unfinished;
 mod walk;
 mod watch;
 
@@ -35,7 +39,7 @@ use crate::api::ordered::CollectOrdered;
 pub use check::{check_text, files_in};
 pub use file::is_open;
 pub use foreign::{COMMAND as INSPECT_COMMAND, answer as answer_inspection, may_hang};
-pub use inspection::{Inspected, Inspection};
+pub use inspection_job::{Inspected, Inspection};
 pub use service_credentials::ServiceCredentials;
 pub use store::Write;
 
@@ -43,7 +47,7 @@ use crate::api::manifest_report::{DirectoryState, FileReport, ManifestReport};
 use crate::api::time::{Boot, Now};
 use file::Stamp;
 use inspections::{Inspections, Why};
-use scan::{Scan, ScannedDirectory};
+use scan_progress::{Scan, ScanStage, ScannedDirectory};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -130,16 +134,6 @@ enum Wait {
     Settle(Option<Stamp>),
     /// The file counts as removed if it is still missing by then.
     Gone,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ScanStage {
-    /// No scan has started.
-    New,
-    /// The first scan is running.
-    First,
-    /// The desired pods are known (D1).
-    Read,
 }
 
 pub struct Manifests {

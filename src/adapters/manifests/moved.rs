@@ -2,10 +2,10 @@
 
 use super::inspections::Why;
 use super::mount::Table;
-use super::scan::ScannedDirectory;
+use super::scan_progress::{ScanStage, ScannedDirectory};
 use super::walk::PathStep;
 use super::watch::{Moved, Touch};
-use super::{GONE, MOUNTS, Manifests, SETTLE, ScanStage, Wait, file};
+use super::{GONE, MOUNTS, Manifests, SETTLE, Wait, file};
 use crate::api::time::Now;
 use std::ffi::OsStr;
 use std::path::Path;

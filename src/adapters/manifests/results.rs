@@ -1,9 +1,10 @@
 //! The event loop's side of an inspection: builds the question and handles the result.
 
-use super::foreign::Unfinished;
-use super::inspection::{Inspected, Inspection, InspectionAnswer, InspectionOutcome, InspectionSubject, Question};
+use super::inspection::{InspectionAnswer, InspectionOutcome, InspectionSubject, Question};
+use super::inspection_job::{Inspected, Inspection};
 use super::inspections::{self, FileKey, Means, Why};
 use super::mount::{Mount, Table};
+use super::unfinished::Unfinished;
 use super::walk::Avoid;
 use super::{Manifests, NotSeen};
 use crate::api::manifest_report::ManifestReport;

@@ -8,36 +8,15 @@ use super::file::Stamp;
 use super::inspection::DirectorySeen;
 use super::inspections::Why;
 use super::mount::Mount;
+use super::scan_progress::{Scan, ScanStage, ScannedDirectory};
 use super::store::MountPlace;
-use super::{GONE, Manifests, NET, SETTLE, ScanStage, Wait};
+use super::{GONE, Manifests, NET, SETTLE, Wait};
 use crate::api::manifest_report::DirectoryState;
 use crate::api::ordered::CollectOrdered;
 use crate::api::time::Now;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
 use std::time::Duration;
-
-/// The directory at the last scan.
-#[derive(Debug)]
-pub(super) struct ScannedDirectory {
-    /// The path without links.
-    pub(super) real: PathBuf,
-    pub(super) identity: Stamp,
-    pub(super) mount: Option<Mount>,
-}
-
-/// A scan in progress.
-#[derive(Debug)]
-pub(super) struct Scan {
-    names: BTreeSet<OsString>,
-    /// Names that have not been inspected yet.
-    left: BTreeSet<OsString>,
-    /// Time after which a file that is not in `names` counts as removed.
-    gone: Duration,
-    /// The recorded mount, if the current one differs or is unknown.
-    doubt: Option<MountPlace>,
-}
 
 impl Manifests {
     /// Evaluates the list of names.

@@ -69,10 +69,10 @@ pub struct IssuedClient {
     pub role: Role,
     /// In lower-case hexadecimal digits.
     pub serial: String,
-    #[serde(with = "timestamp")]
+    #[serde(with = "super::timestamp")]
     pub issued: Timestamp,
     /// The end of the validity.
-    #[serde(with = "timestamp")]
+    #[serde(with = "super::timestamp")]
     pub expires: Timestamp,
 }
 
@@ -208,20 +208,4 @@ pub fn clients(directory: &Path) -> Result<(Vec<IssuedClient>, Vec<String>), Str
     clients.order_by(|a, b| (a.issued, &a.serial).cmp(&(b.issued, &b.serial)));
     damaged.order();
     Ok((clients, damaged))
-}
-
-/// Times as RFC 3339.
-pub(super) mod timestamp {
-    use jiff::Timestamp;
-    use serde::de::Error as _;
-    use serde::{Deserialize as _, Deserializer, Serializer};
-
-    pub fn serialize<S: Serializer>(time: &Timestamp, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_str(time)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Timestamp, D::Error> {
-        let text = String::deserialize(d)?;
-        text.parse().map_err(|e| D::Error::custom(format_args!("{text:?} is not a time: {e}")))
-    }
 }

@@ -26,6 +26,7 @@ mod runs;
 mod serving;
 #[cfg(test)]
 mod tests;
+mod timestamp;
 mod validity;
 
 pub use authority::Authority;

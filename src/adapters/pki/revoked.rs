@@ -20,10 +20,10 @@ pub struct Revocation {
     pub serial: String,
     pub name: String,
     /// The time of the revocation.
-    #[serde(with = "super::clients::timestamp")]
+    #[serde(with = "super::timestamp")]
     pub revoked: Timestamp,
     /// The end of the certificate's validity.
-    #[serde(with = "super::clients::timestamp")]
+    #[serde(with = "super::timestamp")]
     pub expires: Timestamp,
 }
 

@@ -9,6 +9,7 @@
 //! hosts file can be on a file system that hangs, and a removed tree can be large: `message`, `host_hosts`,
 //! `remove_container` and `remove_pod` are for a helper thread.
 
+mod error;
 mod found;
 mod hosts;
 mod remove;
@@ -28,6 +29,7 @@ use crate::engine::event::{Answer, Prepared};
 use crate::engine::op::{Code, OpError};
 use crate::foreign::{self, Links};
 use crate::net::addresses::addresses;
+use error::{Result, failed};
 use remove::remove_below;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -58,8 +60,6 @@ pub struct PodFiles {
     pub host_hosts: String,
     pub remove_cgroup: RemoveCgroup,
 }
-
-type Result<T> = std::result::Result<T, String>;
 
 fn prepared(mounts: Vec<Mount>, host_ips: bool) -> Answer {
     Answer::Prepared(Prepared { mounts, host_ips: if host_ips { addresses() } else { Vec::new() } })
@@ -296,10 +296,6 @@ fn one_part(name: &str) -> Result<()> {
         return Err(format!("the name {name:?} cannot be part of a path"));
     }
     Ok(())
-}
-
-fn failed(what: &str, path: &str, e: Errno) -> String {
-    format!("failed to {what} {path}: {}", std::io::Error::from(e))
 }
 
 /// Creates a directory with exactly this mode, whatever the umask, and its missing parents with mode 0755. Does not

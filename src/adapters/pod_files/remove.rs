@@ -6,7 +6,7 @@
 //! one open descriptor. Directories below a maximum depth are first moved up, so that a tree of any depth needs few
 //! descriptors.
 
-use super::{Result, failed};
+use super::error::{Result, failed};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::ffi::{CStr, CString};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};

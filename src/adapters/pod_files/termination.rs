@@ -4,7 +4,7 @@
 //! The limits are a kubelet's: the last 4096 bytes of the file, or the last 2048 bytes of the text of the log's last 80
 //! lines. A read error becomes the message, as in a kubelet, so that it is visible in the status.
 
-use super::{Result, failed};
+use super::error::{Result, failed};
 use crate::api::log_line;
 use crate::api::ordered::OrderSlice;
 use crate::foreign::{self, Links};

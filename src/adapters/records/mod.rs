@@ -10,6 +10,7 @@
 //! the thread may continue much later. Each batch of changes therefore has a number and temporary files of its own, and
 //! has no effect once a later batch has started. `Root` is the root directory with its lock and its id.
 
+mod directories;
 pub mod queue;
 mod root;
 pub mod seal;
@@ -23,6 +24,7 @@ use crate::adapters::durable::{self, appended};
 use crate::api::sealing::{Content, StoredRecord};
 use crate::api::uid;
 use crate::engine::effect::RecordChange;
+use directories::{failed, make_directory, sync_directory};
 use seal::{OpenError, SealKey};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -233,10 +235,6 @@ impl Records {
     }
 }
 
-fn failed(what: &str, path: &Path, e: &dyn std::fmt::Display) -> String {
-    format!("failed to {what} {}: {e}", path.display())
-}
-
 /// The names and paths of a directory's entries. Logs a warning and returns nothing if the directory cannot be read.
 fn entries(directory: &Path) -> Vec<(String, PathBuf)> {
     let list = match fs::read_dir(directory) {
@@ -352,16 +350,4 @@ fn decode(name: &str) -> Result<String, String> {
         }
     }
     String::from_utf8(bytes).map_err(|_| "not the name of a record".to_owned())
-}
-
-fn sync_directory(directory: &Path) -> Result<(), String> {
-    match durable::sync(directory) {
-        // The directory does not exist: no record of this kind was ever written.
-        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
-        other => other.map_err(|e| failed("sync", directory, &e)),
-    }
-}
-
-fn make_directory(directory: &Path) -> Result<(), String> {
-    durable::make_directory(directory, 0o750).map_err(|e| failed("create directory", directory, &e))
 }

@@ -2,7 +2,7 @@
 //! an id that never changes. The annotations of sandboxes and containers contain the id, which identifies their owner
 //! (W21).
 
-use super::{failed, make_directory, sync_directory};
+use super::directories::{failed, make_directory, sync_directory};
 use crate::adapters::durable;
 use crate::api::time::Wall;
 use crate::api::uid;

@@ -4,7 +4,7 @@
 //! only if it leads to a place within the copy, also through other links. Devices, pipes and sockets are skipped.
 //! Memory does not grow with the archive: `Limited` bounds the headers, which the tar library reads as a whole.
 
-use super::Skipped;
+use super::skipped::Skipped;
 use super::tree::Tree;
 use crate::commands::screen::shorten;
 use std::cell::Cell;

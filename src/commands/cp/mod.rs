@@ -6,26 +6,23 @@
 mod extract;
 mod pack;
 mod paths;
+mod skipped;
 mod tree;
 
 use crate::api::control::{ExecHead, ExecRequest, StreamChannels, StreamKind, StreamRequest};
 use crate::api::kube::pod_row::text;
 use crate::commands::client::{self, AgentAnswer};
 use crate::commands::output::{Failure, print_message};
-use crate::commands::screen::shorten;
 use crate::commands::select::{PodTarget, select};
 use crate::commands::streams::bytes::Bytes;
 use crate::commands::streams::session::{End, Session};
 use crate::commands::streams::url::{self, UrlRefused};
 use paths::{Remote, Side};
+use skipped::{MAX_WARNINGS, Skipped};
 use std::io::BufRead as _;
 use std::path::Path;
 use std::time::Duration;
 
-/// Maximum number of warnings that are printed.
-const MAX_WARNINGS: usize = 20;
-/// Maximum length of a warning, in characters. An archive can have names of a megabyte.
-const MAX_WARNING: usize = 500;
 /// Time limit for the test whether the target in the container is a directory.
 const TEST_SECONDS: u64 = 30;
 
@@ -56,21 +53,6 @@ struct Container<'a> {
     socket: &'a Path,
     uid: String,
     name: Option<String>,
-}
-
-/// Counts the files that were not copied, and prints the reasons.
-#[derive(Debug, Default)]
-pub struct Skipped {
-    count: usize,
-}
-
-impl Skipped {
-    fn warn(&mut self, what: &str) {
-        self.count += 1;
-        if self.count <= MAX_WARNINGS {
-            print_message(&shorten(what, MAX_WARNING));
-        }
-    }
 }
 
 /// Exit code 1 if something was skipped.

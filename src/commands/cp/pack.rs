@@ -1,6 +1,6 @@
 //! Packs a local file or directory into an archive for `tar` in a container.
 
-use super::Skipped;
+use super::skipped::Skipped;
 use crate::api::ordered::OrderSlice;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Write};

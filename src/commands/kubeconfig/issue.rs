@@ -1,7 +1,7 @@
 //! `wherry kubeconfig` without a subcommand: issues a client certificate and writes a kubeconfig that contains it.
 
-use super::Files;
 use super::document::{self, KubeconfigEntries};
+use super::files::Files;
 use super::place::{Caller, KubeconfigTarget};
 use crate::adapters::pki::{self, Authority, Issued, Role};
 use crate::api::printable;

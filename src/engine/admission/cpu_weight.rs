@@ -1,6 +1,6 @@
 //! The CPU weight of the burstable class: the sum of the requests of its pods.
 
-use super::machine::holds_room;
+use super::room::holds_room;
 use crate::api::names::Uid;
 use crate::api::qos::Qos;
 use crate::api::reason::Reason;

@@ -9,11 +9,10 @@ use super::out_of_pods;
 use super::pass::{self, Decision, Input};
 use super::victims::Victims;
 use crate::api::names::Uid;
-use crate::api::resources::Resources;
 use crate::api::time::Boot;
 use crate::engine::desired::names::Names;
 use crate::engine::outbox::Outbox;
-use crate::engine::pod::worker::{ResizeVerdict, State, Worker};
+use crate::engine::pod::worker::{ResizeVerdict, Worker};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -106,21 +105,5 @@ impl NodeAdmission {
         if self.victims.forget_passed(now) {
             self.room_changed();
         }
-    }
-}
-
-/// The sum of the requests of the admitted pods.
-pub fn requested(workers: &BTreeMap<Uid, Box<Worker>>) -> Resources {
-    let mut requested = Resources::default();
-    workers.values().filter(|w| holds_room(w)).for_each(|w| requested.add(&w.admission.requests.resources));
-    requested
-}
-
-/// A1: admitted, and not known to be terminated.
-pub fn holds_room(worker: &Worker) -> bool {
-    match worker.state {
-        State::Terminating(_) => true,
-        State::Sync(_) => worker.admission.is_admitted(),
-        State::Waiting | State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => false,
     }
 }

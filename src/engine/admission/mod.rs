@@ -1,7 +1,7 @@
 //! Admission: `machine` runs a pass when room is requested or has changed, `pass` decides about each pod in its order
 //! (A1 to A7), and `victims` restarts preempted pods (A9). They rest on pure calculations on the pods' requests:
 //! `predicates`, `fit` and `node_snapshot` decide whether a pod fits (A2 to A4), `preempt` which pods have to be
-//! preempted for it (A6, A7). `cpu_weight` follows the requests of the admitted pods.
+//! preempted for it (A6, A7). `room` says which pods hold room, and `cpu_weight` follows their requests.
 
 mod cpu_weight;
 pub mod fit;
@@ -12,6 +12,7 @@ pub mod pod_requests;
 pub mod predicates;
 pub mod preempt;
 mod resize;
+pub mod room;
 #[cfg(test)]
 mod tests;
 mod victims;

@@ -343,7 +343,7 @@ mod tests {
     use super::*;
     use crate::api::objects::{AcceptedPod, Given, PodDocument};
     use crate::api::time::Now;
-    use crate::engine::desired::precedence::tests::pod;
+    use crate::engine::desired::precedence::pod;
 
     fn update(desired: &mut Desired, pods: &[&Rc<Pod>]) -> (BTreeMap<Uid, Rc<Pod>>, usize) {
         let mut outbox = Outbox::default();

@@ -82,20 +82,21 @@ pub fn sort_new(pods: &mut [Rc<Pod>]) {
     });
 }
 
+/// A pod from a document, for tests; pods with another `version` have another UID.
 #[cfg(test)]
-pub(super) mod tests {
-    use super::*;
+pub(super) fn pod(name: &str, path: &str, version: u32) -> Rc<Pod> {
     use crate::api::document;
+    let text = format!(
+        "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{containers: [{{name: m, image: \
+         \"i:{version}\"}}]}}}}"
+    );
+    let context = document::Context::new("lab", "2027-01-15T08:00:00Z");
+    Rc::new(document::read(text.as_bytes(), path, context).0.remove(0))
+}
 
-    /// A pod from a document; pods with another `version` have another UID.
-    pub fn pod(name: &str, path: &str, version: u32) -> Rc<Pod> {
-        let text = format!(
-            "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{containers: [{{name: m, image: \
-             \"i:{version}\"}}]}}}}"
-        );
-        let context = document::Context::new("lab", "2027-01-15T08:00:00Z");
-        Rc::new(document::read(text.as_bytes(), path, context).0.remove(0))
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
     fn paths(choice: &Choice) -> Vec<&str> {
         choice.chosen.values().map(|pod| &*pod.source.path).collect()

@@ -7,8 +7,8 @@ use crate::api::names::Uid;
 use crate::api::node_facts::NodeFacts;
 use crate::api::resources::Resources;
 use crate::engine::admission::Admission;
-use crate::engine::admission::machine;
 use crate::engine::admission::pass::{Decision, Input};
+use crate::engine::admission::room;
 use crate::engine::pod::kill::{Kill, TerminationSource};
 use crate::engine::pod::record::Preempted;
 use std::borrow::Cow;
@@ -155,6 +155,6 @@ impl Engine {
             Cow::Borrowed(node) => self.shared.devices.with_devices(node),
             Cow::Owned(node) => Cow::Owned(self.shared.devices.with_devices(&node).into_owned()),
         };
-        (node, machine::requested(&self.workers))
+        (node, room::requested(&self.workers))
     }
 }

@@ -8,8 +8,9 @@
 //! of logs, `devices` for device plugins, `cordon` for cordons of the node, `cluster` for the pods of an API server,
 //! `pleg` adopts the pods that a list shows, `admission` and `shutdown` carry out the decisions of admission and the
 //! orders of the node shutdown, `readiness` decides whether the node is ready, `view` and `worker_status` provide the
-//! data for the API, `shared` has what the pods share, `reclaim` what makes room, `steps` knows which workers have to
-//! be stepped, `deadlines` finds what is due without an event, and `dump` shows the whole state.
+//! data for the API (`shown`), `shared` has what the pods share, `reclaim` what makes room, `leftovers` what earlier
+//! runs left, `steps` knows which workers have to be stepped, `deadlines` finds what is due without an event (`due`),
+//! and `dump` shows the whole state.
 
 mod access;
 mod admission;
@@ -18,12 +19,14 @@ mod cordon;
 mod deadlines;
 mod desired;
 mod devices;
+mod due;
 mod dump;
 mod ephemeral;
 mod eviction;
 mod host_cleanup;
 mod images;
 mod kills;
+mod leftovers;
 mod logs;
 mod pleg;
 mod readiness;
@@ -31,6 +34,7 @@ mod reclaim;
 mod replace;
 mod requests;
 mod shared;
+mod shown;
 mod shutdown;
 mod steps;
 #[cfg(test)]
@@ -39,9 +43,8 @@ mod view;
 mod worker_status;
 
 pub use crate::engine::desired::conflict::Conflict;
-pub use deadlines::{Due, Part};
-pub use readiness::SHUTTING_DOWN;
-pub use view::{Check, PodView, Summary};
+pub use due::{Due, Part};
+pub use shown::{Check, PodView, SHUTTING_DOWN, Summary};
 
 use crate::api::eviction::Condition;
 use crate::api::names::Uid;
@@ -67,7 +70,7 @@ use crate::engine::pod::worker::Worker;
 use crate::engine::rng::Rng;
 use crate::engine::runtime::Runtime;
 use crate::engine::shutdown::Shutdown;
-use host_cleanup::Leftovers;
+use leftovers::Leftovers;
 use reclaim::Reclaim;
 use serde::Serialize;
 use shared::Shared;

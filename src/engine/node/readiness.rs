@@ -1,10 +1,8 @@
 //! Whether the node is ready, and why not, for the API, the API server and the commands.
 
 use super::Engine;
+use super::shown::SHUTTING_DOWN;
 use crate::api::time::Boot;
-
-/// The kubelet's message.
-pub const SHUTTING_DOWN: &str = "node is shutting down";
 
 impl Engine {
     /// The reason and message why the node is not ready; None if it is.

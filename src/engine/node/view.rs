@@ -1,9 +1,9 @@
 //! The data for the API and the commands: the pods and their status, health, and a summary.
 
 use super::Engine;
+use super::shown::{Check, PodView, Summary};
 use crate::api::data_object::DataObjects;
-use crate::api::facts::{ContainerFact, ContainerState, RuntimeFact};
-use crate::api::k8s;
+use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::names::{FullName, Uid};
 use crate::api::ordered::OrderSlice;
 use crate::api::pod::Pod;
@@ -13,63 +13,8 @@ use crate::api::time::{Boot, Wall};
 use crate::engine::admission::Admission;
 use crate::engine::desired::conflict::Conflict;
 use crate::engine::desired::source::OpenProblem;
-use crate::engine::pod::placement::Placement;
 use crate::engine::pod::worker::{State, Worker};
-use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::time::Duration;
-
-pub struct PodView<'a> {
-    pub pod: &'a Rc<Pod>,
-    pub status: &'a k8s::PodStatus,
-    /// The pod has a manifest.
-    pub desired: bool,
-    /// A3, A4: the state of its admission.
-    pub admission: &'a Admission,
-    /// For a pod that terminates because it is not desired or was evicted through the API: the time of the request, and
-    /// the grace period in seconds.
-    pub deletion: Option<(Wall, i64)>,
-    pub placement: Placement,
-}
-
-/// One line of `/readyz?verbose`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Check {
-    pub name: &'static str,
-    pub result: Result<String, String>,
-}
-
-/// Counts and short texts for `wherry status` and the gauges.
-#[derive(Clone, Debug, Default)]
-pub struct Summary {
-    pub runtime: Option<RuntimeFact>,
-    pub runtime_up: bool,
-    /// The runtime has reported its status since it was connected.
-    pub runtime_answered: bool,
-    pub runtime_error: Option<String>,
-    /// Since the start of the last successful relist.
-    pub pleg_age: Option<Duration>,
-    pub desired: usize,
-    /// A1: pods that have a share of the node or wait for one.
-    pub active: usize,
-    /// A3: rejected pods.
-    pub rejected: usize,
-    /// A4: pods that wait for room.
-    pub waiting_for_room: usize,
-    /// A10: the node is cordoned.
-    pub cordoned: bool,
-    /// A10, A11: pods that wait for `uncordon`.
-    pub waiting_for_uncordon: usize,
-    /// W27: drained pods that are desired.
-    pub drained: usize,
-    /// By (lifecycle, config) as in `kubelet_working_pods`. Rejected pods are not included: a kubelet has no worker for
-    /// them.
-    pub working: BTreeMap<(&'static str, &'static str), usize>,
-    /// Pods with a ready sandbox.
-    pub running_pods: usize,
-    /// By state: created, running, exited, unknown.
-    pub containers: BTreeMap<&'static str, usize>,
-}
 
 impl Engine {
     /// All pods that have or had a manifest and are not gone, by namespace and name.

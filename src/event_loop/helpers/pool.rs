@@ -1,6 +1,7 @@
 //! The threads and the queue of one job class.
 
-use super::{Answering, Class, Finished, JobError, JobId, PendingJob, Work};
+use super::class::Class;
+use super::job::{Answering, Finished, Job, JobError, PendingJob, Work};
 use crate::api::time::Boot;
 use crossbeam_channel::{RecvTimeoutError, Sender, unbounded};
 use std::collections::VecDeque;
@@ -14,16 +15,6 @@ use std::time::Duration;
 /// The time for which a thread waits for another job before it ends. Pods that start together cause jobs at short
 /// intervals, and a new thread costs about twenty system calls.
 const REST: Duration = Duration::from_millis(200);
-
-/// A waiting or running job.
-#[derive(Clone)]
-pub(super) struct Job {
-    pub id: JobId,
-    pub name: &'static str,
-    pub deadline: Boot,
-    /// The path that it accesses, if that may hang.
-    pub path: Option<PathBuf>,
-}
 
 /// A thread that missed the deadline of its job and has not returned.
 struct Abandoned {

@@ -3,6 +3,7 @@
 //! Two implementations pass the same tests: `h2` (the default) and `grpcio` (a build feature). A transport owns one
 //! connection to one unix socket, reconnects with a back-off when the connection is lost, and never blocks.
 
+mod call_error;
 #[cfg(feature = "grpcio")]
 pub mod grpcio;
 pub mod h2;
@@ -13,6 +14,7 @@ mod wire;
 
 use crate::api::time::Boot;
 use bytes::Bytes;
+pub use call_error::CallError;
 pub use wire::MAX_MESSAGE;
 
 /// Identifies a call. The transport assigns it and never reuses it.
@@ -35,19 +37,6 @@ pub struct Call {
     pub header: Option<(&'static str, &'static str)>,
     /// The maximum size of a message of the answer, in bytes. (With `grpcio`, `MAX_MESSAGE` counts.)
     pub most: usize,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub enum CallError {
-    /// The call was certainly not sent, because there is no connection.
-    NotSent(String),
-    /// The call was certainly not processed although there is a connection: the message is too large or cannot be
-    /// encoded, or the peer refused the stream.
-    Refused(String),
-    /// The call may have reached the peer: deadline exceeded, cancelled, connection lost or stream reset.
-    Unknown(String),
-    /// A gRPC status other than OK, with the decoded message.
-    Status { code: u32, message: String },
 }
 
 #[derive(Clone, Debug, PartialEq)]

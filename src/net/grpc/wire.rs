@@ -1,6 +1,6 @@
 //! The parts of gRPC above HTTP/2: message framing, percent-encoded status messages, and status codes. Pure.
 
-use super::CallError;
+use super::call_error::CallError;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::{HeaderMap, StatusCode};
 

@@ -1,7 +1,8 @@
 //! One call on a connection: passes the whole request to `h2`, and the answer on as it arrives.
 
+use super::event::Event;
 use super::peer::Peer;
-use super::{CallError, CallId, Event, Request};
+use super::request::{CallError, CallId, Request};
 use crate::api::time::Boot;
 use crate::net::http2::link::{Link, TOO_MANY_INFORMATIONAL, informational_responses};
 use crate::net::http2::wake::CallWaker;

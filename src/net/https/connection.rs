@@ -2,8 +2,10 @@
 //! the server is there. Without an answer the connection is given up: the kernel alone would take minutes.
 
 use super::call::{self, Active};
+use super::event::Event;
 use super::peer::Peer;
-use super::{CallError, CallId, Event, Request, Times};
+use super::request::{CallError, CallId, Request};
+use super::times::Times;
 use crate::api::time::Boot;
 use crate::net::http2::link::{Health, Link};
 use ::h2::{Ping, PingPong};

@@ -2,7 +2,8 @@
 //! them succeeds. Each address has its own time limits.
 
 use super::peer::Peer;
-use super::{CallId, Times};
+use super::request::CallId;
+use super::times::Times;
 use crate::api::time::Boot;
 use crate::net::http2::link::{Health, Link};
 use crate::net::http2::socket::Socket;

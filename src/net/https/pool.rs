@@ -6,9 +6,11 @@
 //! replaced.
 
 use super::connection::HttpsConnection;
+use super::event::Event;
 use super::opening::{Opening, OpeningProgress};
 use super::peer::{Addresses, Host, Peer};
-use super::{CallError, CallId, Event, Request, Times};
+use super::request::{CallError, CallId, Request};
+use super::times::Times;
 use crate::api::ordered::OrderSlice;
 use crate::api::time::Boot;
 use crate::net::http2::link::Health;

@@ -1,6 +1,8 @@
 //! Decodes the frames of the server.
 
-use super::{FIN, GOAWAY, HEADER, HEADERS, MAX_STREAM, PING, RST_STREAM, ResetStatus, SYN_REPLY, StreamId, VERSION};
+use super::frame::{
+    FIN, GOAWAY, HEADER, HEADERS, MAX_STREAM, PING, RST_STREAM, ResetStatus, SYN_REPLY, StreamId, VERSION,
+};
 use std::fmt;
 
 /// What the server sent.

@@ -1,6 +1,6 @@
 //! Encodes the frames of the client.
 
-use super::{FIN, HEADER, MAX_STREAM, PING, RST_STREAM, ResetStatus, SYN_STREAM, StreamId, VERSION};
+use super::frame::{FIN, HEADER, MAX_STREAM, PING, RST_STREAM, ResetStatus, SYN_STREAM, StreamId, VERSION};
 
 /// Maximum length of the data of a frame, in bytes. kubectl has the same.
 pub const MAX_DATA: usize = 32 * 1024;

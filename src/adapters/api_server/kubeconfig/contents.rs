@@ -1,6 +1,6 @@
 //! The parts of a kubeconfig for a copy of it.
 
-use super::{KubeconfigMap, MAX_BYTES, certificates};
+use super::map::{KubeconfigMap, MAX_BYTES, certificates};
 use crate::api::document;
 use crate::foreign::{self, Links};
 use rustls::pki_types::CertificateDer;

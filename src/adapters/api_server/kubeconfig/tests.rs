@@ -1,5 +1,7 @@
 use super::*;
 use crate::net::https::tests::server::Ca;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use std::fs;
 
 const TOKEN: &str = "secret-token";
@@ -32,7 +34,7 @@ fn files_are_relative_to_the_kubeconfig() {
     let user = "client-certificate: c.pem, client-key: c.pem, tokenFile: token, token: other";
     let path = dir.path().join("kubeconfig");
     fs::write(&path, config(cluster, user)).unwrap();
-    let credentials = read(&path).unwrap();
+    let credentials = Credentials::read(&path).unwrap();
     assert_eq!(credentials.server(), "https://api.example:6443");
     assert_eq!(credentials.peer.tls.name(), "kubernetes");
     let certificate = crate::net::x509::read(credentials.client_certificate().unwrap()).unwrap();
@@ -42,10 +44,10 @@ fn files_are_relative_to_the_kubeconfig() {
     assert!(!format!("{credentials:?} {token:?}").contains(TOKEN));
     // A file that is missing.
     fs::remove_file(dir.path().join("token")).unwrap();
-    let error = read(&path).unwrap_err();
+    let error = Credentials::read(&path).unwrap_err();
     let start = format!("{}: users[\"u\"].user.tokenFile: {}: ", path.display(), dir.path().join("token").display());
     assert!(error.starts_with(&start) && error.contains("provide the file"), "{error}");
-    let error = read(&dir.path().join("missing")).unwrap_err();
+    let error = Credentials::read(&dir.path().join("missing")).unwrap_err();
     assert!(error.ends_with("provide a kubeconfig there"), "{error}");
 }
 

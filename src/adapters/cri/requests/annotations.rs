@@ -1,6 +1,6 @@
 //! The labels and annotations of sandboxes and containers, by which node agents and other tools identify them.
 
-use super::RequestConfig;
+use super::request_config::RequestConfig;
 use crate::api::hash;
 use crate::api::k8s;
 use crate::api::names::{annotation, label};

@@ -1,6 +1,7 @@
 //! The config of one container, for CreateContainer.
 
-use super::{RequestConfig, annotations, resources, security};
+use super::request_config::RequestConfig;
+use super::{annotations, resources, security};
 use crate::adapters::cri::proto;
 use crate::api::devices::DeviceNode;
 use crate::api::k8s::Container;

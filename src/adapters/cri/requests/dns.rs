@@ -1,12 +1,11 @@
 //! The `dns_config` of a sandbox, from the pod's `dnsPolicy` and `dnsConfig` and the host's resolv.conf.
 
-use super::RequestConfig;
+use super::host_dns::{HostDns, set_options};
+use super::request_config::RequestConfig;
 use crate::adapters::cri::proto;
 use crate::api::k8s;
-use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
-use std::collections::BTreeMap;
 
 /// Limits of resolvers. Further entries are dropped, as in a kubelet.
 const MAX_SERVERS: usize = 3;
@@ -15,44 +14,6 @@ const MAX_SEARCHES: usize = 32;
 const MAX_SEARCH_BYTES: usize = 2048;
 /// Names with fewer than five dots are first tried below the search domains.
 const CLUSTER_OPTION: &str = "ndots:5";
-
-/// A parsed resolv.conf.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HostDns {
-    pub servers: Vec<String>,
-    pub searches: Vec<String>,
-    pub options: Vec<String>,
-}
-
-impl HostDns {
-    /// Parses a resolv.conf: every `nameserver`, the last `search`, all `options`. Unknown lines and comments are
-    /// skipped, as in resolvers.
-    pub fn parse(text: &str) -> HostDns {
-        let mut dns = HostDns::default();
-        for line in text.lines() {
-            let line = line.trim();
-            if line.starts_with(['#', ';']) {
-                continue;
-            }
-            let mut words = line.split_whitespace();
-            match words.next() {
-                Some("nameserver") => dns.servers.extend(words.next().map(str::to_owned)),
-                Some("search") => {
-                    dns.searches =
-                        words.map(|w| if w == "." { w } else { w.strip_suffix('.').unwrap_or(w) }.to_owned()).collect();
-                }
-                Some("options") => set_options(&mut dns.options, words.map(str::to_owned)),
-                _ => {}
-            }
-        }
-        dns
-    }
-
-    /// For an empty `resolvConf`: the host's settings are not used, and queries fail.
-    pub fn none() -> HostDns {
-        HostDns { servers: vec!["127.0.0.1".into()], searches: vec![".".into()], options: Vec::new() }
-    }
-}
 
 /// The reason and the message of a kubelet's event about a DNS setting that is not applied.
 pub type DnsNotice = (Reason, String);
@@ -127,21 +88,6 @@ fn extend_unique<'a>(list: &mut Vec<String>, more: impl IntoIterator<Item = &'a 
     for item in more {
         if !list.contains(item) {
             list.push(item.clone());
-        }
-    }
-}
-
-/// Adds each `name` or `name:value`, and replaces an option with the same name.
-fn set_options(options: &mut Vec<String>, more: impl Iterator<Item = String>) {
-    let name = |option: &str| option.split(':').next().unwrap_or_default().to_owned();
-    let mut places: BTreeMap<String, usize> = options.iter().enumerate().map(|(i, o)| (name(o), i)).collect_map();
-    for option in more {
-        match places.get(&name(&option)) {
-            Some(place) => options[*place] = option,
-            None => {
-                places.insert(name(&option), options.len());
-                options.push(option);
-            }
         }
     }
 }

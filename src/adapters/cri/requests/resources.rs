@@ -1,10 +1,11 @@
 //! cpu, memory and huge page limits in the CRI's units, and the OOM score for the pod's QoS class.
 
-use super::{RequestConfig, init_containers, is_sidecar, swap};
+use super::request_config::RequestConfig;
+use super::swap;
 use crate::adapters::cri::proto;
 use crate::api::k8s;
 use crate::api::limits::{Needs, cpu, huge_pages, limits, memory, page_size_name, quota, requests, shares};
-use crate::api::pod::Pod;
+use crate::api::pod::{Pod, is_sidecar};
 use crate::api::pod_resources;
 use crate::api::qos::Qos;
 use crate::api::resources::{MEMORY, of_containers};
@@ -96,7 +97,7 @@ fn oom_score(pod: &Pod, c: &k8s::Container, capacity: u64) -> i64 {
         1000 - i64::try_from(i128::from(request) * 1000 / i128::from(capacity.max(1))).unwrap_or(1000)
     };
     let mut own = score(c);
-    if init_containers(spec).iter().any(|i| i.name == c.name && is_sidecar(i)) {
+    if pod.init_containers().iter().any(|i| i.name == c.name && is_sidecar(i)) {
         // A sidecar is not killed before the main containers that it serves.
         own = own.min(spec.containers.iter().map(score).max().unwrap_or(own));
     }

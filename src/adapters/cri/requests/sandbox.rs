@@ -1,10 +1,11 @@
 //! The config of a pod's sandbox. It is sent with RunPodSandbox, and unchanged with each CreateContainer.
 
-use super::{RequestConfig, annotations, dns, init_containers, is_sidecar, resources, security};
+use super::request_config::RequestConfig;
+use super::{annotations, dns, resources, security};
 use crate::adapters::cri::proto;
 use crate::api::hostname;
 use crate::api::k8s;
-use crate::api::pod::Pod;
+use crate::api::pod::{Pod, is_sidecar};
 use crate::api::qos::Qos;
 use crate::api::user_namespace::IdRange;
 use protobuf::MessageField;
@@ -52,7 +53,7 @@ pub fn sandbox_config(
 /// The ports of all main containers and sidecars, with or without a host port, without duplicates.
 fn port_mappings(pod: &Pod) -> Vec<proto::PortMapping> {
     let spec = pod.spec();
-    let staying = spec.containers.iter().chain(init_containers(spec).iter().filter(|c| is_sidecar(c)));
+    let staying = spec.containers.iter().chain(pod.init_containers().iter().filter(|c| is_sidecar(c)));
     let mut known = BTreeSet::new();
     let is_new = |p: &&k8s::ContainerPort| {
         let host_ip = p.host_ip.clone().unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Users, groups, capabilities, profiles and namespaces. The container's security context overrides the pod's, as in a
 //! kubelet. The engine checks runAsNonRoot before.
 
-use super::RequestConfig;
+use super::request_config::RequestConfig;
 use crate::adapters::cri::proto::{self, NamespaceMode, security_profile::ProfileType};
 use crate::api::apparmor;
 use crate::api::k8s;

@@ -3,12 +3,14 @@
 
 use super::*;
 use crate::adapters::cri::proto;
-use crate::api::cgroups::CgroupDriver;
+use crate::api::cgroups::{CgroupDriver, CgroupNames};
 use crate::api::data_object::DataObjects;
 use crate::api::devices::{Allocated, DeviceNode};
 use crate::api::environment::Facts;
 use crate::api::expand;
 use crate::api::facts::ImageFact;
+use crate::api::k8s;
+use crate::api::layout::Layout;
 use crate::api::mount::{Access, ImageSource, Mount, MountSource, Propagation};
 use crate::api::names::{FullName, SandboxId, Uid, annotation};
 use crate::api::pod::{Pod, Source};

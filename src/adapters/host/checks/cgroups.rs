@@ -1,6 +1,6 @@
 //! Checks the cgroup hierarchies: v1, v2 or both, and whether limits of pods can be enforced.
 
-use super::Roots;
+use super::roots::Roots;
 use crate::adapters::cgroups::{Cgroups, Tree};
 use crate::api::cgroups::{CgroupDriver, CgroupNames};
 use crate::api::finding::{Finding, Level};

@@ -1,7 +1,7 @@
 //! Checks whether the clock is plausible and synchronised. The kernel reports its synchronisation only through
 //! adjtimex(2); the files of the time services are sufficient here.
 
-use super::Roots;
+use super::roots::Roots;
 use crate::api::finding::Finding;
 use crate::api::time::Wall;
 

@@ -1,6 +1,6 @@
 //! Checks the features and limits of the kernel that an administrator can change, and the privileges of this process.
 
-use super::{Roots, text};
+use super::roots::{Roots, text};
 use crate::api::finding::Finding;
 use rustix::fs::inotify;
 use rustix::process::{Resource, getrlimit};

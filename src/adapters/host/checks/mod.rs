@@ -14,29 +14,15 @@ mod clock;
 pub mod cni;
 mod kernel;
 mod paths;
+mod roots;
 
 pub use paths::{ConfiguredDirectory, Purpose, hangs, is_stuck};
+pub use roots::Roots;
 
 use crate::api::cgroups::CgroupNames;
 use crate::api::finding::Finding;
 use crate::api::time::Wall;
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-/// The directories of the files of the kernel and of services. A test uses its own.
-#[derive(Clone, Debug)]
-pub struct Roots {
-    pub proc: PathBuf,
-    pub sys: PathBuf,
-    pub run: PathBuf,
-}
-
-impl Default for Roots {
-    fn default() -> Roots {
-        Roots { proc: "/proc".into(), sys: "/sys".into(), run: "/run".into() }
-    }
-}
 
 /// The parts of the configuration that the checks need.
 #[derive(Clone, Debug)]
@@ -63,9 +49,4 @@ pub fn machine(roots: &Roots, wanted: &CheckSettings) -> Vec<Finding> {
 /// ms.
 pub fn inotify() -> Option<Finding> {
     kernel::try_inotify()
-}
-
-/// The trimmed text of a small file; None if it cannot be read.
-fn text(path: &Path) -> Option<String> {
-    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }

@@ -3,6 +3,7 @@
 //! keeps its last good version (`contents`), also over a restart (`records`).
 
 mod contents;
+mod file;
 mod open_problems;
 mod records;
 
@@ -19,9 +20,10 @@ use crate::api::time::{Boot, Now};
 use crate::engine::effect::{Effect, ManifestNews, Severity};
 use crate::engine::outbox::Outbox;
 use contents::{Held, Thing};
+use file::{File, Fingerprint};
 pub use open_problems::OpenProblem;
 use open_problems::{Kind, OpenProblems};
-use records::{Fingerprint, Records};
+use records::Records;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -51,20 +53,6 @@ impl Setting<'_> {
     fn context<R>(&self, credentials: &NamedCredentials, read: impl FnOnce(Context<'_>) -> R) -> R {
         let seen = self.now.wall.timestamp().map(|time| time.to_string()).unwrap_or_default();
         credentials.with(|credentials| read(Context { node_name: self.node_name, seen: &seen, credentials }))
-    }
-}
-
-/// One file.
-#[derive(Debug, Default)]
-struct File {
-    documents: Vec<Held>,
-    /// The versions that the record on the disk has. None: there is no record, or its content is not certain.
-    recorded: Option<Fingerprint>,
-}
-
-impl File {
-    fn in_force(&self) -> impl Iterator<Item = &Held> {
-        self.documents.iter().filter_map(Held::in_force)
     }
 }
 

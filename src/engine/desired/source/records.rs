@@ -1,46 +1,21 @@
 //! Which records of manifests have to be written (D2). One write is in flight at a time, with a few records. A pod
 //! never waits for it.
 
-use super::File;
 use super::contents::Held;
+use super::file::{File, Fingerprint};
 use crate::api::manifest_report::{DocumentUpdate, RecordUpdate};
-use crate::api::objects::Given;
 use crate::api::time::Boot;
 use crate::engine::context::Owner;
 use crate::engine::effect::Effect;
 use crate::engine::outbox::Outbox;
-use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 /// The delay before a failed write is repeated.
 const RETRY: Duration = Duration::from_secs(60);
 /// The maximum number of records in one write.
 const BATCH: usize = 16;
-
-/// Identifies the versions of all documents of a file, with the values of their classes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Fingerprint(u64);
-
-impl Fingerprint {
-    pub(super) fn of<'d>(versions: impl Iterator<Item = (&'d str, impl Borrow<Given>)>) -> Fingerprint {
-        let mut hasher = DefaultHasher::new();
-        for (digest, given) in versions {
-            digest.hash(&mut hasher);
-            // The values have no hash of their own.
-            format!("{:?}", given.borrow()).hash(&mut hasher);
-        }
-        Fingerprint(hasher.finish())
-    }
-
-    /// None: no document is in force, so there is no record.
-    fn of_file(file: &File) -> Option<Fingerprint> {
-        file.in_force().next()?;
-        Some(Fingerprint::of(file.in_force().map(|held| (held.digest(), held.given()))))
-    }
-}
 
 #[derive(Debug, Default)]
 pub(super) struct Records {

@@ -4,11 +4,14 @@ mod connecting;
 pub mod server;
 
 use super::*;
+use crate::api::time::Boot;
 use crate::net::tls::verified::Connector;
+use bytes::Bytes;
+use http::Method;
 use mio::{Events, Poll, Token};
 use server::{Ca, Control, Exchange, Options, Server};
-use std::net::Ipv4Addr;
-use std::time::Instant;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
 
 const TOKENS: [Token; 2] = [Token(3), Token(4)];
 /// The real time that a test waits.

@@ -6,9 +6,12 @@
 //! response. The connection reads no request while it writes a response. A body is produced only as fast as the client
 //! reads it, and the work of one `drive` is limited.
 
+mod outcome;
 mod pipe;
 mod reading;
 mod writing;
+
+pub use outcome::DriveOutcome;
 
 use crate::api::time::Boot;
 use crate::net::buffered::{Buffered, Written};
@@ -19,11 +22,11 @@ use crate::net::server::listeners::{ListenerId, ListenerRules};
 use crate::net::stream::{Peer, Stream};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
+use outcome::AfterWrite;
 use pipe::{Pipe, Piped};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
-use writing::AfterWrite;
 
 /// The maximum time from the first byte of a request (for a new connection: from accept) to its end.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
@@ -39,16 +42,6 @@ const WRITE_BUDGET: usize = 256 * 1024;
 const SESSION_TIMEOUT: Duration = Duration::from_secs(5 * 3600);
 /// The maximum number of requests answered in one `drive`.
 const REQUEST_BUDGET: usize = 16;
-
-/// The result of `drive`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DriveOutcome {
-    /// The connection waits for its client.
-    Wait,
-    /// The budget is used up. Call `drive` again without waiting.
-    Again,
-    Close,
-}
 
 enum ConnectionPhase<S> {
     /// Waiting for a request, or for the rest of one.

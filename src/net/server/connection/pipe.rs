@@ -1,7 +1,7 @@
 //! A connection that was passed to another server after an upgrade: bytes in both directions, unchanged, with bounded
 //! queues. Each direction can end before the other.
 
-use super::DriveOutcome;
+use super::outcome::DriveOutcome;
 use crate::net::buffered::{Buffered, Input, Written};
 use crate::net::server::exchange::Upstream;
 use crate::net::stream::Stream;

@@ -1,6 +1,7 @@
 //! Reads requests, passes them to the content, and discards the input that no one needs.
 
-use super::{ConnectionPhase, DriveOutcome, HEAD_TIMEOUT, HttpConnection, Turn};
+use super::outcome::DriveOutcome;
+use super::{ConnectionPhase, HEAD_TIMEOUT, HttpConnection, Turn};
 use crate::api::time::Boot;
 use crate::net::buffered::Input;
 use crate::net::http1::{self, Head, Parsed};

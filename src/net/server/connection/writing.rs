@@ -1,9 +1,10 @@
 //! Writes responses, and the pieces of streamed bodies.
 
+use super::outcome::{AfterWrite, DriveOutcome};
 use super::reading::DISCARD_BUDGET;
 use super::{
-    ANSWER_TIMEOUT, ConnectionPhase, DriveOutcome, HEAD_TIMEOUT, HttpConnection, IDLE_TIMEOUT, SESSION_TIMEOUT,
-    Streaming, Turn, WRITE_BUDGET,
+    ANSWER_TIMEOUT, ConnectionPhase, HEAD_TIMEOUT, HttpConnection, IDLE_TIMEOUT, SESSION_TIMEOUT, Streaming, Turn,
+    WRITE_BUDGET,
 };
 use crate::api::time::Boot;
 use crate::net::buffered::Written;
@@ -17,14 +18,6 @@ use std::time::Duration;
 const GATHER: usize = 16 * 1024;
 /// The maximum number of pieces of a body that are combined.
 const MAX_PIECES: usize = 8;
-
-/// The result of `written`.
-pub(super) enum AfterWrite {
-    GoOn,
-    /// The body needs more work before there is something to write.
-    Yield,
-    Close,
-}
 
 impl<S: StreamedBody> Streaming<S> {
     /// Appends pieces of the body, about `GATHER` bytes.

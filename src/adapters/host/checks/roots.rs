@@ -1,0 +1,23 @@
+//! The files of the kernel and of services, in which the checks look.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The directories of the files of the kernel and of services. A test uses its own.
+#[derive(Clone, Debug)]
+pub struct Roots {
+    pub proc: PathBuf,
+    pub sys: PathBuf,
+    pub run: PathBuf,
+}
+
+impl Default for Roots {
+    fn default() -> Roots {
+        Roots { proc: "/proc".into(), sys: "/sys".into(), run: "/run".into() }
+    }
+}
+
+/// The trimmed text of a small file; None if it cannot be read.
+pub(super) fn text(path: &Path) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}

@@ -1,0 +1,43 @@
+//! The names of the files of the identity.
+
+use crate::api::cluster::requests::Signer;
+use std::path::{Path, PathBuf};
+
+pub(super) const KUBECONFIG: &str = "kubeconfig";
+pub(super) const CERTIFICATE: &str = "client.pem";
+pub(super) const NEXT_KEY: &str = "next.key";
+pub(super) const SERVING_CERTIFICATE: &str = "serving.pem";
+pub(super) const SERVING_NEXT_KEY: &str = "serving-next.key";
+pub(super) const SETTINGS: &str = "kubelet.yaml";
+pub(super) const LOCK: &str = "lock";
+
+/// The name of the file with a certificate and its key.
+pub(super) fn certificate_file(signer: Signer) -> &'static str {
+    match signer {
+        Signer::Client => CERTIFICATE,
+        Signer::Serving => SERVING_CERTIFICATE,
+    }
+}
+
+/// The name of the file with the key of the next certificate.
+pub(super) fn next_key_file(signer: Signer) -> &'static str {
+    match signer {
+        Signer::Client => NEXT_KEY,
+        Signer::Serving => SERVING_NEXT_KEY,
+    }
+}
+
+/// The directory below a root directory.
+pub fn directory(root: &Path) -> PathBuf {
+    root.join("cluster")
+}
+
+/// The kubeconfig below a root directory.
+pub fn kubeconfig(root: &Path) -> PathBuf {
+    directory(root).join(KUBECONFIG)
+}
+
+/// The settings of the cluster below a root directory.
+pub fn settings(root: &Path) -> PathBuf {
+    directory(root).join(SETTINGS)
+}

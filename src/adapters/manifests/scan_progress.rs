@@ -1,0 +1,40 @@
+//! How far the scans of the directory are, and what the last one found there.
+
+use super::file::Stamp;
+use super::mount::Mount;
+use super::store::MountPlace;
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ScanStage {
+    /// No scan has started.
+    New,
+    /// The first scan is running.
+    First,
+    /// The desired pods are known (D1).
+    Read,
+}
+
+/// The directory at the last scan.
+#[derive(Debug)]
+pub(super) struct ScannedDirectory {
+    /// The path without links.
+    pub(super) real: PathBuf,
+    pub(super) identity: Stamp,
+    pub(super) mount: Option<Mount>,
+}
+
+/// A scan in progress.
+#[derive(Debug)]
+pub(super) struct Scan {
+    pub(super) names: BTreeSet<OsString>,
+    /// Names that have not been inspected yet.
+    pub(super) left: BTreeSet<OsString>,
+    /// Time after which a file that is not in `names` counts as removed.
+    pub(super) gone: Duration,
+    /// The recorded mount, if the current one differs or is unknown.
+    pub(super) doubt: Option<MountPlace>,
+}

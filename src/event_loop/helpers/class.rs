@@ -1,0 +1,85 @@
+//! The classes of jobs, and how many threads each of them has.
+
+/// A group of jobs that share threads and a queue. Jobs of one class start in the order of submission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// Writes that must be durable before dependent work continues.
+    Records,
+    /// Reads of manifests and of the manifest directory.
+    Manifests,
+    /// Accesses to other paths that this process does not own.
+    Paths,
+    /// Credentials for image pulls: files and programs of others.
+    Credentials,
+    /// Volumes of pods. Their host paths may be on file systems of others.
+    Volumes,
+    /// Removals of files and trees. They can take minutes.
+    Removals,
+    /// Measurements of the disk usage of pods, which may have millions of files.
+    Measurements,
+    /// Rotations of container logs: files of any size are compressed.
+    Logs,
+    /// Lookups of host names. A DNS server that does not answer blocks them for many seconds.
+    Names,
+}
+
+impl Class {
+    /// All classes in the order of declaration.
+    pub const ALL: [Class; 9] = [
+        Class::Records,
+        Class::Manifests,
+        Class::Paths,
+        Class::Credentials,
+        Class::Volumes,
+        Class::Removals,
+        Class::Measurements,
+        Class::Logs,
+        Class::Names,
+    ];
+
+    /// The name in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Records => "records",
+            Class::Manifests => "manifests",
+            Class::Paths => "paths",
+            Class::Credentials => "credentials",
+            Class::Volumes => "volumes",
+            Class::Removals => "removals",
+            Class::Measurements => "measurements",
+            Class::Logs => "logs",
+            Class::Names => "names",
+        }
+    }
+
+    /// Maximum number of active threads, without abandoned ones.
+    pub const fn at_work(self) -> usize {
+        2
+    }
+
+    /// Stack size of each thread, in bytes. Only touched pages use memory. glibc's name resolution needs tens of KiB,
+    /// and the compressor for logs several hundred.
+    pub(super) const fn stack(self) -> usize {
+        match self {
+            Class::Logs => 2 << 20,
+            _ => 256 << 10,
+        }
+    }
+
+    /// Maximum number of abandoned threads that are replaced. If all of these hang too, the jobs of the class wait
+    /// until a thread returns or their deadlines pass.
+    pub const fn replaced(self) -> usize {
+        match self {
+            // Other manifests must stay readable when several manifests hang.
+            Class::Manifests => 4,
+            Class::Records
+            | Class::Paths
+            | Class::Credentials
+            | Class::Volumes
+            | Class::Removals
+            | Class::Measurements
+            | Class::Logs
+            | Class::Names => 2,
+        }
+    }
+}

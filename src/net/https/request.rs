@@ -1,0 +1,35 @@
+//! A request, and why it has no answer.
+
+use crate::api::time::Boot;
+use bytes::Bytes;
+use http::{HeaderMap, Method};
+
+/// Identifies a call. The client assigns it and never reuses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallId(pub u64);
+
+/// One request. The server is that of the client. (Without `Debug`: the body can contain credentials.)
+pub struct Request {
+    pub method: Method,
+    /// The path with the query. Starts with `/`.
+    pub target: String,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+    /// At the deadline the client resets the stream, and the call ends as `Unknown`. None for an endless answer.
+    pub deadline: Option<Boot>,
+}
+
+impl Request {
+    /// The method and the path without the query, for errors.
+    pub fn name(&self) -> String {
+        format!("{} {}", self.method, self.target.split('?').next().unwrap_or_default())
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallError {
+    /// The server has certainly not processed the request.
+    NotSent(String),
+    /// The request may have reached the server: deadline exceeded, cancelled, connection lost or stream reset.
+    Unknown(String),
+}
