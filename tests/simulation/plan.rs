@@ -282,7 +282,7 @@ impl Plan {
             let change = (devices && below(&mut plugins, 4) == 0).then(|| DeviceChange::of(&mut plugins));
             let has_trouble = !classes && seed % 3 == 1 && below(&mut troubles, 4) == 0;
             let manifest = has_trouble.then(|| ManifestTrouble::of(&mut troubles));
-            let has_request = seed % 3 != 0 && below(&mut requests, 3) == 0;
+            let has_request = !seed.is_multiple_of(3) && below(&mut requests, 3) == 0;
             let kubectl = has_request.then(|| (requests.draw(), Kubectl::of(&mut requests)));
             Turn { action, user, class, devices: change, manifest, kubectl, wait }
         });

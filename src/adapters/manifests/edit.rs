@@ -96,8 +96,8 @@ fn check(abandoned: &Abandoned) -> Result<(), Failure> {
     }
 }
 
-/// Takes a change back: the file gets its old content, or is removed. A file that somebody has changed since stays as it
-/// is.
+/// Takes a change back: the file gets its old content, or is removed. A file that somebody has changed since stays as
+/// it is.
 ///
 /// # Errors
 /// The file cannot be read, written or removed.

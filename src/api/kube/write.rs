@@ -236,7 +236,8 @@ pub fn check(
         (_, false) => return Err(Failure::not_found(resource, name)),
     }
     let Some(live) = live else { return Ok(()) };
-    if !has_manifest {
+    // A manifest with the name of a pod of the API server waits behind it, and is not what the client sees.
+    if !has_manifest || is_from_api_server(live) {
         check_without_manifest(resource, name, live, change)?;
     }
     let (uid, version) = match change {
@@ -245,6 +246,11 @@ pub fn check(
     };
     let current = (text(live, "/metadata/uid"), text(live, "/metadata/resourceVersion"));
     check_preconditions(resource, name, (Some(uid), Some(version)), current)
+}
+
+fn is_from_api_server(live: &Value) -> bool {
+    let source = live.pointer("/metadata/annotations").and_then(|all| all.get(annotation::CONFIG_SOURCE));
+    source.is_some_and(|source| source == "api")
 }
 
 /// W4: an object that exists without a manifest. A pod that terminates can be deleted again, which can shorten its
@@ -260,9 +266,8 @@ fn check_without_manifest(
 ) -> Result<(), Failure> {
     let is_pod = resource.kind == Kind::Pod;
     let ends = !text(live, "/metadata/deletionTimestamp").is_empty();
-    let source = live.pointer("/metadata/annotations").and_then(|all| all.get(annotation::CONFIG_SOURCE));
     let why = match change {
-        _ if is_pod && source.is_some_and(|source| source == "api") => {
+        _ if is_pod && is_from_api_server(live) => {
             "it is a pod of the API server; change it there, with the kubeconfig of the cluster"
         }
         None if is_pod && ends => return Ok(()),
@@ -417,6 +422,18 @@ mod tests {
         assert_eq!(new_name(pods, &mut object, "x7k2p").as_deref(), Ok("job-x7k2p"));
         assert_eq!(object["metadata"], json!({ "name": "job-x7k2p" }));
         assert_eq!(new_name(pods, &mut json!({}), "x").unwrap_err().code, 422);
+    }
+
+    #[test]
+    fn a_manifest_behind_a_pod_of_the_api_server_is_not_what_the_client_changes() {
+        let pods = Resource::find("", "v1", "pods").unwrap();
+        let shown = |source: &str| json!({ "metadata": { "annotations": { (annotation::CONFIG_SOURCE): source } } });
+        for change in [None, Some(ObjectChange::Merge(json!({})))] {
+            let check = |source: &str| check(pods, "web", change.as_ref(), &Value::Null, true, Some(&shown(source)));
+            assert_eq!(check("file"), Ok(()));
+            let refused = check("api").unwrap_err();
+            assert!(refused.code == 409 && refused.message.contains("pod of the API server"), "{}", refused.message);
+        }
     }
 
     #[test]

@@ -151,9 +151,12 @@ impl Engine {
     fn compare_with_workers(&mut self, chosen: BTreeMap<Uid, Rc<Pod>>) {
         let drained = self.drained_names();
         let undesired: Vec<Uid> = self.workers.keys().filter(|uid| !chosen.contains_key(*uid)).cloned().collect();
-        let names: BTreeSet<&FullName> = chosen.values().map(|pod| &pod.name).collect_set();
+        // A pod of the API server is no other version of the pod of a manifest that has its name.
+        let names: BTreeSet<(&FullName, bool)> =
+            chosen.values().map(|pod| (&pod.name, pod.is_from_api_server())).collect_set();
+        let is_edited = |w: &Worker| names.contains(&(&w.name, w.is_from_api_server()));
         let (edited, removed): (Vec<_>, Vec<_>) =
-            undesired.into_iter().partition(|uid| self.workers.get(uid).is_some_and(|w| names.contains(&w.name)));
+            undesired.into_iter().partition(|uid| self.workers.get(uid).is_some_and(|w| is_edited(w)));
         for uid in removed {
             self.undesire(&uid);
         }

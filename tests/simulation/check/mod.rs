@@ -11,7 +11,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use wherry::api::names::Uid;
 use wherry::api::pod::Pod;
-use wherry::engine::desired::conflict::{Common, Conflict};
 use wherry::engine::event::Answer;
 use wherry::engine::node::Engine;
 use wherry::engine::op::OpError;
@@ -140,11 +139,8 @@ impl Checks {
         {
             let stays = new.values().any(|p| p.uid == pod.uid && p.digest == pod.digest);
             self.outdated.remove(&pod.uid);
-            // W8: an edited pod continues to run until its record is written. A pod of the API server may have its name next.
-            let of_server = |c: &Conflict| c.source.is_api() && c.common == Common::Name(pod.name.clone());
-            let has_next = new.values().any(|p| p.uid == pod.uid || p.name == pod.name)
-                || engine.conflicts().iter().any(of_server);
-            if !stays && has_next {
+            // W8: an edited pod continues to run until its record is written.
+            if !stays && new.values().any(|p| p.uid == pod.uid || p.name == pod.name) {
                 self.waits_for.remove(&pod.uid);
                 self.outdated.insert(pod.uid.clone());
             } else if !stays {

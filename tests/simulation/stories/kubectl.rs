@@ -1,7 +1,7 @@
 //! Requests of kubectl, and the watch of a client.
 
 use crate::story::*;
-use crate::world::{Fault, World};
+use crate::world::{Fault, S, World};
 use serde_json::json;
 use std::time::Duration;
 use wherry::engine::control::RequestId;
@@ -112,4 +112,67 @@ fn a_second_deletion_shortens_the_grace_period() {
     let (status, body) = w.kubectl_answer(second).unwrap();
     let shown: serde_json::Value = serde_json::from_str(body).unwrap();
     assert_eq!((status, &shown["metadata"]["deletionGracePeriodSeconds"]), (200, &json!(1)));
+}
+
+#[test]
+fn a_deletion_ends_the_pod_within_the_grace_period_of_its_client() {
+    let mut w = node();
+    w.fault("StopContainer", Fault::Slow(Duration::from_secs(20)));
+    w.file("web", &format!("terminationGracePeriodSeconds: 60, {ONE}"));
+    w.run(3);
+    let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 2 });
+    let deleted = w.kubectl_sends("DELETE", &format!("{PODS}/web"), options);
+    w.run_ms(10);
+    assert_eq!(status_of(&w, deleted), Some(200));
+    assert_eq!(w.engine.pods()[0].deletion.map(|(_, grace)| grace), Some(2));
+}
+
+#[test]
+fn a_dry_run_and_an_outdated_replacement_change_nothing() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.run(3);
+    let before = w.files.values().next().unwrap().text.clone();
+    let dry = w.kubectl_sends("DELETE", &format!("{PODS}/web?dryRun=All"), serde_json::Value::Null);
+    let mut outdated = pod_object("web", "");
+    outdated["metadata"]["resourceVersion"] = json!("1");
+    let replaced = w.kubectl_sends("PUT", &format!("{PODS}/web"), outdated);
+    w.run_ms(10);
+    assert_eq!((status_of(&w, dry), status_of(&w, replaced)), (Some(200), Some(409)));
+    assert_eq!(w.files.values().next().unwrap().text, before);
+}
+
+/// A node of a cluster. Its manifest `web` runs, and a pod of the cluster with this name waits behind it.
+fn behind_a_manifest() -> World {
+    let mut w = crate::stories::cluster::member();
+    w.file("web", ONE);
+    w.run(5);
+    w.api_pod("web", "pod-1", ONE);
+    w.run(5);
+    assert!(w.runs("web/main") && w.engine.conflicts().len() == 1, "{}", w.trace());
+    w
+}
+
+#[test]
+fn a_pod_whose_manifest_goes_ends_although_a_pod_of_the_api_server_follows_it() {
+    let mut w = behind_a_manifest();
+    let old = w.running("web/main");
+    w.disk_full(3600 * S);
+    w.remove("web");
+    w.run(40);
+    assert!(!w.runs("web/main") || w.running("web/main") != old, "{}", w.trace());
+}
+
+#[test]
+fn a_deletion_of_a_pod_of_the_api_server_leaves_the_manifest_behind_it_alone() {
+    let mut w = crate::stories::cluster::member();
+    w.api_pod("web", "pod-1", ONE);
+    w.run(5);
+    w.file("web", ONE);
+    w.run(5);
+    let deleted = w.kubectl_sends("DELETE", &format!("{PODS}/web"), serde_json::Value::Null);
+    w.run_ms(10);
+    let (status, why) = w.kubectl_answer(deleted).unwrap();
+    assert!(status == 409 && why.contains("it is a pod of the API server"), "{status} {why}");
+    assert_eq!(w.files.len(), 1);
 }
