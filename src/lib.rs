@@ -1,8 +1,9 @@
-//! Wherry: a Kubernetes node agent for small machines. The modules of the crate (`api` and `engine` are crates of their
-//! own, whose roots are in src/pure):
+//! Wherry: a Kubernetes node agent for small machines. The modules of the crate (`api` is a crate of its own, and so
+//! are `engine` with `kubectl_api`; their roots are in src/pure):
 //!
 //! - `api`: the pod model, and plain facts about sandboxes and containers;
 //! - `engine`: the pure state machines, which make every decision; `engine::node` composes them;
+//! - `kubectl_api`: what a request of kubectl means and what its client gets, without I/O;
 //! - `net`: sockets, HTTP/1.1, gRPC over HTTP/2, back-off; below the adapters and independent of pods;
 //! - `event_loop`: one poll, signals and helper threads; independent of pods;
 //! - `adapters`: each one communicates with one thing (the runtime, the manifest directory, ...);
@@ -16,7 +17,7 @@ pub use wherry_api::api;
 pub use wherry_engine::{engine, kubectl_api};
 
 // clippy.toml disallows clocks, files, sockets, threads and randomly ordered maps. The restriction applies only to
-// `api` and `engine`.
+// `api`, `engine` and `kubectl_api`.
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 pub mod adapters;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
