@@ -163,6 +163,19 @@ fn p5_the_answer_of_a_stop_causes_a_read_at_once() {
 }
 
 #[test]
+fn p5_a_read_that_began_before_a_call_of_the_worker_does_not_count_after_it() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.until("its sandbox is requested", 5, |w| !w.times("RunSandbox", 0).is_empty());
+    let uid = w.engine.pods()[0].pod.uid.clone();
+    // The read sees no sandbox, and its answer comes after that of RunPodSandbox.
+    w.fault(&format!("ReadPod {uid}"), Fault::Stale(Duration::from_secs(2)));
+    w.step(World::unknown_event(Some(uid)));
+    w.run(10);
+    assert_eq!((w.times("RunSandbox", 0).len(), w.runs("web/main")), (1, true), "{}", w.trace());
+}
+
+#[test]
 fn p6_relists_do_not_pile_up_and_a_failed_one_changes_nothing() {
     let mut w = node();
     w.file("web", ONE);
