@@ -99,6 +99,28 @@ fn a6_the_waiting_successor_of_an_edited_pod_is_preempted() {
 }
 
 #[test]
+fn a4_a_new_pod_waits_for_one_that_shows_its_end_and_whose_worker_has_to_read_it_again() {
+    let mut w = small();
+    w.life("old/main", &[Life { ends: Some((Duration::from_secs(2), 0)), ..Life::FOREVER }]);
+    w.file("old", &format!("restartPolicy: Never, {}", cpu_requests(600)));
+    w.run(1);
+    let uid = w.engine.pods()[0].pod.uid.clone();
+    // An event during the read that shows the end asks for another one, which is slow.
+    w.fault(&format!("ReadPod {uid}"), Fault::Slow(Duration::from_millis(200)));
+    w.fault(&format!("ReadPod {uid}"), Fault::Slow(Duration::from_secs(5)));
+    w.until("it has ended", 5, |w| !w.runs("old/main"));
+    w.step(World::unknown_event(Some(uid.clone())));
+    w.run_ms(100);
+    w.step(World::unknown_event(Some(uid)));
+    w.until("it shows its end", 2, |w| w.status("old").phase.as_deref() == Some("Succeeded"));
+    w.file("new", &cpu_requests(600));
+    w.run_ms(100);
+    assert_eq!((w.rejections(), w.status("new").reason.as_deref()), (0, Some("WaitingForRoom")), "{}", w.trace());
+    w.run(10);
+    assert!(w.runs("new/main"), "{}", w.trace());
+}
+
+#[test]
 fn a6_after_a_reboot_a_pod_that_started_earlier_is_preempted() {
     let mut w = small();
     w.file("low", &cpu_requests(600));
