@@ -68,8 +68,7 @@ pub(super) fn admit(snapshot: &Snapshot<'_>, request: &ApiRequest<'_>) -> Result
 }
 
 /// A page of another site could use a certificate that a browser has, and by DNS rebinding it could use a name of its
-/// own. So requests of browsers are refused, and requests for a name that is not one of the server's
-/// (`adapters/pki/serving`).
+/// own. So requests of browsers are refused, and requests for a name that is not one of the server's.
 fn check_origin(node: &str, request: &ApiRequest<'_>) -> Result<()> {
     if request.is_from_browser {
         return Err(Failure::forbidden_request("requests of browsers are refused"));
@@ -80,7 +79,7 @@ fn check_origin(node: &str, request: &ApiRequest<'_>) -> Result<()> {
         _ => host,
     };
     let name = name.trim_start_matches('[').trim_end_matches(']');
-    let is_own = [node, "localhost"].iter().any(|own| own.eq_ignore_ascii_case(name));
+    let is_own = access::dns_names(node).iter().any(|own| own.eq_ignore_ascii_case(name));
     let known = is_own || name.parse::<IpAddr>().is_ok();
     if known { Ok(()) } else { Err(Failure::forbidden_request(format!("this server has no name {name:?}"))) }
 }

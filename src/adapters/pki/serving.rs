@@ -2,6 +2,7 @@
 
 use super::authority::Authority;
 use super::{issue, validity};
+use crate::api::kube::access;
 use crate::api::ordered::CollectOrdered;
 use jiff::{SignedDuration, Timestamp};
 use rcgen::{ExtendedKeyUsagePurpose, KeyUsagePurpose, PublicKeyData as _, SanType};
@@ -26,17 +27,12 @@ pub struct Names {
 }
 
 impl Names {
-    /// Whether clients reach the server under this name.
-    pub fn has_dns(&self, name: &str) -> bool {
-        self.dns.iter().any(|n| n.eq_ignore_ascii_case(name))
-    }
-
-    /// localhost, the node's name, 127.0.0.1, ::1, and these addresses. Unspecified ones (0.0.0.0, ::) are left out: no
+    /// The DNS names of `access::dns_names`, 127.0.0.1, ::1, and these addresses. Unspecified ones (0.0.0.0, ::) are left out: no
     /// client connects to them.
     pub fn new(node: &str, addresses: impl IntoIterator<Item = IpAddr>) -> Names {
         let own = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
         Names {
-            dns: [node.to_owned(), "localhost".to_owned()].into(),
+            dns: access::dns_names(node).map(str::to_owned).into(),
             addresses: own.into_iter().chain(addresses).filter(|a: &IpAddr| !a.is_unspecified()).collect_set(),
         }
     }

@@ -68,6 +68,11 @@ pub fn check(
     Err(Failure::forbidden(resource, name, why))
 }
 
+/// The DNS names under which clients reach the server of the node with this name.
+pub fn dns_names(node: &str) -> [&str; 2] {
+    [node, "localhost"]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
