@@ -1,13 +1,13 @@
 //! Finds the first step of a request that `head` has admitted.
 
 use super::asked::Asked;
+use super::evictions::evicted;
 use super::form::single;
 use super::head::{self, Admitted, AdmittedTarget};
 use super::keys::key_of;
 use super::list::List;
 use super::log_request;
-use super::request::ApiRequest;
-use super::request::Result;
+use super::request::{ApiRequest, Result};
 use super::response::ApiResponse;
 use super::snapshot::Snapshot;
 use super::state::KubectlApi;
@@ -147,7 +147,7 @@ impl KubectlApi {
         answer: std::result::Result<Reply, RequestError>,
     ) -> Result<ApiResponse> {
         match after {
-            AfterAnswer::Evicted(name) => self.evicted(&name, answer),
+            AfterAnswer::Evicted(name) => evicted(&name, answer),
             AfterAnswer::Cordoned => self.cordoned(snapshot, answer),
             AfterAnswer::DeletedAgain { key, live } => self.deleted_again(snapshot, &key, live, answer),
             AfterAnswer::Debugged(of) => self.ephemeral_added(snapshot, of, answer),

@@ -27,15 +27,14 @@ impl Asked<'_> {
     /// # Errors
     /// It does not exist.
     pub fn pod(&self) -> Result<&Rc<Pod>> {
-        let part = |text: &'_ Option<String>| text.clone().unwrap_or_default();
-        let (namespace, name) = (part(&self.path.namespace), part(&self.path.name));
-        let pod = self.snapshot.engine.pod_named(&FullName::new(&namespace, &name));
-        pod.map(|view| view.pod).ok_or_else(|| Failure::not_found(self.path.resource, &name))
+        let name = self.full_name();
+        let pod = self.snapshot.engine.pod_named(&name);
+        pod.map(|view| view.pod).ok_or_else(|| Failure::not_found(self.path.resource, &name.name))
     }
 
-    /// `NAMESPACE/NAME`, for the log.
-    pub fn full_name(&self) -> String {
+    /// The namespace and the name in the path. A part that the path does not have is empty.
+    pub fn full_name(&self) -> FullName {
         let (namespace, name) = (self.path.namespace.as_deref(), self.path.name.as_deref());
-        format!("{}/{}", namespace.unwrap_or_default(), name.unwrap_or_default())
+        FullName::new(namespace.unwrap_or_default(), name.unwrap_or_default())
     }
 }

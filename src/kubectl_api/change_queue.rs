@@ -14,15 +14,18 @@ use std::time::Duration;
 
 /// How long a client waits for the engine to accept a change. (The manifests may be on a file system that is slow.)
 pub(super) const ACCEPT_TIMEOUT: Duration = Duration::from_secs(20);
-/// The maximum number of changes that wait.
-const MAX_WAITING: usize = 64;
+/// The maximum number of changes that wait for a helper or for the engine.
+const MAX_CHANGES: usize = 64;
 
 /// A change that a client has requested. (Without `Debug`: it may be a Secret.)
 pub struct RequestedChange {
+    pub(super) of: ChangeOf,
+    pub(super) file: FileChange,
+}
+
+/// The object of a change.
+pub(super) struct ChangeOf {
     pub(super) key: Key,
-    /// The file that defines the object now.
-    pub(super) file: Option<String>,
-    pub(super) manifest: ManifestEdit,
     /// Only check the change.
     pub(super) dry_run: bool,
     /// For the removal of a pod: the client's grace period, which can only be shorter than the pod's.
@@ -31,7 +34,6 @@ pub struct RequestedChange {
 
 /// What a helper does with the manifests.
 pub struct FileChange {
-    pub request: RequestId,
     /// The path of the file that defines the object now. None: the object gets a new file.
     pub file: Option<String>,
     pub manifest: ManifestEdit,
@@ -43,23 +45,22 @@ pub struct FileChange {
 pub(super) struct ChangeQueue {
     waiting: VecDeque<(RequestId, RequestedChange)>,
     /// The change that a helper carries out.
-    running: Option<Running>,
+    running: Option<RunningChange>,
     /// The changes that the engine has not accepted yet.
     pub(super) written: Vec<WrittenChange>,
 }
 
-struct Running {
-    request: RequestId,
-    change: RequestedChange,
+pub(super) struct RunningChange {
+    pub(super) request: RequestId,
+    pub(super) of: ChangeOf,
     /// The UID of the pod before the change.
-    before: Option<Uid>,
+    pub(super) before: Option<Uid>,
 }
 
 pub(super) struct WrittenChange {
-    pub(super) request: RequestId,
-    pub(super) change: RequestedChange,
+    pub(super) change: RunningChange,
     pub(super) edited: Edited,
-    pub(super) before: Option<Uid>,
+    /// The client waits until this time.
     pub(super) until: Boot,
 }
 
@@ -70,9 +71,9 @@ impl ChangeQueue {
     }
 
     /// # Errors
-    /// Too many changes wait.
+    /// Too many changes wait. Those of clients that have disconnected count too, if they are written.
     pub(super) fn push(&mut self, request: RequestId, change: RequestedChange) -> Result<()> {
-        if self.waiting.len() >= MAX_WAITING {
+        if self.waiting.len() + self.written.len() >= MAX_CHANGES {
             return Err(Failure::too_many_requests("too many changes at the same time"));
         }
         self.waiting.push_back((request, change));
@@ -80,25 +81,24 @@ impl ChangeQueue {
     }
 
     /// The next change for a helper, unless one is carried out. `uid`: of the pod that a manifest defines.
-    pub(super) fn next(&mut self, uid: impl Fn(&FullName) -> Option<Uid>) -> Option<FileChange> {
+    pub(super) fn next(&mut self, uid: impl Fn(&FullName) -> Option<Uid>) -> Option<(RequestId, FileChange)> {
         if self.running.is_some() {
             return None;
         }
-        let (request, change) = self.waiting.pop_front()?;
-        let name = FullName::new(&change.key.namespace, &change.key.name);
-        let before = (change.key.kind == Kind::Pod).then(|| uid(&name)).flatten();
-        let (file, manifest, dry_run) = (change.file.clone(), change.manifest.clone(), change.dry_run);
-        self.running = Some(Running { request, change, before });
-        Some(FileChange { request, file, manifest, dry_run })
+        let (request, RequestedChange { of, file }) = self.waiting.pop_front()?;
+        let name = FullName::new(&of.key.namespace, &of.key.name);
+        let before = (of.key.kind == Kind::Pod).then(|| uid(&name)).flatten();
+        self.running = Some(RunningChange { request, of, before });
+        Some((request, file))
     }
 
     /// The helper has carried out the change. Returns the failure if it is refused.
     pub(super) fn done(&mut self, result: Result<Edited>, now: Boot) -> Option<(RequestId, Failure)> {
-        let Running { request, change, before } = self.running.take()?;
+        let change = self.running.take()?;
         match result {
-            Err(refused) => Some((request, refused)),
+            Err(refused) => Some((change.request, refused)),
             Ok(edited) => {
-                self.written.push(WrittenChange { request, change, edited, before, until: now + ACCEPT_TIMEOUT });
+                self.written.push(WrittenChange { change, edited, until: now + ACCEPT_TIMEOUT });
                 None
             }
         }
@@ -114,8 +114,10 @@ impl ChangeQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::kube::edit::{EditOutcome, PlannedEdit};
     use crate::api::kube::path::{Target, parse};
     use crate::kubectl_api::keys::key_of;
+    use serde_json::Value;
 
     fn change(name: &str) -> RequestedChange {
         let Ok(Target::Object(object)) = parse(&format!("/api/v1/namespaces/default/configmaps/{name}")) else {
@@ -124,7 +126,14 @@ mod tests {
         let key = key_of(&object).unwrap();
         let (node_name, seen) = (String::new(), String::new());
         let manifest = ManifestEdit { object, document: None, change: None, node_name, seen };
-        RequestedChange { key, file: None, manifest, dry_run: false, grace: None }
+        let of = ChangeOf { key, dry_run: false, grace: None };
+        RequestedChange { of, file: FileChange { file: None, manifest, dry_run: false } }
+    }
+
+    fn edited() -> Edited {
+        let (digest, object, warnings) = (String::new(), Value::Null, Vec::new());
+        let planned = PlannedEdit { outcome: EditOutcome::Created, text: None, digest, object, warnings };
+        planned.carried_out("/m/a.yaml".into(), None)
     }
 
     #[test]
@@ -133,24 +142,31 @@ mod tests {
         for (id, name) in [(1, "a"), (2, "b"), (3, "c")] {
             queue.push(RequestId(id), change(name)).unwrap();
         }
-        assert_eq!(queue.next(|_| None).unwrap().manifest.object.name.as_deref(), Some("a"));
+        let next = |queue: &mut ChangeQueue| queue.next(|_| None).unwrap().1.manifest.object.name;
+        assert_eq!(next(&mut queue).as_deref(), Some("a"));
         assert!(queue.next(|_| None).is_none(), "one at a time");
         assert!(!queue.gone(RequestId(2)));
         assert!(queue.gone(RequestId(1)), "the helper is to give it up");
         assert!(queue.next(|_| None).is_none(), "its result is still awaited");
         let failure = Failure::timeout("the client has disconnected");
         assert_eq!(queue.done(Err(failure), Boot(0)).unwrap().0, RequestId(1));
-        assert_eq!(queue.next(|_| None).unwrap().manifest.object.name.as_deref(), Some("c"));
+        assert_eq!(next(&mut queue).as_deref(), Some("c"));
     }
 
     #[test]
     fn too_many_changes_are_refused() {
         let mut queue = ChangeQueue::default();
-        for id in 0..MAX_WAITING as u64 {
+        for id in 0..MAX_CHANGES as u64 {
             queue.push(RequestId(id), change("a")).unwrap();
         }
-        assert_eq!(queue.push(RequestId(99), change("b")).unwrap_err().code, 429);
+        let refused = |queue: &mut ChangeQueue| queue.push(RequestId(99), change("b")).is_err_and(|f| f.code == 429);
+        assert!(refused(&mut queue));
+        // One that is written still counts, also if its client disconnects.
         queue.next(|_| None).unwrap();
-        queue.push(RequestId(99), change("b")).unwrap();
+        assert!(queue.done(Ok(edited()), Boot(0)).is_none());
+        queue.gone(RequestId(0));
+        assert!(refused(&mut queue));
+        queue.written.clear();
+        assert!(!refused(&mut queue));
     }
 }

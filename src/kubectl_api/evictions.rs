@@ -13,6 +13,7 @@ use crate::api::kube::request_body::object;
 use crate::api::kube::resources::{Kind, Resource};
 use crate::api::kube::status::Failure;
 use crate::api::kube::{eviction, node_change, write};
+use crate::api::names::FullName;
 use crate::engine::control::{Reply, Request, RequestError};
 use std::time::Duration;
 
@@ -20,20 +21,19 @@ impl KubectlApi {
     /// A11: `pods/eviction`.
     pub(super) fn evict(&self, asked: &Asked<'_>, body: &[u8]) -> Result<NextStep> {
         let uid = asked.pod()?.uid.clone();
-        let (namespace, name) = (asked.path.namespace.as_deref(), asked.path.name.as_deref());
-        let (namespace, name) = (namespace.unwrap_or_default(), name.unwrap_or_default());
+        let FullName { namespace, name } = asked.full_name();
         let object = object(body, asked.request.media_type)?;
-        let wanted = eviction::read(&object, namespace, name)?;
+        let wanted = eviction::read(&object, &namespace, &name)?;
         let live = key_of(asked.path).and_then(|key| self.object(asked.snapshot, &key)).unwrap_or_default();
         let current = (text(&live, "/metadata/uid"), text(&live, "/metadata/resourceVersion"));
         let preconditions = (Some(&*wanted.uid), Some(&*wanted.resource_version));
-        write::check_preconditions(asked.path.resource, name, preconditions, current)?;
+        write::check_preconditions(asked.path.resource, &name, preconditions, current)?;
         if wanted.dry_run || asked.is_dry_run() {
             return Ok(NextStep::Respond(success()));
         }
         let grace = wanted.grace_seconds.map(Duration::from_secs);
         let log = format!("verb=evict pod={namespace}/{name}");
-        let after = AfterAnswer::Evicted(name.to_owned());
+        let after = AfterAnswer::Evicted(name.to_string());
         Ok(NextStep::Ask { request: Request::Evict { uid, grace }, after, log })
     }
 
@@ -51,16 +51,6 @@ impl KubectlApi {
         Ok(NextStep::Ask { request: Request::Cordon { on }, after: AfterAnswer::Cordoned, log })
     }
 
-    /// The engine has answered the eviction of the pod with this name.
-    pub(super) fn evicted(&self, name: &str, answer: std::result::Result<Reply, RequestError>) -> Result<ApiResponse> {
-        match answer {
-            Ok(_) => Ok(success()),
-            Err(RequestError::UnknownPod(_)) => Err(Failure::not_found(Resource::of(Kind::Pod), name)),
-            Err(error @ RequestError::GraceTooLong) => Err(Failure::bad_request(error.to_string())),
-            Err(error) => Err(failure(error)),
-        }
-    }
-
     /// The engine has answered a cordon.
     pub(super) fn cordoned(
         &mut self,
@@ -71,6 +61,16 @@ impl KubectlApi {
         self.follow_changed_node(snapshot);
         let node = self.object(snapshot, &key(Kind::Node, "", snapshot.node_name));
         Ok(ApiResponse::json(&node.unwrap_or_default()))
+    }
+}
+
+/// The engine has answered the eviction of the pod with this name.
+pub(super) fn evicted(name: &str, answer: std::result::Result<Reply, RequestError>) -> Result<ApiResponse> {
+    match answer {
+        Ok(_) => Ok(success()),
+        Err(RequestError::UnknownPod(_)) => Err(Failure::not_found(Resource::of(Kind::Pod), name)),
+        Err(error @ RequestError::GraceTooLong) => Err(Failure::bad_request(error.to_string())),
+        Err(error) => Err(failure(error)),
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 const JSON: &str = "application/json";
 
-#[derive(Debug)]
+/// (Without `Debug`: the body may be a Secret.)
 pub struct ApiResponse {
     pub status: u16,
     pub content_type: &'static str,
@@ -14,7 +14,6 @@ pub struct ApiResponse {
     pub body: ApiBody,
 }
 
-#[derive(Debug)]
 pub enum ApiBody {
     Full(Vec<u8>),
     /// Written piece by piece.

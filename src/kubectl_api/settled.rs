@@ -1,6 +1,6 @@
 //! The end of a change of a manifest: the client gets its answer when the engine has accepted the result.
 
-use super::change_queue::{ACCEPT_TIMEOUT, FileChange, RequestedChange, WrittenChange};
+use super::change_queue::{ACCEPT_TIMEOUT, FileChange, RequestedChange, RunningChange, WrittenChange};
 use super::keys::uid;
 use super::objects::in_force;
 use super::request::Result;
@@ -36,10 +36,10 @@ pub enum AfterChange {
 
 impl EndedChange {
     fn accepted(written: WrittenChange, response: Result<ApiResponse>) -> EndedChange {
-        let WrittenChange { request, change, edited, .. } = written;
-        let pod = || FullName::new(&change.key.namespace, &change.key.name);
-        let next = match (edited.outcome, change.grace, change.key.kind) {
-            (EditOutcome::Removed, Some(grace), Kind::Pod) if !change.dry_run => {
+        let WrittenChange { change: RunningChange { request, of, .. }, edited, .. } = written;
+        let pod = || FullName::new(&of.key.namespace, &of.key.name);
+        let next = match (edited.outcome, of.grace, of.key.kind) {
+            (EditOutcome::Removed, Some(grace), Kind::Pod) if !of.dry_run => {
                 AfterChange::Ask(Request::Shorten { pod: pod(), grace })
             }
             _ => AfterChange::Nothing,
@@ -49,7 +49,7 @@ impl EndedChange {
 
     fn refused(written: WrittenChange, why: Failure) -> EndedChange {
         let next = AfterChange::TakeBack(Box::new(written.edited));
-        EndedChange { request: written.request, response: Err(why), next }
+        EndedChange { request: written.change.request, response: Err(why), next }
     }
 }
 
@@ -70,7 +70,7 @@ impl KubectlApi {
     }
 
     /// The next change for a helper, unless one is carried out.
-    pub fn next_change(&mut self, engine: &Engine) -> Option<FileChange> {
+    pub fn next_change(&mut self, engine: &Engine) -> Option<(RequestId, FileChange)> {
         self.changes.next(|name| engine.manifest_of(name).map(|pod| pod.uid.clone()))
     }
 
@@ -109,11 +109,11 @@ impl KubectlApi {
 
     /// What has become of a change. None: the engine has not decided yet.
     fn settled(&self, snapshot: &Snapshot<'_>, written: &WrittenChange) -> Option<Settled> {
-        let WrittenChange { change, edited, until, .. } = written;
-        if change.dry_run || edited.outcome == EditOutcome::Unchanged {
+        let WrittenChange { change: RunningChange { of, .. }, edited, until } = written;
+        if of.dry_run || edited.outcome == EditOutcome::Unchanged {
             return Some(Settled::Accepted(self.changed_response(snapshot, written)));
         }
-        let in_force = in_force(snapshot.engine, &change.key);
+        let in_force = in_force(snapshot.engine, &of.key);
         let file = edited.file.display().to_string();
         let of_file = snapshot.engine.manifest_problems().filter(|p| p.path == file);
         let effected = Effected {
@@ -128,8 +128,8 @@ impl KubectlApi {
             EditVerdict::Accepted => Some(Settled::Accepted(self.changed_response(snapshot, written))),
             EditVerdict::Waiting => None,
             EditVerdict::Refused(problems) => {
-                let resource = Resource::of(change.key.kind);
-                Some(Settled::Refused(write::invalid(resource, &change.key.name, &problems)))
+                let resource = Resource::of(of.key.kind);
+                Some(Settled::Refused(write::invalid(resource, &of.key.name, &problems)))
             }
             EditVerdict::Late => {
                 let why = format!("{file} is written, but was not accepted within {} s", ACCEPT_TIMEOUT.as_secs());
@@ -139,8 +139,8 @@ impl KubectlApi {
     }
 
     fn changed_response(&self, snapshot: &Snapshot<'_>, written: &WrittenChange) -> ApiResponse {
-        let WrittenChange { change, edited, before, .. } = written;
-        let key = &change.key;
+        let WrittenChange { change: RunningChange { of, before, .. }, edited, .. } = written;
+        let key = &of.key;
         let resource = Resource::of(key.kind);
         let live = self.object(snapshot, key);
         if edited.outcome == EditOutcome::Removed {
@@ -166,7 +166,7 @@ impl KubectlApi {
         }
         let uid = edited.object.pointer("/metadata/uid").and_then(Value::as_str);
         let is_live = |object: &Value| uid.is_none() || object.pointer("/metadata/uid").and_then(Value::as_str) == uid;
-        let is_in_force = !change.dry_run || edited.outcome == EditOutcome::Unchanged;
+        let is_in_force = !of.dry_run || edited.outcome == EditOutcome::Unchanged;
         let object = match live {
             Some(object) if is_in_force && is_live(&object) => object,
             live => {

@@ -58,9 +58,7 @@ impl Edit {
         if !self.dry_run {
             self.carry_out(&file, &planned, exists)?;
         }
-        let PlannedEdit { outcome, text, digest, object, warnings } = planned;
-        let after = text.or_else(|| before.clone().filter(|_| outcome == EditOutcome::Unchanged));
-        Ok(Edited { outcome, file, digest, object, before, after, warnings })
+        Ok(planned.carried_out(file, before))
     }
 
     fn carry_out(&self, file: &Path, planned: &PlannedEdit, exists: bool) -> Result<(), Failure> {
@@ -108,8 +106,8 @@ pub fn take_back(directory: &Path, edited: &Edited) -> Result<(), String> {
         Err(e) if e.kind() == ErrorKind::NotFound => None,
         Err(e) => return Err(failed(e)),
     };
-    if present != edited.after {
-        log::info!("a refused change is not taken back: the file has changed since file={:?}", edited.file);
+    if !edited.is_unchanged_since(present.as_deref()) {
+        log::info!("leaving a refused change as it is: somebody has changed the file since file={:?}", edited.file);
         return Ok(());
     }
     let done = match &edited.before {
@@ -199,9 +197,9 @@ mod tests {
         assert_eq!(change(Value::Null).run(&Abandoned::default()).unwrap_err().code, 409, "there is nothing to change");
         take_back(dir.path(), &removed).unwrap();
         assert_eq!(files(dir.path()).len(), 1);
-        let created = Edited { before: None, after: removed.before.clone(), ..removed };
-        let mine = "# by hand\n";
-        let written = fs::read(&created.file).unwrap();
+        remove().run(&Abandoned::default()).unwrap();
+        let created = edit(dir.path(), WEB, Some(ObjectChange::Create(pod("a:1")))).run(&Abandoned::default()).unwrap();
+        let (mine, written) = ("# by hand\n", fs::read(&created.file).unwrap());
         fs::write(&created.file, mine).unwrap();
         take_back(dir.path(), &created).unwrap();
         assert_eq!(fs::read_to_string(&created.file).unwrap(), mine, "a later change stays");

@@ -2,6 +2,7 @@
 
 use super::Kube;
 use crate::adapters::manifests::edit::{self, Abandoned, Edit};
+use crate::adapters::server::api;
 use crate::agent::jobs::{JobSpec, Jobs};
 use crate::api::kube::edit::{EditOutcome, Edited};
 use crate::api::kube::path::ObjectPath;
@@ -44,7 +45,7 @@ impl Kube {
 
     /// Has a helper carry out the next change, unless it carries out one.
     fn begin_change(&mut self, manifests: &Path, engine: &Engine, jobs: &mut Jobs, now: Now) {
-        let Some(FileChange { file, manifest, dry_run, .. }) = self.api.next_change(engine) else { return };
+        let Some((_, FileChange { file, manifest, dry_run })) = self.api.next_change(engine) else { return };
         let object = manifest.object.clone();
         let edit = Edit { directory: manifests.to_owned(), file: file.map(PathBuf::from), manifest, dry_run };
         let abandoned = Abandoned::default();
@@ -65,7 +66,7 @@ impl Kube {
                 let refused = kube.api.change_done(edited, now.boot);
                 kube.begin_change(agent.manifests.directory(), &agent.engine, &mut agent.jobs, now);
                 if let Some((RequestId(id), failure)) = refused {
-                    agent.respond(Ticket(id), crate::adapters::server::api::failure(&failure), now);
+                    agent.respond(Ticket(id), api::failure(&failure), now);
                 }
                 agent.drive_server_again();
             },

@@ -65,10 +65,18 @@ pub struct Edited {
     pub object: Value,
     /// The content of the file before the change, to take it back. None: there was no file.
     pub before: Option<Vec<u8>>,
-    /// The content after it. None: there is no file.
-    pub after: Option<Vec<u8>>,
+    /// The digest of the whole file after the change. None: there is no file.
+    after: Option<String>,
     /// For the person who made the change.
     pub warnings: Vec<String>,
+}
+
+impl Edited {
+    /// Whether the file is still as the change has left it, so that the change can be taken back. `present`: the content
+    /// of the file. None: there is no file.
+    pub fn is_unchanged_since(&self, present: Option<&[u8]>) -> bool {
+        present.map(uid::digest_of_bytes) == self.after
+    }
 }
 
 /// What a change comes to.
@@ -83,6 +91,16 @@ pub struct PlannedEdit {
     pub object: Value,
     /// For the person who made the change.
     pub warnings: Vec<String>,
+}
+
+impl PlannedEdit {
+    /// The change is carried out. `before`: the content that the file had.
+    pub fn carried_out(self, file: PathBuf, before: Option<Vec<u8>>) -> Edited {
+        let PlannedEdit { outcome, text, digest, object, warnings } = self;
+        let unchanged = before.as_deref().filter(|_| outcome == EditOutcome::Unchanged);
+        let after = text.as_deref().or(unchanged).map(uid::digest_of_bytes);
+        Edited { outcome, file, digest, object, before, after, warnings }
+    }
 }
 
 /// Whether the engine has accepted a change that is written.

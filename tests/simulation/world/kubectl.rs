@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use wherry::api::cluster::machine::MachineIdentity;
 use wherry::api::kube::access::Role;
-use wherry::api::kube::edit::{EditOutcome, Edited, FileFound, PlannedEdit};
+use wherry::api::kube::edit::{EditOutcome, Edited, FileFound};
 use wherry::api::kube::status::Failure;
 use wherry::api::layout::Layout;
 use wherry::api::names::FullName;
@@ -57,8 +57,8 @@ struct Open {
     what: Option<Kubectl>,
     /// What follows the engine's answer.
     after: Option<AfterAnswer>,
-    /// The file that was written for it, and its text.
-    written: Option<(String, Option<Vec<u8>>)>,
+    /// What was written for it.
+    written: Option<Edited>,
     /// The engine could not write its record.
     is_not_durable: bool,
 }
@@ -252,15 +252,15 @@ impl World {
 
     /// A helper carries out the next change.
     pub(super) fn helper_of_kubectl(&mut self) {
-        if let Some(change) = self.clients.api.next_change(&self.engine) {
+        if let Some((id, change)) = self.clients.api.next_change(&self.engine) {
             let life = self.process.life;
-            let (id, result) = (change.request, self.change_file(&change));
+            let result = self.change_file(&change);
             if life != self.process.life {
                 // The engine was killed in the middle.
                 return;
             }
             if let (Ok(edited), Some(open)) = (&result, self.clients.open.get_mut(&id)) {
-                open.written = Some((edited.file.display().to_string(), edited.after.clone()));
+                open.written = Some(edited.clone());
             }
             let refused = self.clients.api.change_done(result, self.time().boot);
             if let Some((id, failure)) = refused {
@@ -277,12 +277,10 @@ impl World {
         let path = change.file.clone().unwrap_or_else(|| format!("{DIRECTORY}/{}", change.manifest.file_name()));
         let before = self.text_of(&path).map(String::into_bytes);
         let planned = change.manifest.plan(&path, before.clone().map_or(FileFound::Nothing, FileFound::Text))?;
-        let PlannedEdit { outcome, text, digest, object, warnings } = planned;
-        let after = text.or_else(|| before.clone().filter(|_| outcome == EditOutcome::Unchanged));
-        if !change.dry_run && outcome != EditOutcome::Unchanged {
-            self.write_file(&path, after.as_deref());
+        if !change.dry_run && planned.outcome != EditOutcome::Unchanged {
+            self.write_file(&path, planned.text.as_deref());
         }
-        Ok(Edited { outcome, file: PathBuf::from(path), digest, object, before, after, warnings })
+        Ok(planned.carried_out(PathBuf::from(path), before))
     }
 
     /// None: the file is removed.
@@ -312,7 +310,8 @@ impl World {
                 AfterChange::Ask(_) => {}
                 AfterChange::TakeBack(edited) => {
                     let path = edited.file.display().to_string();
-                    if self.text_of(&path).map(String::into_bytes) == edited.after {
+                    let present = self.text_of(&path);
+                    if edited.is_unchanged_since(present.as_deref().map(str::as_bytes)) {
                         self.write_file(&path, edited.before.as_deref());
                     }
                 }
@@ -382,7 +381,7 @@ impl World {
             Kubectl::Label(_) | Kubectl::Replace => status == 200 && defined.is_some(),
             // A pod that terminates already has no manifest; another file may define one of this name.
             Kubectl::Delete | Kubectl::DeleteSoon => {
-                let file = open.written.as_ref().map(|(path, _)| path.as_str());
+                let file = open.written.as_ref().and_then(|edited| edited.file.to_str());
                 status == 200 && defined.is_none_or(|pod| Some(pod.source.path.as_str()) != file)
             }
             Kubectl::DryRunDelete => status == 200,
@@ -394,9 +393,11 @@ impl World {
     /// Whether the engine has a reason not to accept a file: it cannot be read, it was changed since, or another file defines
     /// a pod of this name.
     fn has_to_wait(&self, open: &Open) -> bool {
-        let Some((path, text)) = &open.written else { return false };
-        let changed = self.text_of(path).map(String::into_bytes) != *text;
-        let other = self.engine.manifest_of(&open.name).is_some_and(|pod| pod.source.path != *path);
+        let Some(edited) = &open.written else { return false };
+        let path = edited.file.display().to_string();
+        let present = self.text_of(&path);
+        let changed = !edited.is_unchanged_since(present.as_deref().map(str::as_bytes));
+        let other = self.engine.manifest_of(&open.name).is_some_and(|pod| pod.source.path != path);
         self.manifests.is_away() || changed || other
     }
 
