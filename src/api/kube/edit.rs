@@ -72,8 +72,8 @@ pub struct Edited {
 }
 
 impl Edited {
-    /// Whether the file is still as the change has left it, so that the change can be taken back. `present`: the content
-    /// of the file. None: there is no file.
+    /// Whether the file is still as the change has left it, so that the change can be taken back. `present`: the
+    /// content of the file. None: there is no file.
     pub fn is_unchanged_since(&self, present: Option<&[u8]>) -> bool {
         present.map(uid::digest_of_bytes) == self.after
     }
