@@ -194,6 +194,11 @@ up() {
 	fi
 	# Remove the leftovers of a crash or a reboot; keep the images.
 	if [ -f "$DIR/env" ]; then down; fi
+	# If DIR was deleted, only the bridge of its runtime may be left.
+	if ip link show "$BRIDGE" >/dev/null 2>&1; then
+		if answers; then die "another runtime uses $SOCKET and $BRIDGE; stop it first (make demo-down in its checkout)"; fi
+		ip link del "$BRIDGE"
+	fi
 	SUBNET=${WHERRY_LAB_SUBNET:-$(free_subnet)}
 	FORWARD=$(cat /proc/sys/net/ipv4/ip_forward)
 	mkdir -p "$RUN"
