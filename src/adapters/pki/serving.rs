@@ -27,8 +27,8 @@ pub struct Names {
 }
 
 impl Names {
-    /// The DNS names of `access::dns_names`, 127.0.0.1, ::1, and these addresses. Unspecified ones (0.0.0.0, ::) are left
-    /// out: no client connects to them.
+    /// The DNS names of `access::dns_names`, 127.0.0.1, ::1, and these addresses. Unspecified ones (0.0.0.0, ::) are
+    /// left out: no client connects to them.
     pub fn new(node: &str, addresses: impl IntoIterator<Item = IpAddr>) -> Names {
         let own = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
         Names {
