@@ -5,7 +5,7 @@
 //! it.
 
 use super::dump::AgentParts;
-use super::{EVENTS, HELPERS, LOGIND, MANIFESTS, MOUNTS, RUNTIME, SERVER, SIGNALS, SLICES};
+use super::tokens::{EVENTS, HELPERS, LOGIND, MANIFESTS, MOUNTS, RUNTIME, SERVER, SIGNALS, SLICES};
 use crate::adapters::server::routes::{LISTENERS, ListenerKind};
 use crate::api::ordered::CollectOrdered;
 use crate::api::time::Now;

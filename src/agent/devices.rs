@@ -1,6 +1,6 @@
 //! Passes the registrations and lists of device plugins to the engine, and the engine's calls to the plugins.
 
-use super::DEVICES;
+use super::tokens::DEVICES;
 use crate::adapters::devices::Devices;
 use crate::api::time::{Boot, Now};
 use crate::config::Config;

@@ -2,7 +2,8 @@
 
 use super::cluster::ClusterConnection;
 use super::serving::Serving;
-use super::{Agent, RUNTIME, logging, paths, start};
+use super::tokens::RUNTIME;
+use super::{Agent, logging, paths, start};
 use crate::adapters::cri::client::ClientEvent;
 use crate::adapters::cri::requests::RequestConfig;
 use crate::api::node_facts::NodeFacts;

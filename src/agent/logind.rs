@@ -1,9 +1,9 @@
 //! The adapter side of graceful shutdown: logind's bus, the drop-in, and the inhibitor lock. systemd's descriptor store
 //! holds a copy of the lock (S7).
 
-use super::LOGIND;
 use super::event_recorder::EventRecorder;
 use super::jobs::{JobSpec, Jobs};
+use super::tokens::LOGIND;
 use crate::adapters::bus;
 use crate::adapters::bus::logind::{BusEvent, Lock, Logind, dropin};
 use crate::adapters::systemd;

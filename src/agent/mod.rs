@@ -53,6 +53,7 @@ mod sources;
 mod start;
 mod stopping;
 pub mod system_check;
+mod tokens;
 mod views;
 
 use crate::adapters::cgroups::PodCgroups;
@@ -74,19 +75,6 @@ use std::io;
 use std::process::ExitCode;
 
 pub use start::node_facts;
-
-const SIGNALS: Token = Token(0);
-const HELPERS: Token = Token(1);
-const RUNTIME: Token = Token(2);
-const MANIFESTS: Token = Token(3);
-const EVENTS: Token = Token(4);
-const LOGIND: Token = Token(5);
-const SLICES: Token = Token(6);
-const MOUNTS: Token = Token(7);
-const DEVICES: Token = Token(8);
-const API_SERVER: [Token; 2] = [Token(9), Token(10)];
-/// Tokens from here on belong to the server.
-const SERVER: usize = 1024;
 
 pub struct Agent {
     config: Config,

@@ -4,7 +4,8 @@
 //! It is a straight procedure without the engine: no pod is desired, a killed purge can simply be repeated, and its
 //! duration is bounded. It touches only objects with the id of this root directory (W21).
 
-use super::{RUNTIME, SLICES, start};
+use super::start;
+use super::tokens::{RUNTIME, SLICES};
 use crate::adapters::bus;
 use crate::adapters::bus::logind::dropin;
 use crate::adapters::cgroups::Cgroups;

@@ -3,7 +3,8 @@
 use super::event_recorder::EventRecorder;
 use super::jobs::Jobs;
 use super::logging::LogDeduplicator;
-use super::{EVENTS, start, system_check};
+use super::tokens::EVENTS;
+use super::{start, system_check};
 use crate::adapters::cri::client::{ClientEvent, CriClient};
 use crate::adapters::cri::events::{ContainerEvents, StreamEvent};
 use crate::adapters::cri::requests::{HostDns, dns_notices};

@@ -7,7 +7,8 @@ use crate::api::cluster::{data_record, token};
 use crate::api::finding::Finding;
 use crate::api::sealing::{CREDENTIAL, Content, KeyState};
 use crate::config::Config;
-use crate::engine::cluster::sealing::{Problem, Protection, Sealing, Settings};
+use crate::engine::cluster::sealing::{Problem, Protection, Sealing};
+use crate::engine::cluster::sealing_settings::SealingSettings;
 use std::sync::Arc;
 
 /// The credentials of the running service, which root can read.
@@ -43,7 +44,7 @@ fn finding(config: &Config, credentials: &ServiceCredentials) -> Option<Finding>
         Ok(records) => records,
         Err(why) => return Some(Finding::warning(CHECK, why, "run the command as root")),
     };
-    let mut sealing = Sealing::new(Settings { policy: config.seal_secrets, key: state });
+    let mut sealing = Sealing::new(SealingSettings { policy: config.seal_secrets, key: state });
     let locked = records.iter().filter(|record| record.content == Content::Locked);
     locked.for_each(|record| sealing.locked(&record.key));
     if let Some(Problem { message, remedy, .. }) = sealing.problem() {

@@ -1,5 +1,6 @@
 //! Drives the server: hands requests to the engine and to helpers, and the responses back.
 
+use super::Agent;
 use super::act::{Act, Origin};
 use super::bodies::Streamed;
 use super::content::{Drive, Response, Served, View};
@@ -8,7 +9,7 @@ use super::jobs::JobSpec;
 use super::kube::{self, KubeState, NodeServerState, Sample};
 use super::pod_changes::PodChanges;
 use super::requests::PendingRequests;
-use super::{Agent, SERVER};
+use super::tokens::SERVER;
 use crate::adapters::server::api;
 use crate::adapters::server::routes::{LISTENERS, ListenerKind};
 use crate::api::kube::resources::Kind;

@@ -1,7 +1,8 @@
 //! What wakes the loop: the descriptors and the deadlines of the adapters and of the agent's own parts. A new adapter
 //! that is driven by the loop has one entry here.
 
-use super::{Agent, EVENTS, HELPERS, LOGIND, MANIFESTS, MOUNTS, RUNTIME, SIGNALS, SLICES};
+use super::Agent;
+use super::tokens::{EVENTS, HELPERS, LOGIND, MANIFESTS, MOUNTS, RUNTIME, SIGNALS, SLICES};
 use crate::api::time::{Boot, Now};
 use crate::engine::event::Event;
 use crate::event_loop::Finished;

@@ -14,10 +14,8 @@ use super::runtime::Runtime;
 use super::service::Service;
 use super::serving::Serving;
 use super::stopping::Course;
-use super::{
-    API_SERVER, Agent, HELPERS, MANIFESTS, MOUNTS, RUNTIME, SIGNALS, SLICES, descriptors, logging, seal_key,
-    system_check,
-};
+use super::tokens::{API_SERVER, HELPERS, MANIFESTS, MOUNTS, RUNTIME, SIGNALS, SLICES};
+use super::{Agent, descriptors, logging, seal_key, system_check};
 use super::{Process, Reporting};
 use crate::adapters::cgroups::{self, Cgroups, PodCgroups};
 use crate::adapters::cri::client::CriClient;
@@ -276,7 +274,7 @@ fn cluster_config(config: &Config, key: &KeyState) -> ClusterConfig {
         info,
         traffic: if config.metered_connection { Traffic::Metered } else { Traffic::Ordinary },
         reviews: config.node_server.policy(),
-        sealing: sealing::Settings { policy: config.seal_secrets, key: key.clone() },
+        sealing: SealingSettings { policy: config.seal_secrets, key: key.clone() },
         taints: registration.taints(),
         provider_id: registration.provider_id.clone(),
         serving: match config.node_server.source() {

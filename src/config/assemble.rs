@@ -9,7 +9,7 @@ use super::table::Reader;
 use super::yaml::{self, Node, Value};
 use super::{eviction, kubelet, node_server, node_size, shutdown, wherry};
 use crate::api::duration;
-use crate::engine::config::Policy;
+use crate::engine::image_gc_policy::ImageGcPolicy;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -150,7 +150,7 @@ fn check_together(config: &Config, places: &BTreeMap<String, Place>, problems: &
         let message = "cannot be more than 1 while serializeImagePulls is true";
         problems.error(&place("maxParallelImagePulls"), "maxParallelImagePulls", message);
     }
-    let Policy { high_percent, low_percent, min_age, max_age, .. } = config.image_gc;
+    let ImageGcPolicy { high_percent, low_percent, min_age, max_age, .. } = config.image_gc;
     if low_percent >= high_percent {
         let (low, high) = ("imageGCLowThresholdPercent", "imageGCHighThresholdPercent");
         // The low threshold may have its default.

@@ -10,7 +10,7 @@ use crate::api::eviction::{EvictionPolicy, Signal};
 use crate::api::node_facts::Sizing;
 use crate::api::sealing;
 use crate::api::shutdown::Groups;
-use crate::engine::config::Policy;
+use crate::engine::image_gc_policy::ImageGcPolicy;
 use crate::engine::log_rotation;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -87,9 +87,9 @@ pub struct Config {
     /// Maximum number of pods that start a container at the same time.
     pub max_parallel_container_starts: u32,
     /// The garbage collection of images.
-    pub image_gc: Policy,
+    pub image_gc: ImageGcPolicy,
     /// The rotation of container logs.
-    pub log_rotation: log_rotation::RotationPolicy,
+    pub log_rotation: RotationPolicy,
     /// Node-pressure eviction.
     pub eviction: eviction::EvictionSettings,
     /// Names, or prefixes with a trailing `*`.
@@ -160,8 +160,8 @@ impl Default for Config {
             max_parallel_sandbox_starts: 4,
             refuse_open_secrets: false,
             max_parallel_container_starts: 4,
-            image_gc: Policy::default(),
-            log_rotation: log_rotation::RotationPolicy::default(),
+            image_gc: ImageGcPolicy::default(),
+            log_rotation: RotationPolicy::default(),
             eviction: eviction::EvictionSettings::default(),
             allowed_unsafe_sysctls: Vec::new(),
             node: node_size::Notification::default(),

@@ -1,7 +1,7 @@
 use super::files::Text;
 use super::table::{Field, FieldType, Use};
 use super::*;
-use crate::engine::config::Policy;
+use crate::engine::image_gc_policy::ImageGcPolicy;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -652,7 +652,7 @@ fn the_thresholds_of_the_garbage_collection_of_images_are_those_of_a_kubelet() {
         one("imageGCHighThresholdPercent: 100\nimageGCLowThresholdPercent: 99\nimageMinimumGCAge: 0s\n\
          imageMaximumGCAge: 121s\n---\napiVersion: wherry.io/v1alpha1\nkind: WherryConfiguration\nimageGCPeriod: 1s\n");
     assert_eq!(problems, Problems::default());
-    let expected = Policy {
+    let expected = ImageGcPolicy {
         high_percent: 100,
         low_percent: 99,
         min_age: Duration::from_secs(120),

@@ -2,16 +2,16 @@
 
 use crate::api::cluster::node::{NodeInfo, Taint};
 use crate::api::credential_provider::Provider;
+use crate::api::eviction::EvictionPolicy;
 use crate::api::node_facts::NodeFacts;
 use crate::api::resources::{CPU, MEMORY, PODS, Resources};
 use crate::api::shutdown::Groups;
 use crate::api::time::Wall;
 use crate::engine::cluster::access;
-use crate::engine::cluster::sealing;
+use crate::engine::cluster::sealing_settings::SealingSettings;
 use crate::engine::cluster::traffic::Traffic;
-use crate::engine::eviction;
-pub use crate::engine::images::Policy;
-use crate::engine::log_rotation;
+use crate::engine::image_gc_policy::ImageGcPolicy;
+use crate::engine::rotation_policy::RotationPolicy;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -42,11 +42,11 @@ pub struct EngineConfig {
     /// A2: the node's name, labels and allocatable resources.
     pub node: NodeFacts,
     /// The garbage collection of images.
-    pub image_gc: Policy,
+    pub image_gc: ImageGcPolicy,
     /// Node-pressure eviction.
-    pub eviction: eviction::EvictionPolicy,
+    pub eviction: EvictionPolicy,
     /// The rotation of container logs.
-    pub log_rotation: log_rotation::RotationPolicy,
+    pub log_rotation: RotationPolicy,
     /// A directory on the node's file system (`nodefs`): the root directory.
     pub root: String,
     /// S1: the shutdown grace periods by priority.
@@ -88,7 +88,7 @@ pub struct ClusterConfig {
     /// The access to the node's server.
     pub reviews: access::Policy,
     /// The form of Secrets and tokens on the disk. A change has no effect before the next start.
-    pub sealing: sealing::Settings,
+    pub sealing: SealingSettings,
     pub serving: ServingIssuer,
 }
 
@@ -132,9 +132,9 @@ impl Default for EngineConfig {
                 allocatable: Resources::from([(PODS, 110), (CPU, 4000), (MEMORY, 8 << 30)]),
                 ..NodeFacts::default()
             },
-            image_gc: Policy::default(),
-            eviction: eviction::EvictionPolicy::default(),
-            log_rotation: log_rotation::RotationPolicy::default(),
+            image_gc: ImageGcPolicy::default(),
+            eviction: EvictionPolicy::default(),
+            log_rotation: RotationPolicy::default(),
             root: String::new(),
             shutdown: Groups::default(),
             cluster: None,

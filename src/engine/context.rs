@@ -18,13 +18,12 @@ use crate::engine::effect::{
 use crate::engine::handler::{Handler, HandlerCall};
 use crate::engine::op::{OpError, OpId};
 use crate::engine::outbox::Outbox;
+use crate::engine::owner::Owner;
 use crate::engine::pleg::cache::Generation;
 use crate::engine::provider_cache::ProviderCache;
 use crate::engine::rng::Rng;
 use crate::engine::slots::StartSlots;
 use crate::engine::user_namespaces::UserNamespaces;
-use serde::Serialize;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -36,67 +35,6 @@ const FILE_TIMEOUT: Duration = Duration::from_secs(5);
 const DEVICE_TIMEOUT: Duration = Duration::from_secs(30);
 /// A kubelet's limit for a credential provider.
 const PROVIDER_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// The owner of an operation, which receives its answer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub enum Owner {
-    Relist,
-    RuntimeStatus,
-    Cgroups,
-    EmptyNetworks,
-    CgroupSweep,
-    Logind,
-    LockStore,
-    ShutdownRecord,
-    /// The record of the cordon.
-    Cordon,
-    /// The record of the files that define the objects in force.
-    InForce,
-    /// The records of manifests.
-    ManifestRecords,
-    /// A user's command in a container.
-    Exec,
-    /// A request for the URL of a stream.
-    Stream,
-    /// A read of the resource usage.
-    Usage,
-    /// The garbage collection of images.
-    Images,
-    /// The record of the use of images.
-    ImageRecord,
-    /// Node-pressure eviction.
-    Eviction,
-    /// The rotation of container logs.
-    Logs,
-    /// A user's list of images.
-    ImageList,
-    /// The API server of the cluster, and the records of its objects.
-    Cluster,
-    /// The files of the node's certificates.
-    Certificate,
-    Worker(Uid),
-    /// A status read of this pod.
-    Read(Uid),
-}
-
-/// The operations in flight. An answer to a forgotten operation is dropped.
-#[derive(Debug, Default, Serialize)]
-pub struct Ops {
-    last: u64,
-    owners: BTreeMap<OpId, Owner>,
-}
-
-impl Ops {
-    pub fn begin(&mut self, owner: Owner) -> OpId {
-        self.last += 1;
-        self.owners.insert(OpId(self.last), owner);
-        OpId(self.last)
-    }
-
-    pub fn end(&mut self, op: OpId) -> Option<Owner> {
-        self.owners.remove(&op)
-    }
-}
 
 pub struct Context<'a> {
     pub now: Now,

@@ -2,11 +2,11 @@
 //! its clients get their answers. Changes follow one another in the order of their requests.
 
 use crate::api::reason::Reason;
-use crate::engine::context::Owner;
 use crate::engine::control::{RequestError, RequestId};
 use crate::engine::effect::{RecordChange, Severity};
 use crate::engine::op::{OpError, OpId};
 use crate::engine::outbox::Outbox;
+use crate::engine::owner::Owner;
 use serde::Serialize;
 use std::collections::VecDeque;
 

@@ -7,7 +7,7 @@ use crate::api::credential_provider::Provider;
 use crate::api::devices::Allocated;
 use crate::api::expand::Expanded;
 use crate::api::facts::{ImageFact, MeasuredPod};
-use crate::api::k8s::{Container, ContainerStateTerminated, LifecycleHandler};
+use crate::api::k8s::{Container, ContainerStateTerminated};
 use crate::api::manifest_report::RecordUpdate;
 use crate::api::mount::Mount;
 use crate::api::names::{ContainerId, FullName, SandboxId, Uid};
@@ -17,14 +17,18 @@ use crate::api::reason::Reason;
 use crate::api::registry_credentials::Credential;
 use crate::api::user_namespace::IdRange;
 use crate::api::volume::Volume;
-pub use crate::engine::control::stream::Channels;
-pub use crate::engine::control::{Command, ExecCall, StreamCall, StreamTarget};
-use crate::engine::control::{Reply, RequestError, RequestId};
+use crate::engine::control::error::RequestError;
+pub use crate::engine::control::exec::{Command, ExecCall};
+use crate::engine::control::reply::Reply;
+use crate::engine::control::request_id::RequestId;
+pub use crate::engine::control::stream::{Channels, StreamCall, StreamTarget};
 use crate::engine::handler::HandlerCall;
-pub use crate::engine::handler::{Destination, GrpcTarget, HttpTarget, PodAddress, Target};
+pub use crate::engine::handler::{HookCall, HookKind, ProbeCall};
 use crate::engine::op::OpId;
 use crate::engine::pod::kill::KillId;
 pub use crate::engine::probe::Kind;
+pub use crate::engine::severity::Severity;
+pub use crate::engine::target::{Destination, GrpcTarget, HttpTarget, PodAddress, Target};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
@@ -358,33 +362,6 @@ impl std::fmt::Debug for ContainerVolumes {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HookKind {
-    PostStart,
-    PreStop,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct HookCall {
-    pub kind: HookKind,
-    /// None for an orphan: the handler comes from the container's annotation (W21).
-    pub pod: Option<Rc<Pod>>,
-    pub container: String,
-    pub id: ContainerId,
-    pub handler: LifecycleHandler,
-    pub address: PodAddress,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct ProbeCall {
-    pub kind: Kind,
-    pub pod: Rc<Pod>,
-    /// The container's name in the spec, which contains the handler.
-    pub container: String,
-    pub id: ContainerId,
-    pub address: PodAddress,
-}
-
 /// Calls to the device plugin of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceCall {
@@ -459,12 +436,6 @@ impl std::fmt::Debug for RecordChange {
             RecordChange::RemoveCorrupt { kind } => write!(f, "RemoveCorrupt({kind})"),
         }
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Severity {
-    Normal,
-    Warning,
 }
 
 /// A Kubernetes event of a pod, or of the node if `pod` is None. Reason and message are worded like a kubelet's.

@@ -10,34 +10,16 @@ use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::time::Boot;
-use crate::engine::context::Owner;
 use crate::engine::effect::{Effect, LogCall, RuntimeCall, Severity};
 use crate::engine::event::Answer;
 use crate::engine::op::{OpError, OpId};
 use crate::engine::outbox::Outbox;
+use crate::engine::owner::Owner;
+use crate::engine::rotation_policy::RotationPolicy;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
-
-/// The settings, with the kubelet's defaults.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct RotationPolicy {
-    /// `containerLogMaxSize` in bytes. None: no rotation.
-    pub max_size: Option<u64>,
-    /// `containerLogMaxFiles`: the number of files of a container, with the current one.
-    pub max_files: usize,
-    /// `containerLogMaxWorkers`: the number of rotations at the same time.
-    pub workers: usize,
-    /// `containerLogMonitorInterval`: the minimum time between two checks of a log.
-    pub interval: Duration,
-}
-
-impl Default for RotationPolicy {
-    fn default() -> RotationPolicy {
-        RotationPolicy { max_size: Some(10 << 20), max_files: 5, workers: 1, interval: Duration::from_secs(10) }
-    }
-}
 
 #[derive(Debug, PartialEq, Serialize)]
 enum RotationState {

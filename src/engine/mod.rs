@@ -5,12 +5,14 @@
 //! - `eviction`: node-pressure eviction;
 //! - `log_rotation`: the rotation of container logs;
 //! - `devices`: the devices of device plugins; `user_namespaces`: the ids of pods with `hostUsers: false`;
-//! - `probe`: container probes; `handler`: exec handlers of probes and hooks;
+//! - `probe`: container probes; `handler`: the handlers of probes and hooks, `target` their destinations, `handler_result`
+//!   what their ends mean;
 //! - `container_ends`: reports the end of each container once;
 //! - `orphaned_directories`: directories without a known pod; `slots`: limits on calls in flight;
 //! - `provider_cache`: the responses of credential providers;
 //! - `record_fields`, `record_error`, `nanoseconds`: the form of records on disk;
-//! - `context`, `outbox`, `timers`, `rng`, `config`: parts that several machines use.
+//! - `context`, `outbox`, `owner` (operations in flight), `severity`, `timers`, `rng`, `config` with `image_gc_policy` and
+//!   `rotation_policy`: parts that several machines use.
 
 pub mod admission;
 pub mod cluster;
@@ -25,6 +27,8 @@ pub mod effect;
 pub mod event;
 pub mod eviction;
 pub mod handler;
+pub mod handler_result;
+pub mod image_gc_policy;
 pub mod images;
 pub mod log_rotation;
 pub mod nanoseconds;
@@ -32,6 +36,7 @@ pub mod node;
 pub mod op;
 pub mod orphaned_directories;
 pub mod outbox;
+pub mod owner;
 pub mod pleg;
 pub mod pod;
 pub mod probe;
@@ -39,8 +44,11 @@ pub mod provider_cache;
 pub mod record_error;
 pub mod record_fields;
 pub mod rng;
+pub mod rotation_policy;
 pub mod runtime;
+pub mod severity;
 pub mod shutdown;
 pub mod slots;
+pub mod target;
 pub mod timers;
 pub mod user_namespaces;

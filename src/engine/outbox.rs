@@ -4,9 +4,9 @@
 use crate::api::names::{FullName, Uid};
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
-use crate::engine::context::{Ops, Owner};
 use crate::engine::effect::{ContainerEnd, Effect, Measure, Notice, RecordChange, RuntimeCall, Severity};
 use crate::engine::op::OpId;
+use crate::engine::owner::{Ops, Owner};
 use serde::Serialize;
 use std::rc::Rc;
 use std::time::Duration;

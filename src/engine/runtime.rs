@@ -4,11 +4,11 @@
 use crate::api::facts::RuntimeFact;
 use crate::api::runtime_features::{CdiDevices, ImageVolumes, RuntimeFeatures, StopSignals};
 use crate::api::time::Boot;
-use crate::engine::context::Owner;
 use crate::engine::effect::RuntimeCall;
 use crate::engine::event::Answer;
 use crate::engine::op::OpError;
 use crate::engine::outbox::Outbox;
+use crate::engine::owner::Owner;
 use crate::engine::rng::Rng;
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -11,8 +11,8 @@ use wherry::api::ephemeral::RequestedContainers;
 use wherry::api::facts::{ExecOutput, MemoryFact, UsageFact};
 use wherry::api::names::{FullName, Uid};
 use wherry::engine::control::ephemeral::Origin;
-use wherry::engine::control::exec::MAX_EXECS;
-use wherry::engine::control::stream::{Channels, MAX_CALLS, Terminal};
+use wherry::engine::control::limits::{MAX_EXECS, MAX_STREAM_CALLS};
+use wherry::engine::control::stream::{Channels, Terminal};
 use wherry::engine::control::{
     Command, EphemeralRequest, ExecRequest, Reply, Request, RequestError, RequestId, StreamKind, StreamRequest,
     StreamTarget,
@@ -291,10 +291,10 @@ impl World {
         }
     }
 
-    /// At most `MAX_CALLS` calls are in flight, and only for objects of the engine's own pods.
+    /// At most `MAX_STREAM_CALLS` calls are in flight, and only for objects of the engine's own pods.
     pub fn check_stream(&mut self, call: &RuntimeCall, in_flight: usize) {
         let RuntimeCall::Stream(stream) = call else { return };
-        if in_flight > MAX_CALLS {
+        if in_flight > MAX_STREAM_CALLS {
             self.checks.fail("streams are bounded", format!("{in_flight} are in flight"));
         }
         let owner = Some(&self.runtime.owner);

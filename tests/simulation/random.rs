@@ -219,11 +219,11 @@ pub fn play(pool: &Pool, plan: &Plan, print: bool, plant: fn(&mut Checks)) -> Pl
             period: Duration::from_secs(2 + plan.seed % 9),
         };
     }
-    c.log_rotation = log_rotation::RotationPolicy {
+    c.log_rotation = RotationPolicy {
         max_size: Some(100),
         workers: 1 + plan.parallel_starts % 2,
         interval: Duration::from_secs(3),
-        ..log_rotation::RotationPolicy::default()
+        ..RotationPolicy::default()
     };
     // In a quarter of the lives the memory is short at times.
     let pressure = plan.seed % 4 == 1;
@@ -234,7 +234,7 @@ pub fn play(pool: &Pool, plan: &Plan, print: bool, plant: fn(&mut Checks)) -> Pl
     let key = plan.seed.is_multiple_of(2).then_some(1);
     if plan.member {
         let key = if key.is_some() { KeyState::Usable } else { KeyState::Missing };
-        let sealing = sealing::Settings { key, ..sealing::Settings::default() };
+        let sealing = SealingSettings { key, ..SealingSettings::default() };
         c.cluster = Some(ClusterConfig { addresses: vec!["10.0.0.7".into()], sealing, ..ClusterConfig::default() });
     }
     let mut w = World::new(c);
@@ -311,7 +311,7 @@ fn dumped(w: &World) -> Result<(), Violation> {
 }
 
 /// One threshold with and one without a grace period.
-fn memory_policy(seed: u64) -> eviction::EvictionPolicy {
+fn memory_policy(seed: u64) -> EvictionPolicy {
     let kind = if seed.is_multiple_of(5) {
         eviction::ThresholdKind::Soft(Duration::from_secs(8))
     } else {
@@ -320,7 +320,7 @@ fn memory_policy(seed: u64) -> eviction::EvictionPolicy {
     let limit = eviction::Limit::Amount(MEMORY_LIMIT);
     let threshold = eviction::Threshold { signal: eviction::Signal::MemoryAvailable, kind, limit, reclaim: None };
     let (transition, max_grace) = (Duration::from_secs(5), Duration::from_secs(2));
-    eviction::EvictionPolicy { thresholds: vec![threshold], transition, max_grace }
+    EvictionPolicy { thresholds: vec![threshold], transition, max_grace }
 }
 
 fn live(w: &mut World, pool: &Pool, plan: &Plan) -> Result<(), Violation> {

@@ -8,9 +8,9 @@ use crate::api::control::{
 use crate::api::ephemeral::RequestedContainers;
 use crate::api::facts::ExecOutput;
 use crate::api::names::Uid;
-use crate::engine::event::control::ephemeral::Origin;
-use crate::engine::event::control::stream::Terminal;
-use crate::engine::event::control::{self, Command, Reply, RequestError};
+use crate::engine::control::ephemeral::Origin;
+use crate::engine::control::stream::Terminal;
+use crate::engine::control::{self, Command, Reply, RequestError};
 use crate::net::http1;
 use crate::net::server::exchange::{Body, JSON, Response};
 use bytes::Bytes;

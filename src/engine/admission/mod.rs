@@ -19,7 +19,7 @@ mod victims;
 
 use crate::api::reason::Reason;
 use crate::api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
-use crate::engine::pod::status::Cause;
+use crate::engine::pod::kill::Cause;
 use fit::Insufficient;
 use predicates::Refusal;
 use serde::Serialize;

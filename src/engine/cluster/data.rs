@@ -9,10 +9,10 @@ use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::watched::Watched;
 use crate::api::data_object::{DataKey, DataKind, DataObjects};
 use crate::api::time::Boot;
-use crate::engine::context::Owner;
 use crate::engine::effect::{Effect, RecordChange};
 use crate::engine::op::{OpError, OpId};
 use crate::engine::outbox::Outbox;
+use crate::engine::owner::Owner;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -29,6 +29,7 @@ pub mod reflector;
 pub mod reports;
 pub mod reviews;
 pub mod sealing;
+pub mod sealing_settings;
 pub mod shown_cordon;
 pub mod tokens;
 pub mod traffic;

@@ -1,11 +1,12 @@
 //! C15: in which form Secrets and tokens are written to the disk, if at all. The adapter of the records only seals.
 
+use super::sealing_settings::SealingSettings;
 use crate::api::reason::Reason;
 use crate::api::sealing::{Content, KeyState, Policy};
-use crate::engine::context::Owner;
 use crate::engine::effect::{RecordChange, Severity};
 use crate::engine::op::{OpError, OpId};
 use crate::engine::outbox::Outbox;
+use crate::engine::owner::Owner;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,16 +14,9 @@ use std::fmt;
 /// The number of records that a message names.
 const NAMED: usize = 3;
 
-/// The setting and the key of this run.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Settings {
-    pub policy: Policy,
-    pub key: KeyState,
-}
-
 #[derive(Debug, Serialize)]
 pub struct Sealing {
-    settings: Settings,
+    settings: SealingSettings,
     /// The sealed records that could not be opened at the start. They stay.
     locked: BTreeSet<String>,
     /// The records that change their form.
@@ -64,12 +58,12 @@ impl Protection {
 }
 
 impl Sealing {
-    pub fn new(settings: Settings) -> Sealing {
+    pub fn new(settings: SealingSettings) -> Sealing {
         Sealing { settings, locked: BTreeSet::new(), conversions: BTreeSet::new() }
     }
 
     pub fn protection(&self) -> Protection {
-        let Settings { policy, key } = &self.settings;
+        let SealingSettings { policy, key } = &self.settings;
         match (policy, key) {
             (Policy::Never, _) => Protection::Plain,
             (Policy::Auto | Policy::Required, KeyState::Usable) => Protection::Sealed,
@@ -129,7 +123,7 @@ impl Sealing {
     }
 
     pub fn problem(&self) -> Option<Problem> {
-        let Settings { policy, key } = &self.settings;
+        let SealingSettings { policy, key } = &self.settings;
         let first: Vec<&str> = self.locked.iter().take(NAMED).map(String::as_str).collect();
         let (reason, message) = if !first.is_empty() {
             let (count, named) = (self.locked.len(), first.join(", "));
@@ -157,7 +151,7 @@ mod tests {
     use super::*;
 
     fn sealing(policy: Policy, key: KeyState, locked: &[&str]) -> Sealing {
-        let mut sealing = Sealing::new(Settings { policy, key });
+        let mut sealing = Sealing::new(SealingSettings { policy, key });
         locked.iter().for_each(|key| sealing.locked(key));
         sealing
     }

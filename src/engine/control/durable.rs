@@ -1,7 +1,9 @@
 //! Answers that must stay true after a kill of Wherry (W27, A11): each is sent when the records that it depends on are
 //! durable.
 
-use super::{Reply, RequestError, RequestId};
+use super::error::RequestError;
+use super::reply::Reply;
+use super::request_id::RequestId;
 use crate::api::ordered::CollectOrdered;
 use crate::engine::op::OpId;
 use crate::engine::outbox::BegunRecord;

@@ -1,7 +1,6 @@
 //! Why a request was refused or failed: the text for the user, and the HTTP status of the response.
 
-use super::LONGEST_GRACE;
-use super::exec::{LONGEST_EXEC, MAX_EXECS};
+use super::limits::{LONGEST_EXEC, LONGEST_GRACE, MAX_EXECS, MAX_STREAM_CALLS};
 use super::stream;
 use crate::api::ephemeral::Invalid;
 use crate::api::names::{FullName, Uid};
@@ -288,7 +287,7 @@ impl RequestError {
             RequestError::TooManyStreams => write!(
                 f,
                 "the container runtime has not answered {} requests for streams yet; try again in a moment",
-                stream::MAX_CALLS
+                MAX_STREAM_CALLS
             ),
             RequestError::NotDurable { why } => {
                 write!(f, "done, but a restart would undo it: {why}; Wherry writes the record again")

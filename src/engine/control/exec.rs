@@ -3,8 +3,9 @@
 //! The arguments of a command may contain secrets. They are in no state of the engine, and `Debug` shows only their
 //! number.
 
-use super::RequestId;
 use super::error::{NotRunning, RequestError};
+use super::limits::{LONGEST_EXEC, MAX_EXECS};
+use super::request_id::RequestId;
 use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::names::{ContainerId, Uid};
 use crate::api::pod::Pod;
@@ -15,10 +16,6 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Maximum number of commands at one time: each may need up to 16 MiB of memory for its output for a moment.
-pub const MAX_EXECS: usize = 8;
-/// Maximum time limit of a command: a day.
-pub const LONGEST_EXEC: Duration = Duration::from_secs(24 * 3600);
 /// Added to the time limit of a command for the deadline of the call, because the runtime has to kill the command
 /// first.
 pub const AFTER_TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,6 +1,6 @@
 //! Lists of images for users.
 
-use super::RequestId;
+use super::request_id::RequestId;
 use crate::engine::op::OpId;
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! The outcome of a retry (A3).
 
-use crate::engine::pod::status::Cause;
+use crate::engine::pod::kill::Cause;
 use std::fmt;
 
 /// The state of the pod right after the retry.

@@ -3,9 +3,10 @@
 //! The engine only requests the URL. The client connects to the runtime's streaming server itself, so a stream needs no
 //! memory of the agent and continues when the agent is restarted.
 
-use super::RequestId;
 use super::error::RequestError;
 use super::exec::Command;
+use super::limits::MAX_STREAM_CALLS;
+use super::request_id::RequestId;
 use crate::api::names::{ContainerId, FullName, SandboxId, Uid};
 use crate::api::pod::Pod;
 use crate::engine::op::{OpError, OpId};
@@ -14,8 +15,6 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Maximum number of calls in flight. The runtime answers them at once, so more of them mean that it hangs.
-pub const MAX_CALLS: usize = 32;
 /// Timeout of a call. The runtime only creates a token for the URL.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -151,7 +150,7 @@ pub struct StreamCalls {
 
 impl StreamCalls {
     pub fn has_room(&self) -> bool {
-        self.open.len() < MAX_CALLS
+        self.open.len() < MAX_STREAM_CALLS
     }
 
     pub fn begun(&mut self, op: OpId, request: RequestId) {
@@ -221,7 +220,7 @@ mod tests {
     #[test]
     fn a_cancelled_call_counts_until_its_end() {
         let mut calls = StreamCalls::default();
-        (0..MAX_CALLS as u64).for_each(|n| calls.begun(OpId(n), RequestId(n + 100)));
+        (0..MAX_STREAM_CALLS as u64).for_each(|n| calls.begun(OpId(n), RequestId(n + 100)));
         assert!(!calls.has_room());
         assert_eq!((calls.gone(RequestId(103)), calls.gone(RequestId(103))), (Some(OpId(3)), None));
         assert!(!calls.has_room());

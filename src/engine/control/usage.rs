@@ -1,6 +1,6 @@
 //! Reads of the resource usage of containers. The runtime's answer is reduced to the containers of Wherry's own pods.
 
-use super::RequestId;
+use super::request_id::RequestId;
 use crate::api::control::{ContainerUsage, PodUsage};
 use crate::api::facts::{ContainerFact, ContainerState, UsageFact};
 use crate::api::pod::Pod;

@@ -12,11 +12,12 @@ use crate::api::facts::{FileSystemFact, ImageList, ListedImage};
 use crate::api::ordered::OrderSlice;
 use crate::api::reason::Reason;
 use crate::api::time::Boot;
-use crate::engine::context::Owner;
 use crate::engine::effect::{Effect, Measure, RecordChange, RuntimeCall, Severity};
 use crate::engine::event::Answer;
+use crate::engine::image_gc_policy::ImageGcPolicy;
 use crate::engine::op::OpError;
 use crate::engine::outbox::Outbox;
+use crate::engine::owner::Owner;
 use seen::{KEY, Seen, Unused};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -29,34 +30,7 @@ const MEASURE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum time between two writes of the record.
 const RECORD_PERIOD: Duration = Duration::from_secs(3600);
 
-/// The settings, with the kubelet's defaults.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Policy {
-    /// `imageGCHighThresholdPercent`. From this usage on, images are removed; 100 turns that off.
-    pub high_percent: u8,
-    /// `imageGCLowThresholdPercent`: the usage down to which images are removed.
-    pub low_percent: u8,
-    /// `imageMinimumGCAge`: an image that was detected more recently stays.
-    pub min_age: Duration,
-    /// `imageMaximumGCAge`. None: off.
-    pub max_age: Option<Duration>,
-    /// `imageGCPeriod`: the time between two runs.
-    pub period: Duration,
-}
-
-impl Default for Policy {
-    fn default() -> Policy {
-        Policy {
-            high_percent: 85,
-            low_percent: 80,
-            min_age: Duration::from_secs(120),
-            max_age: None,
-            period: Duration::from_secs(300),
-        }
-    }
-}
-
-impl Policy {
+impl ImageGcPolicy {
     fn is_on(&self) -> bool {
         self.frees_space() || self.max_age.is_some()
     }
@@ -109,7 +83,7 @@ struct Removal {
 /// The context of a step.
 pub struct Inputs<'a> {
     pub now: Boot,
-    pub policy: &'a Policy,
+    pub policy: &'a ImageGcPolicy,
     pub request_timeout: Duration,
     /// The images that pods name.
     pub named: &'a dyn Fn() -> Vec<Named>,
@@ -303,7 +277,7 @@ impl Images {
         list: &'l ImageList,
         goal: Goal,
         named: &[Named],
-        policy: &Policy,
+        policy: &ImageGcPolicy,
         now: Boot,
     ) -> Vec<&'l ListedImage> {
         let removable = |image: &&ListedImage| match (users::keep(image, list, named), goal) {
@@ -378,7 +352,7 @@ impl Images {
         &self,
         list: &ImageList,
         named: &[Named],
-        policy: &Policy,
+        policy: &ImageGcPolicy,
         now: Boot,
     ) -> Vec<(Verdict, Option<Duration>)> {
         let order = self.candidates(list, Goal::Space(u64::MAX), named, policy, now);

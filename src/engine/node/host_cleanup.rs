@@ -11,10 +11,10 @@ use super::Engine;
 use super::leftovers::AfterList;
 use crate::api::facts::Listed;
 use crate::api::ordered::CollectOrdered;
-use crate::engine::context::Owner;
 use crate::engine::effect::{CgroupCall, Effect};
 use crate::engine::event::Answer;
 use crate::engine::op::OpError;
+use crate::engine::owner::Owner;
 
 impl Engine {
     /// The runtime has answered a list call.

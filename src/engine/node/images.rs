@@ -6,13 +6,13 @@ use crate::api::control::{ImageState, ImageView, Images as ImagesReply};
 use crate::api::facts::{ImageList, ListedImage};
 use crate::api::names::{FullName, Uid};
 use crate::api::pod::Pod;
-use crate::engine::context::Owner;
 use crate::engine::control::{Reply, RequestError, RequestId, images};
 use crate::engine::effect::{Effect, RuntimeCall};
 use crate::engine::event::Answer;
 use crate::engine::images::users::{self, Keep, Named};
 use crate::engine::images::{Images, Inputs, Verdict};
 use crate::engine::op::{OpError, OpId};
+use crate::engine::owner::Owner;
 use std::time::Duration;
 
 impl Engine {

@@ -9,7 +9,6 @@ use crate::api::names::{FullName, Uid};
 use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;
 use crate::engine::admission::Admission;
-use crate::engine::context::Owner;
 use crate::engine::control::stream::{Channels, StreamKind, Terminal};
 use crate::engine::control::{
     ExecCall, ExecRequest, LONGEST_GRACE, Reply, Request, RequestError, RequestId, RetryOutcome, StreamCall,
@@ -18,9 +17,10 @@ use crate::engine::control::{
 use crate::engine::effect::{Effect, RuntimeCall};
 use crate::engine::event::Answer;
 use crate::engine::op::{OpError, OpId};
+use crate::engine::owner::Owner;
+use crate::engine::pod::kill::Cause;
 use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
 use crate::engine::pod::record;
-use crate::engine::pod::status::Cause;
 use crate::engine::pod::worker::Worker;
 use std::collections::BTreeMap;
 use std::rc::Rc;

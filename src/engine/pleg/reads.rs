@@ -2,9 +2,9 @@
 
 use crate::api::names::Uid;
 use crate::api::time::Boot;
-use crate::engine::context::Owner;
 use crate::engine::effect::RuntimeCall;
 use crate::engine::outbox::Outbox;
+use crate::engine::owner::Owner;
 use crate::engine::pleg::cache::{Cache, Entry, StepTime};
 use crate::engine::slots::{InFlight, READ_PATIENCE};
 use serde::Serialize;

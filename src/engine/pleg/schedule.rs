@@ -3,11 +3,11 @@
 
 use crate::api::facts::Listed;
 use crate::api::time::Boot;
-use crate::engine::context::Owner;
 use crate::engine::effect::{Measure, RuntimeCall};
 use crate::engine::event::Answer;
 use crate::engine::op::OpError;
 use crate::engine::outbox::Outbox;
+use crate::engine::owner::Owner;
 use crate::engine::pleg::cache::StepTime;
 use serde::Serialize;
 use std::time::Duration;

@@ -2,9 +2,9 @@
 
 use crate::api::names::FullName;
 use crate::api::reason::Reason;
-use crate::engine::effect::Severity;
-use crate::engine::pod::status::Cause;
-use serde::{Deserialize, Serialize};
+use crate::engine::severity::Severity;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 use std::time::Duration;
 
 /// Why a desired pod is killed. The variants are in the alphabetical order of their names in the records.
@@ -103,6 +103,44 @@ impl Kill {
             by: Some(self.by),
         }
     }
+}
+
+/// Why the pod was stopped or is being stopped. The status shows it together with the phase so far, and later with
+/// the terminal phase (W3).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cause {
+    #[serde(deserialize_with = "reason")]
+    pub reason: Reason,
+    #[serde(default)]
+    pub message: String,
+    /// None: the pod's own deadline, or a source that only a newer Wherry knows.
+    #[serde(default, deserialize_with = "known_source", skip_serializing_if = "Option::is_none")]
+    pub by: Option<TerminationSource>,
+}
+
+impl Cause {
+    /// A3: the pod was rejected, not stopped.
+    pub fn node_shutdown() -> Cause {
+        Cause {
+            reason: Reason::NodeShutdown,
+            message: "Pod was rejected as the node is shutting down.".into(),
+            by: None,
+        }
+    }
+}
+
+/// # Errors
+/// The value is not a string.
+fn reason<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Reason, D::Error> {
+    String::deserialize(deserializer).map(|text| Reason::from_text(&text))
+}
+
+/// None for a source that only a newer Wherry knows.
+///
+/// # Errors
+/// None: any value is permitted.
+fn known_source<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<TerminationSource>, D::Error> {
+    Value::deserialize(deserializer).map(|by| TerminationSource::deserialize(by).ok())
 }
 
 /// Identifies a kill to its requester.

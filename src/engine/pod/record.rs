@@ -5,14 +5,13 @@
 use crate::api::k8s;
 use crate::api::names::{ContainerId, FullName, Uid};
 use crate::api::pod::{Pod, Source};
-use crate::api::reason::Reason;
 use crate::api::time::{Boot, Wall};
 use crate::engine::nanoseconds;
+use crate::engine::pod::kill::Cause;
 use crate::engine::pod::kill::TerminationSource;
-use crate::engine::pod::status::Cause;
-use crate::engine::pod::worker::Outdated;
 pub use crate::engine::pod::worker::history::{Evicted, History, Preempted};
-use crate::engine::pod::worker::restarting::Restart;
+use crate::engine::pod::worker::resize::Outdated;
+use crate::engine::pod::worker::restart::Restart;
 use crate::engine::record_error::RecordError;
 use crate::engine::record_fields as fields;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -116,20 +115,6 @@ fn termination_sources<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTr
     sources.iter().map(|source| TerminationSource::deserialize(source).map_err(|_| unknown(source))).collect()
 }
 
-/// # Errors
-/// The value is not a string.
-pub fn reason<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Reason, D::Error> {
-    String::deserialize(deserializer).map(|text| Reason::from_text(&text))
-}
-
-/// None for a source that only a newer Wherry knows.
-///
-/// # Errors
-/// None: any value is permitted.
-pub fn known_source<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<TerminationSource>, D::Error> {
-    Value::deserialize(deserializer).map(|by| TerminationSource::deserialize(by).ok())
-}
-
 impl Record {
     /// The time since the record was written; None if it was written in another boot.
     pub fn age(&self, now: Boot, boot_id: &str) -> Option<Duration> {
@@ -217,8 +202,9 @@ mod tests {
     use crate::api::devices::{Allocated, Granted};
     use crate::api::document;
     use crate::api::resize::How;
+    use crate::engine::pod::worker::earlier::Earlier;
+    use crate::engine::pod::worker::resize::Before;
     use crate::engine::pod::worker::restarting::Restarting;
-    use crate::engine::pod::worker::{Before, Earlier};
 
     fn pod() -> Rc<Pod> {
         let text =

@@ -11,36 +11,12 @@ use crate::api::pod::{Pod, is_sidecar};
 use crate::api::reason::Reason;
 use crate::api::runtime_features::StopSignals;
 use crate::api::time::Wall;
-use crate::engine::pod::kill::TerminationSource;
+use crate::engine::pod::kill::Cause;
+use crate::engine::pod::plan::observed;
+use crate::engine::pod::worker::earlier::{Earlier, last_end, lost};
+use crate::engine::pod::worker::resize::Resize;
 use crate::engine::pod::worker::restarting::Restarting;
-use crate::engine::pod::worker::{Earlier, Resize};
-use crate::engine::pod::{plan, record};
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Why the pod was stopped or is being stopped. The status shows it together with the phase so far, and later with
-/// the terminal phase (W3).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cause {
-    #[serde(deserialize_with = "record::reason")]
-    pub reason: Reason,
-    #[serde(default)]
-    pub message: String,
-    /// None: the pod's own deadline, or a source that only a newer Wherry knows.
-    #[serde(default, deserialize_with = "record::known_source", skip_serializing_if = "Option::is_none")]
-    pub by: Option<TerminationSource>,
-}
-
-impl Cause {
-    /// A3: the pod was rejected, not stopped.
-    pub fn node_shutdown() -> Cause {
-        Cause {
-            reason: Reason::NodeShutdown,
-            message: "Pod was rejected as the node is shutting down.".into(),
-            by: None,
-        }
-    }
-}
 
 /// What a status says of the runtime.
 pub struct StatusRuntime<'a> {
@@ -184,21 +160,6 @@ pub fn waiting_at_first(pod: &Pod) -> Reason {
     if pod.init_containers().is_empty() { Reason::ContainerCreating } else { Reason::PodInitializing }
 }
 
-/// The state of a container that ran and whose end is unknown.
-fn lost() -> k8s::ContainerState {
-    k8s::ContainerState {
-        terminated: Some(Box::new(k8s::ContainerStateTerminated {
-            exit_code: 137,
-            reason: Some(Reason::ContainerStatusUnknown.to_string()),
-            message: Some("The container could not be located when the pod was terminated".into()),
-            started_at: time(Wall(0)),
-            finished_at: time(Wall(0)),
-            ..Default::default()
-        })),
-        ..Default::default()
-    }
-}
-
 /// As in a kubelet, a read-only mount shows if it is recursively read-only.
 fn volume_mounts(spec: &k8s::Container, possible: bool) -> Option<Vec<k8s::VolumeMountStatus>> {
     let one = |mount: &k8s::VolumeMount| {
@@ -226,7 +187,7 @@ fn container(view: &View<'_>, spec: &k8s::Container, main: bool) -> k8s::Contain
         resources: spec.resources.as_deref().cloned().filter(|r| *r != k8s::ResourceRequirements::default()),
         ..Default::default()
     };
-    let Some(newest) = plan::newest(view.facts, &spec.name) else {
+    let Some(newest) = observed::newest(view.facts, &spec.name) else {
         // W10: a container that was never attempted is waiting, also after the end of the pod. One that
         // ran and is gone has ended.
         status.restart_count = i32::try_from(view.earlier.restarts(&spec.name)).unwrap_or(i32::MAX);
@@ -336,13 +297,6 @@ fn end_before(previous: &k8s::PodStatus, name: &str) -> Option<k8s::ContainerSta
     last_end(all.into_iter().flatten().flatten().find(|c| c.name == name)?)
 }
 
-/// The end of the last container that this status shows, if the container is gone; None if it never ran.
-pub fn last_end(shown: &k8s::ContainerStatus) -> Option<k8s::ContainerState> {
-    let ended = [&shown.state, &shown.last_state].into_iter().flatten().find(|s| s.terminated.is_some());
-    let runs = shown.state.as_ref().is_some_and(|s| s.running.is_some());
-    if runs { Some(lost()) } else { ended.cloned() }
-}
-
 fn is_running(status: &k8s::ContainerStatus) -> bool {
     status.state.as_ref().is_some_and(|s| s.running.is_some())
 }
@@ -381,11 +335,11 @@ fn phase(view: &View<'_>, init: &[k8s::ContainerStatus], containers: &[k8s::Cont
             running += 1;
         } else if let Some(t) = has_terminated(state) {
             stopped += 1;
-            let newest = plan::newest(view.facts, &c.name);
+            let newest = observed::newest(view.facts, &c.name);
             // Stopped to start again: its work is not done, also if the pod ends before.
             let cut_short = newest.is_some_and(|c| view.restarting.contains(&c.id));
             succeeded += usize::from(t.exit_code == 0 && !cut_short);
-            restarts += usize::from(cut_short || newest.is_some_and(|c| plan::restarts(policy, c)));
+            restarts += usize::from(cut_short || newest.is_some_and(|c| observed::restarts(policy, c)));
         } else if has_terminated(c.last_state.as_ref()).is_some() {
             stopped += 1;
             restarts += 1;
@@ -436,7 +390,7 @@ fn conditions(
     init: &[k8s::ContainerStatus],
     containers: &[k8s::ContainerStatus],
 ) -> Vec<k8s::PodCondition> {
-    let sandbox = plan::ready_sandbox(view.facts);
+    let sandbox = observed::ready_sandbox(view.facts);
     let network = sandbox.is_some() && (view.pod.host_network() || !view.ips.is_empty());
     let init = || view.pod.init_containers().iter().zip(init);
     let sidecars = init().filter(|(spec, _)| is_sidecar(spec)).map(|(_, status)| status);

@@ -13,11 +13,11 @@ use crate::api::names::Uid;
 use crate::api::reason::Reason;
 use crate::api::shutdown::Groups;
 use crate::api::time::{Boot, Now};
-use crate::engine::context::Owner;
 use crate::engine::effect::{Effect, RecordChange, Severity};
 use crate::engine::event::{Answer, LogindEvent};
 use crate::engine::op::{OpError, OpId};
 use crate::engine::outbox::Outbox;
+use crate::engine::owner::Owner;
 use std::collections::BTreeSet;
 use std::time::Duration;
 

@@ -6,21 +6,21 @@ use crate::story::*;
 use crate::world::{Fault, World, config};
 use std::time::Duration;
 use wherry::api::control::{ImageState, ImageView};
-use wherry::engine::config::Policy;
 use wherry::engine::control::{Reply, Request};
 use wherry::engine::effect::Measure;
 use wherry::engine::event::Event;
+use wherry::engine::image_gc_policy::ImageGcPolicy;
 
 const USES_OTHER: &str = "containers: [{name: main, image: 'other:1', imagePullPolicy: IfNotPresent}]";
 
 /// A run each minute.
-fn policy() -> Policy {
-    Policy { min_age: Duration::from_secs(30), period: Duration::from_secs(60), ..Policy::default() }
+fn policy() -> ImageGcPolicy {
+    ImageGcPolicy { min_age: Duration::from_secs(30), period: Duration::from_secs(60), ..ImageGcPolicy::default() }
 }
 
 /// A node with these images besides that of the pods, 100 bytes each, and a file system of 1000 bytes. `other`: the bytes of
 /// other files.
-fn node_with_images(images: &[&str], other: u64, policy: Policy) -> World {
+fn node_with_images(images: &[&str], other: u64, policy: ImageGcPolicy) -> World {
     let mut config = config();
     config.image_gc = policy;
     let mut w = node_with(config);
@@ -132,7 +132,7 @@ fn i1_a_manifest_that_arrives_during_the_removals_keeps_its_image() {
 
 #[test]
 fn i3_an_image_younger_than_the_minimum_age_stays() {
-    let policy = Policy { min_age: Duration::from_secs(100), ..policy() };
+    let policy = ImageGcPolicy { min_age: Duration::from_secs(100), ..policy() };
     let mut w = node_with_images(&["a:1"], 500, policy);
     w.run(65);
     w.runtime.images.insert("new:1".into());
@@ -150,7 +150,7 @@ fn i3_an_image_younger_than_the_minimum_age_stays() {
 
 #[test]
 fn i4_an_image_that_was_unused_for_the_maximum_age_is_removed() {
-    let policy = Policy { high_percent: 100, max_age: Some(Duration::from_secs(200)), ..policy() };
+    let policy = ImageGcPolicy { high_percent: 100, max_age: Some(Duration::from_secs(200)), ..policy() };
     let mut w = node_with_images(&["a:1", "other:1"], 0, policy);
     w.file("web", USES_OTHER);
     w.run(190);
@@ -168,7 +168,7 @@ fn i4_an_image_that_was_unused_for_the_maximum_age_is_removed() {
 
 #[test]
 fn i4_the_time_without_a_use_counts_across_restarts() {
-    let policy = Policy { high_percent: 100, max_age: Some(Duration::from_secs(200)), ..policy() };
+    let policy = ImageGcPolicy { high_percent: 100, max_age: Some(Duration::from_secs(200)), ..policy() };
     let mut w = node_with_images(&["a:1", "other:1"], 0, policy);
     w.file("web", USES_OTHER);
     w.run(150);
@@ -195,7 +195,7 @@ fn i4_the_time_without_a_use_counts_across_restarts() {
 
 #[test]
 fn i4_a_damaged_record_is_reported_and_written_again() {
-    let policy = Policy { high_percent: 100, max_age: Some(Duration::from_secs(200)), ..policy() };
+    let policy = ImageGcPolicy { high_percent: 100, max_age: Some(Duration::from_secs(200)), ..policy() };
     let mut w = node_with_images(&["a:1"], 0, policy);
     w.kill_engine();
     w.disk.records.insert("images/unused".into(), "{".into());
@@ -260,7 +260,7 @@ fn i2_a_killed_wherry_collects_again_later() {
 
 #[test]
 fn i2_a_threshold_of_100_turns_the_collection_off() {
-    let mut w = node_with_images(&["a:1"], 900, Policy { high_percent: 100, ..policy() });
+    let mut w = node_with_images(&["a:1"], 900, ImageGcPolicy { high_percent: 100, ..policy() });
     w.run(200);
     assert_eq!(w.times("ImageFs", 0).len() + w.times("ListImages", 0).len(), 0);
     w.config.image_gc = policy();

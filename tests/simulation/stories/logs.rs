@@ -4,7 +4,7 @@ use crate::story::*;
 use crate::world::{Fault, World, config};
 use wherry::engine::config::EngineConfig;
 use wherry::engine::event::Event;
-use wherry::engine::log_rotation::RotationPolicy;
+use wherry::engine::rotation_policy::RotationPolicy;
 
 /// A log of 100 bytes is rotated.
 fn policy() -> RotationPolicy {

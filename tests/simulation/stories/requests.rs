@@ -10,8 +10,8 @@ use wherry::api::control::DrainOutcome::{self, Completed, Down, Ending, NotDrain
 use wherry::api::control::OutputEnd;
 use wherry::api::names::{FullName, Uid};
 use wherry::api::shutdown::Groups;
-use wherry::engine::control::exec::MAX_EXECS;
-use wherry::engine::control::stream::{Channels, MAX_CALLS, Terminal};
+use wherry::engine::control::limits::{MAX_EXECS, MAX_STREAM_CALLS};
+use wherry::engine::control::stream::{Channels, Terminal};
 use wherry::engine::control::{
     Command, Reply, Request, RequestError, RequestId, RetryOutcome, StreamKind, StreamRequest,
 };
@@ -622,7 +622,7 @@ fn a_runtime_that_hangs_or_is_lost_gives_no_url_and_few_calls_wait_for_it() {
     let mut w = running("web");
     let uid = w.uid("web");
     w.hang("PortForwardUrl");
-    let ids: Vec<RequestId> = (0..MAX_CALLS).map(|_| w.stream(forward(uid.clone(), &[]))).collect();
+    let ids: Vec<RequestId> = (0..MAX_STREAM_CALLS).map(|_| w.stream(forward(uid.clone(), &[]))).collect();
     w.run(1);
     let full = "the container runtime has not answered 32 requests for streams yet; try again in a moment";
     assert_eq!(w.refused(Request::Stream(forward(uid.clone(), &[]))), (503, full.to_owned()));

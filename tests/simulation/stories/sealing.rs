@@ -6,7 +6,7 @@ use crate::world::api_server::PODS;
 use crate::world::{S, World};
 use serde_json::json;
 use wherry::api::sealing::{KeyState, Policy};
-use wherry::engine::cluster::sealing::Settings;
+use wherry::engine::cluster::sealing_settings::SealingSettings;
 
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 /// With a Secret, an optional one and a token. It does not pull its image again.
@@ -17,8 +17,8 @@ const SPEC: &str = "containers: [{name: main, image: 'busybox:1.35', \
 const OPTIONAL: &str =
     "containers: [{name: main, image: 'busybox:1.35', envFrom: [{secretRef: {name: more, optional: true}}]}]";
 
-fn settings(policy: Policy, key: Option<u32>) -> Settings {
-    Settings { policy, key: if key.is_some() { KeyState::Usable } else { KeyState::Missing } }
+fn settings(policy: Policy, key: Option<u32>) -> SealingSettings {
+    SealingSettings { policy, key: if key.is_some() { KeyState::Usable } else { KeyState::Missing } }
 }
 
 /// A node with this setting and key, and the Secrets `keys` and `more`.

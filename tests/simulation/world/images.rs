@@ -1,9 +1,9 @@
 //! The garbage collection of images: the file system, and the images that must stay (I1).
 
 use super::World;
-use wherry::engine::config::Policy;
 use wherry::engine::effect::RuntimeCall;
 use wherry::engine::event::Event;
+use wherry::engine::image_gc_policy::ImageGcPolicy;
 
 impl World {
     /// I1: when the removal is requested, no container uses the image, no desired pod names it, and it is not pinned.
@@ -21,7 +21,7 @@ impl World {
     }
 
     pub fn collects_no_images(&mut self) {
-        self.config.image_gc = Policy { high_percent: 100, max_age: None, ..Policy::default() };
+        self.config.image_gc = ImageGcPolicy { high_percent: 100, max_age: None, ..ImageGcPolicy::default() };
         if self.process.alive {
             self.step(Event::Configure(Box::new(self.config.clone())));
         }

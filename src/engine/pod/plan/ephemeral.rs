@@ -1,7 +1,9 @@
 //! W29: ephemeral containers. They start when no other container of the pod has a step to make, also while init
 //! containers run, and each at most once.
 
-use super::{Next, PlanInput, newest};
+use super::input::PlanInput;
+use super::next_step::Next;
+use super::observed::newest;
 use crate::api::ephemeral::Ephemeral;
 use crate::api::facts::{ContainerFact, ContainerState, PodFacts, SandboxFact};
 use crate::api::pod::Pod;

@@ -4,7 +4,9 @@
 //! Only what happened in the current sandbox counts: in a new sandbox the sequence starts again from the first (W13).
 //! The furthest step reached counts, because the dead instances of earlier steps may already be removed.
 
-use super::{Next, PlanInput, newest};
+use super::input::PlanInput;
+use super::next_step::Next;
+use super::observed::newest;
 use crate::api::facts::{ContainerFact, ContainerState, SandboxFact};
 use crate::api::pod::{RestartPolicy, is_sidecar};
 

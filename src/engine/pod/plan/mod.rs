@@ -4,125 +4,19 @@
 
 pub mod ephemeral;
 mod init;
+pub mod input;
+pub mod next_step;
+pub mod observed;
 #[cfg(test)]
 mod tests;
 
 use crate::api::facts::{ContainerFact, ContainerState, PodFacts, SandboxFact};
-use crate::api::hash;
 use crate::api::names::{ContainerId, SandboxId};
-use crate::api::pod::{Pod, RestartPolicy};
-use crate::engine::pleg::foreign_objects::ForeignObjects;
-use crate::engine::pod::worker::restarting::Restarting;
+use crate::api::pod::RestartPolicy;
 use init::Init;
-use std::collections::BTreeSet;
-
-/// The next changing step. The worker makes one step at a time and plans again after each.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// Every container that should run runs, or has to wait.
-    Nothing,
-    /// All containers ended and none will restart: the pod has ended (W1).
-    Ended,
-    /// Containers that survived their sandbox (W13), or whose state is unknown to the runtime.
-    StopContainers(Vec<ContainerId>),
-    /// A dead or a superfluous sandbox.
-    StopSandbox(SandboxId),
-    RunSandbox {
-        attempt: u32,
-    },
-    /// `index` of `Pod::every_container`.
-    Create {
-        index: usize,
-        attempt: u32,
-    },
-    /// The container was created but not started, because Wherry was killed in between.
-    Start {
-        index: usize,
-        id: ContainerId,
-    },
-}
-
-/// The newest sandbox, if it is ready.
-pub fn ready_sandbox(facts: &PodFacts) -> Option<&SandboxFact> {
-    facts.sandboxes.first().filter(|s| s.ready)
-}
-
-/// The current container of that name: the running one, otherwise the newest. A call that was cancelled long ago may
-/// have created a container with a higher attempt number.
-pub fn newest<'a>(facts: &'a PodFacts, name: &str) -> Option<&'a ContainerFact> {
-    let of_name = facts.containers.iter().filter(|c| c.name == name);
-    of_name.max_by_key(|c| (c.state == ContainerState::Running, c.attempt, c.created_at))
-}
-
-/// Whether the restart policy restarts a container that ended with this result.
-pub fn restarts(policy: RestartPolicy, c: &ContainerFact) -> bool {
-    match policy {
-        RestartPolicy::Always => true,
-        RestartPolicy::OnFailure => c.exit_code != 0,
-        RestartPolicy::Never => c.start_was_given_up(),
-    }
-}
-
-/// C2: the image in the spec of a pod of the API server is not the one for which the container was created.
-pub fn has_old_image(pod: &Pod, c: &ContainerFact) -> bool {
-    let spec = pod.all_containers().find(|spec| spec.name == c.name).filter(|_| pod.is_from_api_server());
-    let wanted = spec.map(|spec| hash::container(&spec.name, spec.image.as_deref().unwrap_or_default()));
-    wanted.zip(c.spec_hash).is_some_and(|(wanted, had)| wanted != had)
-}
-
-/// The input of a plan.
-pub struct PlanInput<'a> {
-    pub pod: &'a Pod,
-    pub facts: &'a PodFacts,
-    /// Sandboxes with a lower attempt belong to an earlier pod.
-    pub first_attempt: u32,
-    /// Objects of other owners under the pod's UID; their attempt numbers are taken (W21).
-    pub foreign: &'a ForeignObjects,
-    /// The first attempt number of a container of that name that the runtime has not refused as taken.
-    pub first_free: &'a dyn Fn(&str) -> u32,
-    /// The container of that name has to wait for a back-off or after an error.
-    pub held: &'a dyn Fn(&str) -> bool,
-    /// The dead sandbox has been stopped, so its network is released. The sandbox state does not show this.
-    pub stopped: &'a dyn Fn(&SandboxId) -> bool,
-    /// A cancelled call may still take effect.
-    pub in_doubt: bool,
-    /// A running container has started: its startup probe succeeded, or it has none.
-    pub started: &'a dyn Fn(&ContainerFact) -> bool,
-    /// W29: the ephemeral containers that were started.
-    pub begun_ephemeral: &'a BTreeSet<String>,
-    /// W10: containers that were stopped to start again. They restart whatever the policy is.
-    pub restarting: &'a Restarting,
-}
-
-impl PlanInput<'_> {
-    /// The container has ended and does not restart.
-    fn has_ended(&self, name: &str) -> bool {
-        let policy = self.pod.restart_policy();
-        newest(self.facts, name).is_some_and(|c| c.state == ContainerState::Exited && !self.restarts(policy, c))
-    }
-
-    fn restarts(&self, policy: RestartPolicy, c: &ContainerFact) -> bool {
-        restarts(policy, c) || self.restarting.contains(&c.id)
-    }
-
-    /// A container that was stopped to start again has ended, and its successor does not exist yet.
-    fn is_restarting(&self) -> bool {
-        let mut newest = self.pod.all_containers().filter_map(|spec| newest(self.facts, &spec.name));
-        newest.any(|c| c.state == ContainerState::Exited && self.restarting.contains(&c.id))
-    }
-
-    /// The container was created in this sandbox for the spec, and has not started.
-    fn may_start(&self, c: &ContainerFact, current: &SandboxFact) -> bool {
-        c.state == ContainerState::Created && c.sandbox == current.id && !has_old_image(self.pod, c)
-    }
-
-    /// The next instance of a container, under a free attempt number.
-    fn create(&self, index: usize, last: Option<&ContainerFact>) -> Next {
-        let name = &self.pod.at(index).name;
-        let attempt = last.map_or(0, |c| c.attempt.saturating_add(1));
-        Next::Create { index, attempt: attempt.max(self.foreign.next_container(name)).max((self.first_free)(name)) }
-    }
-}
+use input::PlanInput;
+use next_step::Next;
+use observed::{newest, ready_sandbox};
 
 pub fn next(input: &PlanInput<'_>) -> Next {
     let PlanInput { pod, facts, first_attempt, .. } = *input;

@@ -1,7 +1,8 @@
 //! The status of ephemeral containers (W29). They affect neither the phase nor the conditions of the pod.
 
-use super::{View, container, lost};
+use super::{View, container};
 use crate::api::k8s;
+use crate::engine::pod::worker::earlier::lost;
 
 /// None for a pod without ephemeral containers.
 pub(super) fn statuses(view: &View<'_>) -> Option<Vec<k8s::ContainerStatus>> {

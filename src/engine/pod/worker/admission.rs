@@ -1,14 +1,13 @@
 //! The node's decision about a pod (A3, A4). Nothing of a pod starts before it is admitted. A pod that started in a
 //! previous run must be admitted again once nothing of it runs any more, for example after a reboot.
 
-use super::{State, Worker};
+use super::state::State;
 use crate::api::k8s;
 use crate::api::pod::Pod;
+use crate::engine::admission::Admission;
 use crate::engine::admission::pod_requests::PodRequests;
-use crate::engine::admission::{self, Admission};
-use crate::engine::context::Context;
-use crate::engine::effect::Measure;
-use crate::engine::pod::status::{self, Cause};
+use crate::engine::pod::kill::Cause;
+use crate::engine::pod::status;
 use serde::Serialize;
 use std::rc::Rc;
 
@@ -74,40 +73,6 @@ impl PodAdmission {
             Admission::Waits(why) => status::waits_for_room(why),
             Admission::Cordoned => status::waits_for_uncordon(),
             Admission::Open | Admission::Admitted => status::waiting(),
-        }
-    }
-}
-
-impl Worker {
-    pub fn admit(&mut self) {
-        self.admission.decision = Admission::Admitted;
-        self.state.set_wants_room(false);
-    }
-
-    /// The pod waits for room (A4) or for `uncordon` (A10).
-    pub fn wait_for(&mut self, decision: Admission) {
-        self.wait_again();
-        self.admission.decision = decision;
-    }
-
-    /// A3: rejects the pod.
-    pub fn reject(&mut self, cause: Cause, ctx: &mut Context<'_>) {
-        let reason = admission::counted(&cause.reason);
-        ctx.outbox.measure(Measure::AdmissionRejected { reason: reason.clone() });
-        ctx.emit_warning(self.pod.as_ref(), None, reason, cause.message.clone());
-        self.state.set_wants_room(false);
-        self.wait_for(Admission::Rejected(cause));
-        if self.admission.recorded_rejection(self.pod.as_ref()).is_some() {
-            self.record.wait_for_write();
-        }
-    }
-
-    /// Opens a rejection again, because a shutdown is over or a user requested a retry.
-    pub fn reopen_admission(&mut self) {
-        let recorded = !self.admission.is_rejected_for_now(self.pod.as_ref());
-        self.admission.decision = Admission::Open;
-        if recorded {
-            self.record.wait_for_write();
         }
     }
 }

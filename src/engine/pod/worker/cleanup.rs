@@ -3,99 +3,24 @@
 //!
 //! Removals are changing operations like others: one at a time, and only when there is nothing else to do.
 
+use super::Worker;
 use super::demand::Demand;
+use super::ending::End;
 use super::ops::BackgroundOp;
-use super::pod_record::PodRecord;
-use super::retry::Retry;
 use super::sandbox::LATE;
-use super::sharing::Sharing;
+use super::state::State;
+use super::state::Terminating;
 use super::state::{CgroupRemoval, Directory, Forgotten};
-use super::timer::Timer;
-use super::{End, State, Terminating, Worker};
 use crate::api::names::ContainerId;
-use crate::api::pod::Pod;
-use crate::api::reason::Reason;
-use crate::api::time::Boot;
 use crate::engine::context::Context;
 use crate::engine::effect::FilesCall;
 use crate::engine::event::Answer;
 use crate::engine::op::OpError;
 use crate::engine::pleg::cache::Entry;
+use crate::engine::pod::kill::Cause;
 use crate::engine::pod::kill::TerminationSource;
 use crate::engine::pod::plan;
-use crate::engine::pod::status::Cause;
-use serde::Serialize;
-use std::rc::Rc;
 use std::time::Duration;
-
-/// Maximum number of retries to remove a record.
-const RECORD_TRIES: u32 = 3;
-
-/// The removals of what is left of the pod.
-#[derive(Debug, Default, Serialize)]
-pub struct Removals {
-    /// The retry of a failed removal of containers, sandboxes, directories or the record.
-    pub retry: Retry,
-    pub sharing: Sharing,
-}
-
-impl Removals {
-    /// The last removal failed recently.
-    pub fn wait(&self, timer: &mut Timer, now: Boot) -> bool {
-        let at = self.retry.waits_until(now);
-        if let Some(at) = at {
-            timer.wake_at(at);
-        }
-        at.is_some()
-    }
-
-    /// A removal has failed. A lost connection is reported elsewhere.
-    pub fn failed(&mut self, what: &str, e: &OpError, pod: Option<&Rc<Pod>>, ctx: &mut Context<'_>) {
-        if !matches!(e, OpError::NotSent(_)) {
-            let message = format!("failed to remove {what}: {e}");
-            ctx.emit_warning(pod, None, Reason::FailedCleanup, message);
-        }
-        self.retry.failed(ctx);
-    }
-
-    /// `marker`: until then the empty directory stays (W26).
-    pub fn files_removed(
-        &mut self,
-        marker: Option<Boot>,
-        result: Result<(), OpError>,
-        pod: Option<&Rc<Pod>>,
-        state: &mut State,
-        ctx: &mut Context<'_>,
-    ) {
-        match result {
-            Ok(()) => {
-                state.set_directory(marker.map_or(Directory::Removed, |until| Directory::KeptAsMarker { until }));
-            }
-            Err(e) => {
-                let message = format!("failed to remove the pod's directories: {}", e.message());
-                ctx.emit_warning(pod, None, Reason::FailedCleanup, message);
-                self.retry.failed(ctx);
-            }
-        }
-    }
-
-    /// A record that remains belongs to a pod of which nothing else exists. The next start removes it.
-    pub fn record_removed(
-        &mut self,
-        result: Result<(), OpError>,
-        state: &mut State,
-        record: &mut PodRecord,
-        ctx: &mut Context<'_>,
-    ) {
-        if let (Err(_), State::Finished(finished)) = (result, state)
-            && finished.record_failures < RECORD_TRIES
-        {
-            finished.record_failures += 1;
-            record.not_removed();
-            self.retry.failed(ctx);
-        }
-    }
-}
 
 /// Dead containers and logs are no longer needed (W24, W26, E3).
 fn content_should_be_removed(state: &State, demand: &Demand, cause: Option<&Cause>, ctx: &Context<'_>) -> bool {

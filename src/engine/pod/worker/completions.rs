@@ -5,9 +5,9 @@ use super::container_start::Instance;
 use super::devices;
 use super::hooks;
 use super::ops::{ActiveOp, BackgroundOp, Ended};
+use super::preparation::Preparation::{self, Cgroup, Directories};
 use super::probing;
 use super::pulling;
-use super::sandbox::Preparation::{self, Cgroup, Directories};
 use super::stops;
 use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::hash;
@@ -21,7 +21,7 @@ use crate::engine::effect::FilesCall;
 use crate::engine::event::Answer;
 use crate::engine::op::{OpError, OpId};
 use crate::engine::pleg::cache::Entry;
-use crate::engine::pod::plan;
+use crate::engine::pod::plan::observed;
 use std::rc::Rc;
 
 type Outcome = Result<Answer, OpError>;
@@ -273,7 +273,7 @@ fn created(pod: &Rc<Pod>, of: Instance, level: u32, id: ContainerId, entry: &mut
     let spec = pod.at(of.index);
     let message = format!("Created container: {}", spec.name);
     ctx.emit_normal(Some(pod), Some(&spec.name), Reason::Created, message);
-    let sandbox = plan::ready_sandbox(entry.facts()).map(|s| s.id.clone());
+    let sandbox = observed::ready_sandbox(entry.facts()).map(|s| s.id.clone());
     let fact = ContainerFact {
         id,
         sandbox: sandbox.unwrap_or_else(|| "".into()),

@@ -1,11 +1,11 @@
 //! What the worker knows of the single containers, and the runtime does not show.
 
-use super::State;
 use super::container_backoff::ContainerBackoffs;
 use super::container_start::{Failures, StartError, Starting};
 use super::measure::measure_start_error;
 use super::ops::ActiveOp;
 use super::restarting::Restarting;
+use super::state::State;
 use super::stops::Stops;
 use super::termination_messages::TerminationMessages;
 use super::timer::Timer;
@@ -16,7 +16,7 @@ use crate::api::reason::Reason;
 use crate::engine::context::{Context, runtime_is_gone};
 use crate::engine::op::OpError;
 use crate::engine::pleg::cache::Entry;
-use crate::engine::pod::plan;
+use crate::engine::pod::plan::observed;
 use crate::engine::probe::Probes;
 use serde::Serialize;
 use std::rc::Rc;
@@ -34,12 +34,12 @@ impl Containers {
     /// Sets the back-off of each container that ended and will restart, counted from its end (W10).
     pub fn hold_the_ended(&mut self, pod: &Rc<Pod>, restarting: &Restarting, entry: &Entry, ctx: &mut Context<'_>) {
         for (index, spec) in pod.all_containers().enumerate() {
-            let Some(dead) = plan::newest(entry.facts(), &spec.name) else { continue };
+            let Some(dead) = observed::newest(entry.facts(), &spec.name) else { continue };
             if dead.state != ContainerState::Exited {
                 continue;
             }
             let is_restarted = restarting.contains(&dead.id);
-            if !is_restarted && !plan::restarts(pod.restart_policy_of(index), dead) {
+            if !is_restarted && !observed::restarts(pod.restart_policy_of(index), dead) {
                 self.backoffs.forget(&spec.name);
                 continue;
             }
@@ -53,7 +53,7 @@ impl Containers {
         }
         // An ephemeral container never restarts (W29).
         for spec in pod.ephemeral.iter().map(|e| &e.container) {
-            if plan::newest(entry.facts(), &spec.name).is_some_and(|c| c.state == ContainerState::Exited) {
+            if observed::newest(entry.facts(), &spec.name).is_some_and(|c| c.state == ContainerState::Exited) {
                 self.backoffs.forget(&spec.name);
             }
         }
@@ -62,7 +62,7 @@ impl Containers {
     /// Drops the back-offs and errors of running containers. Returns true if all main containers run.
     pub fn note_running(&mut self, pod: &Pod, stops: &Stops, entry: &Entry) -> bool {
         let facts = entry.facts();
-        let running = |name: &str| plan::newest(facts, name).is_some_and(|c| c.state == ContainerState::Running);
+        let running = |name: &str| observed::newest(facts, name).is_some_and(|c| c.state == ContainerState::Running);
         let runs =
             |id: &ContainerId| facts.containers.iter().any(|c| c.id == *id && c.state == ContainerState::Running);
         self.backoffs.forget_running(running, runs, |id| stops.has_planned_stop(id));

@@ -1,9 +1,9 @@
 //! C5: a pod of the API server runs again after a shutdown, under the same UID. Its earlier containers are gone from
 //! the runtime; their restart counts continue, and their ends are the last ones.
 
-use crate::api::k8s;
+use crate::api::k8s::{self, Time};
 use crate::api::ordered::CollectOrdered;
-use crate::engine::pod::status;
+use crate::api::reason::Reason;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ impl Earlier {
         let all = [&status.init_container_statuses, &status.container_statuses].into_iter().flatten().flatten();
         let container = |shown: &k8s::ContainerStatus| {
             let restarts = u32::try_from(shown.restart_count).unwrap_or_default();
-            Some((shown.name.clone(), Container { restarts, end: status::last_end(shown)? }))
+            Some((shown.name.clone(), Container { restarts, end: last_end(shown)? }))
         };
         Earlier(all.filter_map(container).collect_map())
     }
@@ -45,4 +45,31 @@ impl Earlier {
     pub fn end(&self, name: &str) -> Option<k8s::ContainerState> {
         self.0.get(name).map(|container| container.end.clone())
     }
+}
+
+/// The end of the last container that this status shows, if the container is gone; None if it never ran.
+pub fn last_end(shown: &k8s::ContainerStatus) -> Option<k8s::ContainerState> {
+    let ended = [&shown.state, &shown.last_state].into_iter().flatten().find(|s| s.terminated.is_some());
+    let runs = shown.state.as_ref().is_some_and(|s| s.running.is_some());
+    if runs { Some(lost()) } else { ended.cloned() }
+}
+
+/// The state of a container that ran and whose end is unknown.
+pub fn lost() -> k8s::ContainerState {
+    k8s::ContainerState {
+        terminated: Some(Box::new(k8s::ContainerStateTerminated {
+            exit_code: 137,
+            reason: Some(Reason::ContainerStatusUnknown.to_string()),
+            message: Some("The container could not be located when the pod was terminated".into()),
+            started_at: unknown_time(),
+            finished_at: unknown_time(),
+            ..Default::default()
+        })),
+        ..Default::default()
+    }
+}
+
+/// As in a kubelet, a time that is not known is the beginning of 1970.
+fn unknown_time() -> Option<Time> {
+    Some(Time(jiff::Timestamp::UNIX_EPOCH))
 }

@@ -5,8 +5,8 @@ use super::ops::Operations;
 use super::pod_record::PodRecord;
 use super::state::State;
 use crate::api::time::{Now, Wall};
+use crate::engine::pod::kill::Cause;
 use crate::engine::pod::record::Termination;
-use crate::engine::pod::status::Cause;
 use serde::Serialize;
 use std::time::Duration;
 

@@ -1,9 +1,10 @@
 //! Ephemeral containers of a running pod (W29). They belong to the instance of the pod: a new version of its labels or
 //! resources keeps them, and a pod that starts again after its end has none.
 
+use super::Worker;
 use super::history::History;
 use super::pod_record::PodRecord;
-use super::{State, Worker};
+use super::state::State;
 use crate::api::facts::PodFacts;
 use crate::api::k8s;
 use crate::api::pod::Pod;

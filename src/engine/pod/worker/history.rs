@@ -1,6 +1,6 @@
 //! What happened to a pod on this node, as far as its record keeps it (W25): a later run of Wherry continues from it.
 
-use super::Earlier;
+use super::earlier::Earlier;
 use super::restarting::Restarting;
 use crate::api::devices::PodDevices;
 use crate::api::facts::ContainerFact;

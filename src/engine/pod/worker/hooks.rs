@@ -2,11 +2,12 @@
 //!
 //! A preStop hook runs only once per container, also after a restart of Wherry: the record notes its start beforehand.
 
+use super::Worker;
 use super::container_backoff::ContainerBackoffs;
 use super::ops::{ActiveOp, BackgroundOp, Operations};
 use super::restarting::after_failure;
+use super::state::State;
 use super::stops::{PlannedStop, Stops, Wait};
-use super::{State, Worker};
 use crate::api::document;
 use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::k8s::LifecycleHandler;
@@ -17,7 +18,7 @@ use crate::api::time::Boot;
 use crate::engine::context::Context;
 use crate::engine::effect::{Effect, HookCall, HookKind};
 use crate::engine::event::Answer;
-use crate::engine::handler;
+use crate::engine::handler_result;
 use crate::engine::op::OpError;
 use crate::engine::pleg::cache::Entry;
 use std::rc::Rc;
@@ -120,7 +121,7 @@ pub fn post_start_done(
     let hook = pod.at(index).lifecycle.as_ref().and_then(|l| l.post_start.as_ref());
     let command = hook.and_then(|h| h.exec.as_ref()).map(|exec| exec.command.as_deref().unwrap_or_default());
     note_fallback(Some(pod), &pod.at(index).name, &result, ctx);
-    if let Err(e) = handler::hooked(command, result) {
+    if let Err(e) = handler_result::hooked(command, result) {
         let message = post_start_failed(pod, index, &e, ctx);
         backoffs.start_failed(id.clone(), (Reason::PostStartHookError, message));
         let grace_deadline = ctx.now.boot + pod.grace_period();
@@ -165,7 +166,7 @@ pub fn pre_stop_done(
     ctx: &mut Context<'_>,
 ) {
     note_fallback(pod, container, &result, ctx);
-    let result = handler::hooked(Some(&[]), result);
+    let result = handler_result::hooked(Some(&[]), result);
     // A hook that was cut by a shorter grace period, or that ended with its container, is not reported as a
     // failure.
     let reported = matches!(state, State::Sync(_) | State::Terminating(_));

@@ -3,70 +3,13 @@
 //! A running pod gets new images between two operations (`replacing`), and new amounts of resources when they fit
 //! (`resize`). One that does not run has them at once.
 
-use super::deadline::ActiveDeadline;
 use super::replacing::Replacing;
-use super::{Resize, State, Worker};
-use crate::api::cluster::in_place;
-use crate::api::pod::Pod;
-use crate::api::resize;
-use crate::engine::admission::pod_requests::PodRequests;
-use crate::engine::context::Context;
+use super::resize::Resize;
 use serde::Serialize;
-use std::rc::Rc;
 
 /// The changes that wait for their time, or are in progress.
 #[derive(Debug, Default, Serialize)]
 pub struct InPlace {
     pub resize: Resize,
     pub(super) replacing: Replacing,
-}
-
-impl Worker {
-    /// The object at the API server has something that the pod can get now.
-    pub fn differs_in_place(&self, wanted: &Pod) -> bool {
-        let Some(pod) = self.pod.as_ref().filter(|_| self.demand.desired) else { return false };
-        let (ours, theirs) = (&pod.object.metadata, &wanted.object.metadata);
-        ours.labels != theirs.labels
-            || ours.annotations != theirs.annotations
-            || !in_place::has_tolerations_and_deadline(pod, wanted)
-            || !in_place::has_images(self.in_place.replacing.newest(pod), wanted)
-            || !self.state.is_sync() && resize::with_amounts(pod, wanted).is_some()
-            || self.takes_ephemeral() && self.history.new_ephemeral(pod, wanted).next().is_some()
-    }
-
-    pub fn follow_in_place(&mut self, wanted: &Rc<Pod>, ctx: &mut Context<'_>) {
-        let Some(pod) = self.pod.clone() else { return };
-        let mut followed = (*pod).clone();
-        followed.object.metadata.labels.clone_from(&wanted.object.metadata.labels);
-        followed.object.metadata.annotations.clone_from(&wanted.object.metadata.annotations);
-        in_place::take_tolerations_and_deadline(&mut followed, wanted);
-        if self.state.is_sync() {
-            self.in_place.replacing.want(Some(wanted.clone()).filter(|wanted| !in_place::has_images(&pod, wanted)));
-        } else {
-            self.in_place.replacing.want(None);
-            in_place::take_images(&mut followed, wanted);
-            followed = resize::with_amounts(&followed, wanted).unwrap_or(followed);
-        }
-        if matches!(self.state, State::Waiting) {
-            self.admission.requests = Rc::new(PodRequests::of(&followed));
-        }
-        if followed.active_deadline() != pod.active_deadline() {
-            self.deadline = ActiveDeadline::changed(self.deadline, &followed, ctx.now.boot);
-        }
-        // Those that a user of this machine has added stay, in their places.
-        let new: Vec<_> = self.history.new_ephemeral(&pod, wanted).cloned().collect();
-        let list = [pod.ephemeral_specs(), &new].concat();
-        let is_new = self.takes_ephemeral() && !new.is_empty();
-        if followed.object == pod.object && !is_new {
-            return;
-        }
-        self.pod = Some(Rc::new(followed));
-        // Files of the downward API.
-        self.volumes.outdated();
-        if is_new {
-            return self.set_ephemeral(list, ctx);
-        }
-        self.record.rewrite();
-        ctx.outbox.publish(&self.uid, &self.name);
-    }
 }

@@ -1,14 +1,18 @@
 //! Kills of a pod and the restart after them (W4 to W6).
 
-use super::state::{Finished, Outdated};
-use super::{End, State, Terminating, Worker};
+use super::Worker;
+use super::ending::End;
+use super::outdated::Outdated;
+use super::state::Finished;
+use super::state::State;
+use super::state::Terminating;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::engine::context::Context;
 use crate::engine::pleg::cache::Entry;
+use crate::engine::pod::kill::Cause;
 use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
 use crate::engine::pod::placement::Placement;
-use crate::engine::pod::status::Cause;
 use std::time::Duration;
 
 impl Worker {

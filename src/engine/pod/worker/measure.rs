@@ -4,9 +4,9 @@
 //! In a kubelet, one piece of work is one procedure call. Here it lasts from the request until none of the resulting
 //! operations is in flight or waits for a slot.
 
-use super::State;
 use super::ops::{ActiveOp, Operations};
 use super::pod_record::PodRecord;
+use super::state::State;
 use crate::api::names::Uid;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;

@@ -8,7 +8,7 @@
 //! of the step (`recording`).
 
 use super::ops::Operations;
-use super::state::Outdated;
+use super::outdated::{Outdated, RETRY};
 use super::timer::Timer;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
@@ -17,10 +17,6 @@ use crate::engine::context::Context;
 use crate::engine::op::OpError;
 use serde::Serialize;
 use std::rc::Rc;
-use std::time::Duration;
-
-/// Delay before a failed write is retried.
-pub const RETRY: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 enum State {

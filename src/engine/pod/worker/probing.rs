@@ -1,8 +1,8 @@
 //! Probes of a worker's running containers: requests the due probes and applies their verdicts (a restart, `ready`).
 
-use super::State;
 use super::ops::{BackgroundOp, Operations};
 use super::restarting::after_failure;
+use super::state::State;
 use super::stops::PlannedStop;
 use super::timer::Timer;
 use crate::api::facts::ContainerState;
@@ -12,10 +12,10 @@ use crate::api::reason::Reason;
 use crate::engine::context::Context;
 use crate::engine::effect::{Measure, ProbeCall};
 use crate::engine::event::{Answer, ProbeResult};
-use crate::engine::handler;
+use crate::engine::handler_result;
 use crate::engine::op::{OpError, OpId};
 use crate::engine::pleg::cache::Entry;
-use crate::engine::pod::plan;
+use crate::engine::pod::plan::observed;
 use crate::engine::probe::{Judged, Kind, Probes, Verdict};
 use std::rc::Rc;
 use std::time::Duration;
@@ -42,7 +42,7 @@ pub fn request(
     // A container is not probed before its postStart hook has ended.
     let hooked = ops.post_start().cloned();
     let running = |name: &str| {
-        let c = plan::newest(entry.facts(), name)?;
+        let c = observed::newest(entry.facts(), name)?;
         (c.state == ContainerState::Running && Some(&c.id) != hooked.as_ref()).then_some(c)
     };
     probes.follow(pod, running, ctx.now, ctx.rng);
@@ -73,7 +73,7 @@ pub fn judge(
 ) -> Option<(ContainerId, PlannedStop)> {
     let (index, kind) = probes.of_op(op)?;
     let exec = kind.spec(pod.at(index)).and_then(|probe| probe.exec.as_ref());
-    let result = handler::probed(exec.map(|exec| exec.command.as_deref().unwrap_or_default()), result);
+    let result = handler_result::probed(exec.map(|exec| exec.command.as_deref().unwrap_or_default()), result);
     let passed = match &result {
         Ok(ProbeResult::Failed(_)) => Some(false),
         Ok(ProbeResult::Passed | ProbeResult::Warning(_)) => Some(true),

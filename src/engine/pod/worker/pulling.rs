@@ -1,12 +1,13 @@
 //! A worker pulls an image: `pull` is the state, this module requests its steps and takes their results.
 
+use super::Worker;
 use super::container_start::{Instance, StartError, Starting};
 use super::containers::Containers;
 use super::measure::measure_start_error;
 use super::needed_image::NeededImage;
 use super::ops::{ActiveOp, Operations};
 use super::pull::{Pull, PullStep};
-use super::{State, Worker};
+use super::state::State;
 use crate::api::image;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;

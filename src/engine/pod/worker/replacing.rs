@@ -3,21 +3,16 @@
 //! The record contains the new images and the containers that are replaced before the first of them is stopped. So a
 //! replaced container starts again whatever the restart policy is, also after a kill of Wherry.
 
-use super::container_start::Starting;
-use super::ops::{ActiveOp, Operations};
 use super::pod_record::PodRecord;
-use super::restarting::{Restart, Restarting};
+use super::restart::Restart;
+use super::restarting::Restarting;
 use super::stops::{PlannedStop, Stops};
-use super::{State, Worker};
-use crate::api::cluster::in_place;
 use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::names::ContainerId;
 use crate::api::pod::{Pod, is_sidecar};
 use crate::api::time::Boot;
-use crate::engine::context::Context;
-use crate::engine::effect::Effect;
 use crate::engine::pleg::cache::Entry;
-use crate::engine::pod::plan;
+use crate::engine::pod::plan::observed;
 use serde::Serialize;
 use std::rc::Rc;
 
@@ -33,44 +28,14 @@ impl Replacing {
         self.wanted = pod;
     }
 
+    /// The pod with the new images, once.
+    pub(super) fn take_wanted(&mut self) -> Option<Rc<Pod>> {
+        self.wanted.take()
+    }
+
     /// The pod whose images the worker has, or gets.
     pub fn newest<'p>(&'p self, pod: &'p Pod) -> &'p Pod {
         self.wanted.as_deref().unwrap_or(pod)
-    }
-}
-
-impl Worker {
-    /// The pod gets the images that its object has now, unless an operation in flight depends on the old ones.
-    pub(super) fn take_images(&mut self, ctx: &mut Context<'_>) {
-        if self.ops.active().is_some_and(|active| !active.permits_new_images()) {
-            return;
-        }
-        let (Some(wanted), Some(current)) = (self.in_place.replacing.wanted.take(), self.pod.clone()) else { return };
-        let mut pod = (*current).clone();
-        in_place::take_images(&mut pod, &wanted);
-        let changed = |index: usize| current.at(index).image != pod.at(index).image;
-        for index in (0..pod.first_ephemeral()).filter(|index| changed(*index)) {
-            // Corrected by the new image, or the end of a container with the old one.
-            self.containers.backoffs.forget(&pod.at(index).name);
-            self.state.begin_start_again(index, &self.ops, ctx);
-        }
-        self.pod = Some(Rc::new(pod));
-        self.record.wait_for_write();
-        ctx.outbox.publish(&self.uid, &self.name);
-    }
-}
-
-impl State {
-    /// The container at `index` has another image: its start begins again.
-    fn begin_start_again(&mut self, index: usize, ops: &Operations, ctx: &mut Context<'_>) {
-        let Some(sync) = self.sync_mut() else { return };
-        if !sync.starting.depends_on_image_of(index) {
-            return;
-        }
-        sync.starting = Starting::Nothing;
-        if let Some(op) = ops.pull() {
-            ctx.outbox.push(Effect::Cancel { op });
-        }
     }
 }
 
@@ -93,9 +58,9 @@ impl Restarting {
         };
         let running = || entry.facts().containers.iter().filter(|c| c.state == ContainerState::Running);
         let old: Vec<&ContainerFact> =
-            running().filter(is_replaceable).filter(|c| plan::has_old_image(pod, c)).collect();
+            running().filter(is_replaceable).filter(|c| observed::has_old_image(pod, c)).collect();
         // The image is again the one with which the container runs, before its stop.
-        let is_current = |id: &ContainerId| running().any(|c| c.id == *id && !plan::has_old_image(pod, c));
+        let is_current = |id: &ContainerId| running().any(|c| c.id == *id && !observed::has_old_image(pod, c));
         let mut changed = self.drop_images(|id| !stops.has_planned_stop(id) && is_current(id));
         for c in &old {
             changed |= self.insert(&c.id, Restart::Image);
@@ -113,12 +78,5 @@ impl Restarting {
                 stops.plan_stop(c.id.clone(), PlannedStop { message, grace_deadline, then: Some(Restart::Image) });
             }
         }
-    }
-}
-
-impl ActiveOp {
-    /// The operation does not depend on the images of the spec, or it can be cancelled at once.
-    fn permits_new_images(&self) -> bool {
-        self.is_pull() || matches!(self, ActiveOp::PostStart { .. } | ActiveOp::MountVolumes)
     }
 }

@@ -5,26 +5,16 @@
 //! belongs to the moment of the stop, and the record contains it before the stop.
 
 use super::pod_record::PodRecord;
+use super::restart::Restart;
 use super::stops::{PlannedStop, Stops};
 use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::names::ContainerId;
 use crate::api::pod::{Pod, RestartPolicy};
 use crate::api::time::Boot;
 use crate::engine::pleg::cache::Entry;
-use crate::engine::pod::plan;
+use crate::engine::pod::plan::observed;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-
-/// Why a container is stopped and starts again, whatever its exit code is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Restart {
-    /// Something failed: a probe, the postStart hook, the sandbox. The back-off of a crash follows.
-    Failure,
-    /// R3: the container gets other resources. No back-off follows.
-    Resize,
-    /// C2: the container gets another image. No back-off follows.
-    Image,
-}
 
 /// The containers that were stopped to start again, until they are gone from the runtime.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,7 +39,7 @@ impl Restarting {
 
     /// The container that follows this one has another image or other resources, so that no back-off delays it.
     pub fn starts_at_once(&self, pod: &Pod, c: &ContainerFact) -> bool {
-        self.0.get(&c.id).is_some_and(|why| *why != Restart::Failure) || plan::has_old_image(pod, c)
+        self.0.get(&c.id).is_some_and(|why| *why != Restart::Failure) || observed::has_old_image(pod, c)
     }
 
     /// Drops the containers with an old image for which this is true. Returns whether there was one.

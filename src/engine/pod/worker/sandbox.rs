@@ -4,7 +4,7 @@
 //! The plan decides that a sandbox is created, replaced or stopped. This machine keeps the facts that the runtime does
 //! not show, and says which step comes next.
 
-use super::State;
+use super::state::State;
 use crate::api::facts::{PodFacts, SandboxFact};
 use crate::api::names::SandboxId;
 use crate::api::pod::Pod;
@@ -13,7 +13,7 @@ use crate::api::time::Boot;
 use crate::engine::context::{Context, runtime_is_gone};
 use crate::engine::effect::Measure;
 use crate::engine::op::OpError;
-use crate::engine::pod::plan;
+use crate::engine::pod::plan::observed;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -43,42 +43,6 @@ pub struct Sandbox {
     late: Option<Boot>,
     /// The dead sandbox that was last reported in an event.
     reported: Option<SandboxId>,
-}
-
-/// The steps before the RunPodSandbox call that are done, for this attempt.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub enum Preparation {
-    #[default]
-    Nothing,
-    Directories {
-        attempt: u32,
-    },
-    Cgroup {
-        attempt: u32,
-    },
-}
-
-/// The next step towards a sandbox.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PreparationStep {
-    Directories,
-    Cgroup,
-    Sandbox,
-}
-
-impl Preparation {
-    /// The next step towards the sandbox of this attempt.
-    pub fn next(self, attempt: u32) -> PreparationStep {
-        match self {
-            Preparation::Directories { attempt: done } if done == attempt => PreparationStep::Cgroup,
-            Preparation::Cgroup { attempt: done } if done == attempt => PreparationStep::Sandbox,
-            _ => PreparationStep::Directories,
-        }
-    }
-
-    pub fn has_begun(self) -> bool {
-        self != Preparation::Nothing
-    }
 }
 
 impl Sandbox {
@@ -118,7 +82,7 @@ impl Sandbox {
     /// may have created it late for another version of the pod. (An API server gives each UID once, and the sandbox of
     /// a pod never changes.)
     pub fn replace_foreign(&mut self, pod: &Pod, facts: &PodFacts) {
-        let Some(ready) = plan::ready_sandbox(facts) else { return };
+        let Some(ready) = observed::ready_sandbox(facts) else { return };
         let own = self.own.as_ref().is_some_and(|(id, _)| *id == ready.id);
         let may_be_of_another = pod.has_own_uid() && !pod.is_from_api_server();
         if may_be_of_another && !own && !facts.containers.iter().any(|c| c.sandbox == ready.id) {
@@ -202,7 +166,7 @@ impl Sandbox {
     /// Drops the notes about sandboxes that no longer exist. `known`: the facts were read in this run.
     pub fn forget_gone(&mut self, facts: &PodFacts, known: bool) {
         // The ready sandbox is the first attempt, so no other sandbox call was made.
-        if known && plan::ready_sandbox(facts).is_some_and(|s| s.attempt == 0) {
+        if known && observed::ready_sandbox(facts).is_some_and(|s| s.attempt == 0) {
             self.late = None;
         }
         self.stopped.retain(|id| facts.sandboxes.iter().any(|s| s.id == *id));

@@ -5,12 +5,12 @@
 //! the containers and sandboxes with Wherry's own annotation, each by its id, together with the logs of these
 //! containers.
 
-use super::State;
+use super::state::State;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::engine::context::Context;
 use crate::engine::pleg::cache::{Entry, Generation};
-use crate::engine::pod::plan;
+use crate::engine::pod::plan::observed;
 use serde::Serialize;
 use std::rc::Rc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub struct Sharing {
 /// Why the pod has no sandbox: reason and message for its status.
 pub fn waits_for_foreign_objects(pod: &Pod, state: &State, entry: &Entry) -> Option<(Reason, String)> {
     let foreign = entry.foreign().running()?;
-    if !state.is_sync() || plan::ready_sandbox(entry.facts()).is_some() {
+    if !state.is_sync() || observed::ready_sandbox(entry.facts()).is_some() {
         return None;
     }
     let remedy = match pod.has_own_uid() {

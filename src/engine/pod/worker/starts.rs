@@ -3,15 +3,15 @@
 //! Each call of `start` carries out one step. The plan runs again after each result, so that a kill, a shutdown or
 //! another owner of the UID takes effect between two steps.
 
-use super::State;
 use super::Worker;
 use super::container_start::{self, Instance, Needs, StartError, Starting, VolumeImages, may_run_as};
 use super::devices;
 use super::measure::container_type;
 use super::needed_image::{self, NeededImage};
 use super::ops::{ActiveOp, Operations};
+use super::preparation::PreparationStep;
 use super::pulling::continue_pull;
-use super::sandbox::{self};
+use super::state::State;
 use crate::api::data_object::DataKey;
 use crate::api::environment::{self, Facts};
 use crate::api::facts::{ContainerState, ImageFact};
@@ -28,7 +28,9 @@ use crate::engine::effect::{
 use crate::engine::event::Prepared;
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::backoff;
-use crate::engine::pod::plan::{self, Next};
+use crate::engine::pod::plan;
+use crate::engine::pod::plan::next_step::Next;
+use crate::engine::pod::plan::observed;
 use crate::engine::pod::{process, sandbox_needs};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -196,16 +198,16 @@ impl Worker {
     fn run_sandbox(&mut self, pod: &Rc<Pod>, attempt: u32, ctx: &mut Context<'_>) {
         let State::Sync(sync) = &self.state else { return };
         match sync.preparation.next(attempt) {
-            sandbox::PreparationStep::Directories => {
+            PreparationStep::Directories => {
                 ctx.outbox.measure(Measure::StartedPod);
                 let op = ctx.files(&self.uid, FilesCall::PreparePod { pod: pod.clone() });
                 self.ops.start(op, ActiveOp::PreparePod { attempt });
             }
-            sandbox::PreparationStep::Cgroup => {
+            PreparationStep::Cgroup => {
                 let op = ctx.cgroup(&self.uid, CgroupCall::Make { pod: pod.clone() });
                 self.ops.start(op, ActiveOp::MakeCgroup { attempt });
             }
-            sandbox::PreparationStep::Sandbox => {
+            PreparationStep::Sandbox => {
                 let handler = match sandbox_needs::handler(pod, ctx.runtime_classes, ctx.runtime_features) {
                     Ok(handler) => handler,
                     Err(message) => {
@@ -300,7 +302,7 @@ impl Worker {
         ctx: &mut Context<'_>,
     ) -> Result<(), StartError> {
         self.state.set_starting(Starting::Nothing);
-        let Some(sandbox) = plan::ready_sandbox(entry.facts()) else { return Ok(()) };
+        let Some(sandbox) = observed::ready_sandbox(entry.facts()) else { return Ok(()) };
         let container = pod.at(index);
         // The plan waits for the target.
         let target = pod.ephemeral(&container.name).and_then(|e| e.target.as_deref());
@@ -316,7 +318,7 @@ impl Worker {
             std::mem::take(&mut devices.env).into_iter().filter(|(name, _)| !own.contains(name)).collect();
         process.env.splice(0..0, added);
         let name = &container.name;
-        let level = match plan::newest(entry.facts(), name) {
+        let level = match observed::newest(entry.facts(), name) {
             Some(before) if self.history.restarting.starts_at_once(pod, before) => 0,
             Some(unused) if unused.state == ContainerState::Created => unused.backoff_level,
             Some(dead) if dead.attempt < attempt => backoff::after(dead, ctx.config.max_restart_backoff).1,

@@ -3,29 +3,22 @@
 use super::container_start::{Instance, Starting};
 use super::needed_image::NeededImage;
 use super::ops::Operations;
-use super::pod_record;
+use super::outdated::Outdated;
+use super::preparation::Preparation;
 use super::pull::Pull;
 use super::retry::Retry;
-use super::sandbox::{Preparation, Sandbox};
 use crate::api::facts::ImageFact;
 use crate::api::mount::Mount;
-use crate::api::pod::Pod;
-use crate::api::reason::Reason;
 use crate::api::time::{Boot, Now, Wall};
-use crate::engine::context::Context;
 use crate::engine::event::Prepared;
-use crate::engine::op::OpError;
 use crate::engine::pleg::cache::Entry;
-use crate::engine::pod::plan::Next;
+use crate::engine::pod::plan::next_step::Next;
 use crate::engine::slots::Class;
 use serde::Serialize;
-use std::rc::Rc;
 use std::time::Duration;
 
 /// W4: the minimum grace period.
 const SHORTEST_GRACE: Duration = Duration::from_secs(1);
-/// Delay before a failed write of the record of an outdated pod is retried; doubled with each failure.
-const OUTDATED_RETRY: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Serialize)]
 pub enum State {
@@ -48,12 +41,6 @@ pub struct Sync {
     pub(super) outdated: Option<Outdated>,
     pub(super) preparation: Preparation,
     pub(super) starting: Starting,
-}
-
-#[derive(Debug, Default, Serialize)]
-pub struct Outdated {
-    /// The number of consecutive failures to write the record.
-    failures: u32,
 }
 
 /// The containers and then the sandbox are stopped.
@@ -125,15 +112,6 @@ pub enum Directory {
 #[derive(Debug, Serialize)]
 pub struct Forgotten {
     pub(super) directory: Directory,
-}
-
-impl Outdated {
-    /// The delay after one more failure; it grows with each.
-    pub(super) fn next_delay(&mut self) -> Duration {
-        let delay = OUTDATED_RETRY.saturating_mul(1 << self.failures.min(4)).min(pod_record::RETRY);
-        self.failures = self.failures.saturating_add(1);
-        delay
-    }
 }
 
 impl Terminating {
@@ -368,31 +346,6 @@ impl State {
         if let State::Terminating(t) = self {
             t.all_stopped = all_stopped;
         }
-    }
-
-    pub(super) fn cgroup_removed(
-        &mut self,
-        result: Result<(), OpError>,
-        sandbox: &Sandbox,
-        pod: Option<&Rc<Pod>>,
-        ctx: &mut Context<'_>,
-    ) {
-        let mut retry = self.cgroup().retry();
-        let removal = match result {
-            Ok(()) => match sandbox.late(ctx.now.boot) {
-                Some(at) => CgroupRemoval::Again { at, retry },
-                None => CgroupRemoval::Tried { retry },
-            },
-            Err(e) => {
-                if self.is_finished() {
-                    let message = format!("failed to remove the pod's cgroup: {}", e.message());
-                    ctx.emit_warning(pod, None, Reason::FailedCleanup, message);
-                }
-                retry.failed(ctx);
-                CgroupRemoval::Again { at: retry.waits_until(ctx.now.boot).unwrap_or(ctx.now.boot), retry }
-            }
-        };
-        self.set_cgroup(removal);
     }
 
     pub(super) fn set_directory(&mut self, directory: Directory) {

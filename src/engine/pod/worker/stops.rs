@@ -6,9 +6,9 @@
 //! period and are cut at its end.
 
 use super::ops::{BackgroundOp, Operations};
-use super::restarting::Restart;
+use super::restart::Restart;
 use super::retry::Retry;
-use super::{State, Worker};
+use super::state::State;
 use crate::api::facts::ContainerFact;
 use crate::api::names::{ContainerId, Uid};
 use crate::api::pod::{LONGEST_GRACE, Pod, is_sidecar};
@@ -51,18 +51,18 @@ pub struct PlannedStop {
 /// The stops of a pod's containers.
 #[derive(Debug, Default, Serialize)]
 pub struct Stops {
-    round: Round,
+    pub(super) round: Round,
     /// Running containers that the worker stops to restart them.
-    planned: BTreeMap<ContainerId, PlannedStop>,
+    pub(super) planned: BTreeMap<ContainerId, PlannedStop>,
 }
 
 #[derive(Debug, Default, Serialize)]
-struct Round {
+pub(super) struct Round {
     /// Containers stopped in this round, and the deadline given for each.
-    called: BTreeMap<ContainerId, Boot>,
+    pub(super) called: BTreeMap<ContainerId, Boot>,
     waits: BTreeMap<ContainerId, Wait>,
     /// The delay after rounds after which something still ran.
-    retry: Retry,
+    pub(super) retry: Retry,
 }
 
 impl Stops {
@@ -96,7 +96,7 @@ impl Stops {
         }
     }
 
-    fn report(&self, pod: Option<&Rc<Pod>>, state: &State, c: &ContainerFact, ctx: &mut Context<'_>) {
+    pub(super) fn report(&self, pod: Option<&Rc<Pod>>, state: &State, c: &ContainerFact, ctx: &mut Context<'_>) {
         if self.round.retry.failures() > 0 || self.wait(&c.id).is_some() {
             return;
         }
@@ -107,7 +107,14 @@ impl Stops {
         ctx.emit_normal(pod, Some(&c.name), Reason::Killing, message);
     }
 
-    fn stop(&mut self, uid: &Uid, id: &ContainerId, grace_deadline: Boot, ops: &mut Operations, ctx: &mut Context<'_>) {
+    pub(super) fn stop(
+        &mut self,
+        uid: &Uid,
+        id: &ContainerId,
+        grace_deadline: Boot,
+        ops: &mut Operations,
+        ctx: &mut Context<'_>,
+    ) {
         self.round.called.insert(id.clone(), grace_deadline);
         self.round.waits.remove(id);
         // CRI timeouts are whole seconds.
@@ -135,7 +142,7 @@ pub fn answered(
     entry.changed_somehow(ctx.generation);
 }
 
-fn give_up_hook(wait: Wait, ops: &Operations, ctx: &mut Context<'_>) {
+pub(super) fn give_up_hook(wait: Wait, ops: &Operations, ctx: &mut Context<'_>) {
     if let Wait::Hook(op) = wait
         && ops.is_in_background(op)
     {
@@ -144,7 +151,7 @@ fn give_up_hook(wait: Wait, ops: &Operations, ctx: &mut Context<'_>) {
 }
 
 /// W11: a sidecar is stopped when a status no older than the last call shows none of the containers that it serves.
-fn turn_has_come(
+pub(super) fn turn_has_come(
     pod: Option<&Rc<Pod>>,
     c: &ContainerFact,
     running: &[ContainerId],
@@ -159,94 +166,4 @@ fn turn_has_come(
     let others = others.filter(|o| pod.ephemeral(&o.name).is_none());
     let mut before = others.filter(|o| sidecar(&o.name).is_none_or(|other| other > own));
     before.next().is_none() && !ops.is_active() && entry.usable()
-}
-
-impl Worker {
-    /// Stops the containers in `running` by `grace_deadline`. It is called repeatedly until they have stopped. With
-    /// `turns`, the sidecars stop after all others, in reverse order.
-    pub(super) fn stop_all(
-        &mut self,
-        running: &[ContainerId],
-        grace_deadline: Boot,
-        turns: bool,
-        entry: &Entry,
-        ctx: &mut Context<'_>,
-    ) {
-        let stopping = self.ops.is_stopping();
-        // W4: the end of the grace period cuts hooks and turns, whatever else is in flight.
-        if grace_deadline <= ctx.now.boot {
-            for id in running {
-                if let Some(wait @ Wait::Hook(_)) = self.stops.wait(id) {
-                    self.stops.set_wait(id, Wait::Order);
-                    give_up_hook(wait, &self.ops, ctx);
-                }
-            }
-        }
-        // A status read after the last answer shows that they still run.
-        let round = &mut self.stops.round;
-        if !stopping && entry.usable() && running.iter().any(|id| round.called.contains_key(id)) {
-            round.called.clear();
-            round.retry.failed(ctx);
-        }
-        if let Some(at) = self.stops.round.retry.waits_until(ctx.now.boot) {
-            if running.iter().any(|id| matches!(self.stops.wait(id), Some(Wait::Hook(_)))) {
-                self.timer.wake_at(grace_deadline);
-            }
-            return self.timer.wake_at(at);
-        }
-        for id in running {
-            let in_flight = self.ops.is_stopping_container(id.as_str());
-            match self.stops.round.called.get(id) {
-                Some(by) if *by <= grace_deadline || !in_flight => {}
-                Some(_) => self.stops.stop(&self.uid, id, grace_deadline, &mut self.ops, ctx),
-                None => {
-                    let c = entry.facts().containers.iter().find(|c| c.id == *id);
-                    if let Some(c) = c {
-                        self.stops.report(self.pod.as_ref(), &self.state, c, ctx);
-                    }
-                    if grace_deadline <= ctx.now.boot
-                        || !c.is_some_and(|c| self.waits(c, running, grace_deadline, turns, entry, ctx))
-                    {
-                        self.stops.stop(&self.uid, id, grace_deadline, &mut self.ops, ctx);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Returns true while the preStop hook runs or the container's turn has not come.
-    fn waits(
-        &mut self,
-        c: &ContainerFact,
-        running: &[ContainerId],
-        grace_deadline: Boot,
-        turns: bool,
-        entry: &Entry,
-        ctx: &mut Context<'_>,
-    ) -> bool {
-        let waits = self.pre_stop(c, grace_deadline, entry, ctx)
-            || turns && !turn_has_come(self.pod.as_ref(), c, running, &self.ops, entry);
-        if waits {
-            self.timer.wake_at(grace_deadline);
-            if self.stops.wait(&c.id).is_none_or(|w| matches!(w, Wait::Hook(op) if !self.ops.is_in_background(op))) {
-                self.stops.set_wait(&c.id, Wait::Order);
-            }
-        }
-        waits
-    }
-
-    /// Stops the containers with a planned stop, each with its own deadline. Returns true while one of them runs.
-    pub(super) fn carry_out_planned_stops(&mut self, entry: &Entry, ctx: &mut Context<'_>) -> bool {
-        let facts = entry.facts();
-        self.stops.planned.retain(|id, _| entry.running().any(|c| c.id == *id));
-        if !self.history.restarting.are_recorded(&self.stops, &mut self.record) {
-            return true;
-        }
-        for c in facts.containers.iter() {
-            if let Some(grace_deadline) = self.stops.planned.get(&c.id).map(|d| d.grace_deadline) {
-                self.stop_all(std::slice::from_ref(&c.id), grace_deadline, false, entry, ctx);
-            }
-        }
-        !self.stops.planned.is_empty()
-    }
 }

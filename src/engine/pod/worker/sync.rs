@@ -1,17 +1,22 @@
 //! Sync: compares the pod with its plan and carries out the next step, until the pod is killed or ends by itself (W1,
 //! W9 to W13). `starts` carries out the steps that start something.
 
+use super::Worker;
+use super::ending::End;
 use super::hooks::give_up_post_start;
 use super::restarting::after_failure;
+use super::state::State;
+use super::state::Terminating;
 use super::stops::PlannedStop;
-use super::{End, State, Terminating, Worker};
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::time::Boot;
 use crate::engine::context::Context;
 use crate::engine::pleg::cache::Entry;
-use crate::engine::pod::plan::{self, Next, PlanInput};
-use crate::engine::pod::status::Cause;
+use crate::engine::pod::kill::Cause;
+use crate::engine::pod::plan;
+use crate::engine::pod::plan::input::PlanInput;
+use crate::engine::pod::plan::next_step::Next;
 use std::rc::Rc;
 use std::time::Duration;
 

@@ -1,9 +1,11 @@
 //! Terminating: stops every container and then the sandbox, with retries, until a status read that began after the last
 //! call shows nothing running (W2, W4). Terminated: removes the volumes, then the cgroup.
 
+use super::Worker;
+use super::ending::End;
 use super::retry::Retry;
+use super::state::State;
 use super::state::{CgroupRemoval, Finished, Terminated};
-use super::{End, State, Worker};
 use crate::api::names::ContainerId;
 use crate::engine::context::Context;
 use crate::engine::effect::Measure;

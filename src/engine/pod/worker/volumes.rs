@@ -18,7 +18,7 @@ use crate::api::volume_contents;
 use crate::engine::context::Context;
 use crate::engine::effect::VolumesCall;
 use crate::engine::op::OpError;
-use crate::engine::pod::plan::Next;
+use crate::engine::pod::plan::next_step::Next;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::rc::Rc;

@@ -1,0 +1,38 @@
+//! What a user can request.
+
+use super::ephemeral::EphemeralRequest;
+use super::exec::ExecRequest;
+use super::stream::StreamRequest;
+use crate::api::names::{FullName, Uid};
+use crate::engine::cluster::access::AccessRequest;
+use std::time::Duration;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// W27: stop these pods and keep them stopped. `grace` replaces their own grace periods; it can only shorten a
+    /// grace period that has started (W4).
+    Drain { uids: Vec<Uid>, grace: Option<Duration> },
+    /// W27: allow these pods to run again.
+    Undrain { uids: Vec<Uid> },
+    /// A10: cordon the node, or end the cordon.
+    Cordon { on: bool },
+    /// A11: evict this pod. `grace` as for `Drain`.
+    Evict { uid: Uid, grace: Option<Duration> },
+    /// W4: shorten the grace period of the pods of this name that terminate because they are not desired any more. A
+    /// longer one has no effect.
+    Shorten { pod: FullName, grace: Duration },
+    /// A3: repeat the admission of a rejected pod.
+    Retry { uid: Uid },
+    /// W29: give a running pod ephemeral containers.
+    Ephemeral(EphemeralRequest),
+    /// Run a command in a running container.
+    Exec(ExecRequest),
+    /// Request the URL of a stream from the runtime.
+    Stream(StreamRequest),
+    /// Read the resource usage of all running containers.
+    Usage,
+    /// List the images, their users, and what the garbage collection would remove.
+    Images,
+    /// C6: may this client of the node's server do this?
+    Access(AccessRequest),
+}

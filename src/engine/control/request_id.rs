@@ -1,0 +1,7 @@
+//! The id of a request.
+
+use serde::Serialize;
+
+/// Identifies a request. The server assigns it and never reuses it within a run of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct RequestId(pub u64);

@@ -1,0 +1,31 @@
+//! The settings of the garbage collection of images.
+
+use serde::Serialize;
+use std::time::Duration;
+
+/// The settings, with the kubelet's defaults.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ImageGcPolicy {
+    /// `imageGCHighThresholdPercent`. From this usage on, images are removed; 100 turns that off.
+    pub high_percent: u8,
+    /// `imageGCLowThresholdPercent`: the usage down to which images are removed.
+    pub low_percent: u8,
+    /// `imageMinimumGCAge`: an image that was detected more recently stays.
+    pub min_age: Duration,
+    /// `imageMaximumGCAge`. None: off.
+    pub max_age: Option<Duration>,
+    /// `imageGCPeriod`: the time between two runs.
+    pub period: Duration,
+}
+
+impl Default for ImageGcPolicy {
+    fn default() -> ImageGcPolicy {
+        ImageGcPolicy {
+            high_percent: 85,
+            low_percent: 80,
+            min_age: Duration::from_secs(120),
+            max_age: None,
+            period: Duration::from_secs(300),
+        }
+    }
+}

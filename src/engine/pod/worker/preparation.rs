@@ -1,0 +1,39 @@
+//! The steps before the RunPodSandbox call.
+
+use serde::Serialize;
+
+/// The steps before the RunPodSandbox call that are done, for this attempt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub enum Preparation {
+    #[default]
+    Nothing,
+    Directories {
+        attempt: u32,
+    },
+    Cgroup {
+        attempt: u32,
+    },
+}
+
+/// The next step towards a sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PreparationStep {
+    Directories,
+    Cgroup,
+    Sandbox,
+}
+
+impl Preparation {
+    /// The next step towards the sandbox of this attempt.
+    pub fn next(self, attempt: u32) -> PreparationStep {
+        match self {
+            Preparation::Directories { attempt: done } if done == attempt => PreparationStep::Cgroup,
+            Preparation::Cgroup { attempt: done } if done == attempt => PreparationStep::Sandbox,
+            _ => PreparationStep::Directories,
+        }
+    }
+
+    pub fn has_begun(self) -> bool {
+        self != Preparation::Nothing
+    }
+}
