@@ -30,12 +30,11 @@ pub mod reports;
 pub mod reviews;
 pub mod sealing;
 pub mod shown_cordon;
+pub mod stored;
 pub mod tokens;
 pub mod traffic;
+mod warning;
 
-use crate::api::reason::Reason;
-use crate::engine::effect::Severity;
-use crate::engine::outbox::Outbox;
 use member::Member;
 use serde::Serialize;
 
@@ -61,9 +60,4 @@ impl Cluster {
             Cluster::Member(member) => Some(member),
         }
     }
-}
-
-/// A log line and an event of the node.
-fn warn(outbox: &mut Outbox, message: String) {
-    outbox.emit_node_event(Severity::Warning, Reason::ApiServerError, message);
 }

@@ -3,6 +3,7 @@
 
 use super::backoff::{Backoff, REQUESTS};
 use super::reflector::{Step, begin};
+use super::warning::warn;
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::requests::Token;
 use crate::api::cluster::status::{Failure, Refusal};
@@ -123,7 +124,7 @@ impl Tokens {
                 true
             }
             Err(why) => {
-                super::warn(outbox, format!("record {record_key} is unusable; moving it aside: {why}"));
+                warn(outbox, format!("record {record_key} is unusable; moving it aside: {why}"));
                 outbox.record(Owner::Cluster, RecordChange::SetAside { key: record_key.to_owned() });
                 false
             }
@@ -240,7 +241,7 @@ impl Tokens {
                         return true;
                     }
                     Err(why) => {
-                        super::warn(step.outbox, format!("the answer of the API server is unusable: {why}"));
+                        warn(step.outbox, format!("the answer of the API server is unusable: {why}"));
                         None
                     }
                 },
@@ -271,7 +272,7 @@ impl Tokens {
         if let Err(e) = result {
             // A full disk must not stop the pods of a node that is connected.
             let pod = &slot.wanted.pod;
-            super::warn(step.outbox, format!("a token of pod {pod} cannot be kept on the disk: {}", e.message()));
+            warn(step.outbox, format!("a token of pod {pod} cannot be kept on the disk: {}", e.message()));
         }
         if let Task::Saving { grant, .. } = std::mem::replace(&mut slot.task, Task::Idle) {
             self.use_token(&key, grant, step);
