@@ -3,7 +3,7 @@
 use crate::api::k8s;
 use crate::api::names::FullName;
 use crate::api::ordered::CollectOrdered;
-use crate::api::pod::Source;
+use crate::api::source::Source;
 use crate::api::problem::Problem;
 use crate::api::registry_credentials::Keyring;
 use serde::{Serialize, Serializer};

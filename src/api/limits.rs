@@ -230,7 +230,7 @@ mod tests {
     use super::*;
     use crate::api::k8s::Quantity as Written;
     use crate::api::names::{FullName, Uid};
-    use crate::api::pod::Source;
+    use crate::api::source::Source;
     use serde_json::{Value, json};
 
     const MIB: u64 = 1 << 20;

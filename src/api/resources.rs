@@ -162,7 +162,7 @@ pub fn requested_by(pod: &Pod) -> Resources {
 mod tests {
     use super::*;
     use crate::api::names::{FullName, Uid};
-    use crate::api::pod::Source;
+    use crate::api::source::Source;
     use serde_json::json;
 
     fn pod(spec: serde_json::Value) -> Pod {

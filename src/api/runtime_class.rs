@@ -6,7 +6,7 @@
 
 use crate::api::k8s::PodSpec;
 use crate::api::k8s::Quantity;
-use crate::api::pod::Source;
+use crate::api::source::Source;
 use crate::api::problem::Problem;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -10,7 +10,7 @@ use crate::api::k8s::ByteString;
 use crate::api::kube::resources::{Kind, Resource};
 use crate::api::kube::versions::Key;
 use crate::api::names::FullName;
-use crate::api::pod::Source;
+use crate::api::source::Source;
 use crate::api::priority::{self, PriorityClass};
 use crate::engine::node::Engine;
 use serde_json::{Map, Value, json};

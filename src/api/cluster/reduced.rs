@@ -1,6 +1,6 @@
 //! Services and RuntimeClasses of the API server, reduced to what a node needs, and their copies on the disk.
 
-use crate::api::pod::Source;
+use crate::api::source::Source;
 use crate::api::runtime_class::RuntimeClass;
 use crate::api::services::{Service, ServicePort};
 use serde::de::DeserializeOwned;

@@ -15,7 +15,8 @@ use crate::api::data_object::{self, DataKey, DataKind, DataObject, DataValue, Do
 use crate::api::k8s::field::FieldValue;
 use crate::api::k8s::{self, ObjectMeta};
 use crate::api::names::FullName;
-use crate::api::pod::{Pod, Source};
+use crate::api::pod::Pod;
+use crate::api::source::Source;
 use crate::api::priority::PriorityClass;
 use crate::api::problem::{Fault, FieldPath, FieldStep, Problem, brief};
 use crate::api::runtime_class::RuntimeClass;

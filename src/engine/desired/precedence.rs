@@ -6,7 +6,8 @@
 use super::conflict::{Common, Conflict};
 use crate::api::names::{FullName, Uid};
 use crate::api::ordered::OrderSlice;
-use crate::api::pod::{Pod, Source};
+use crate::api::pod::Pod;
+use crate::api::source::Source;
 use crate::api::priority;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

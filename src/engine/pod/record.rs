@@ -4,7 +4,8 @@
 
 use crate::api::k8s;
 use crate::api::names::{ContainerId, FullName, Uid};
-use crate::api::pod::{Pod, Source};
+use crate::api::pod::Pod;
+use crate::api::source::Source;
 use crate::api::reason::Reason;
 use crate::api::time::{Boot, Wall};
 use crate::engine::nanoseconds;

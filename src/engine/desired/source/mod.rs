@@ -13,7 +13,8 @@ use crate::api::manifest_report::{
 };
 use crate::api::objects::{AcceptedPod, Objects};
 use crate::api::ordered::{CollectOrdered, OrderSlice};
-use crate::api::pod::{Pod, Source};
+use crate::api::pod::Pod;
+use crate::api::source::Source;
 use crate::api::problem::Problem;
 use crate::api::reason::Reason;
 use crate::api::time::{Boot, Now};
