@@ -13,6 +13,7 @@ pub mod document;
 pub mod duration;
 pub mod environment;
 pub mod ephemeral;
+pub mod ephemeral_request;
 pub mod event_object;
 pub mod eviction;
 pub mod expand;

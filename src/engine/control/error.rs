@@ -3,7 +3,7 @@
 use super::LONGEST_GRACE;
 use super::exec::{LONGEST_EXEC, MAX_EXECS};
 use super::stream;
-use crate::api::ephemeral::Invalid;
+use crate::api::ephemeral_request::Invalid;
 use crate::api::names::{FullName, Uid};
 use crate::engine::cluster::access::AccessError;
 use crate::engine::op::OpError;
