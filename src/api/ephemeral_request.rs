@@ -101,7 +101,7 @@ pub fn accepted(pod: &Pod, wanted: &RequestedContainers) -> Result<Vec<k8s::Ephe
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::document::Context;
+    use crate::api::document::context::Context;
     use serde_json::json;
 
     fn pod() -> Pod {

@@ -5,10 +5,10 @@
 use crate::api::k8s;
 use crate::api::ordered::CollectOrdered;
 use crate::api::pod::{Pod, is_sidecar};
-use crate::api::pod_resources;
 use crate::api::qos::Qos;
 use crate::api::quantity::{Quantities, Quantity, amount};
-use crate::api::resources::{CPU, MEMORY, Resources, requested_by};
+use crate::api::pod_resources::{self, requested_by};
+use crate::api::resources::{CPU, MEMORY, Resources};
 use std::collections::BTreeMap;
 
 /// The kernel's minimum and maximum for cpu.shares.

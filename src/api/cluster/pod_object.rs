@@ -6,7 +6,8 @@
 use crate::api::cluster::final_ends::FinalEnds;
 use crate::api::cluster::mirror::{DIGEST, MIRROR};
 use crate::api::cluster::unknown_fields;
-use crate::api::document::{self, Context};
+use crate::api::document;
+use crate::api::document::context::Context;
 use crate::api::k8s;
 use crate::api::names::{FullName, Uid};
 use crate::api::pod::{LONGEST_GRACE, Pod};

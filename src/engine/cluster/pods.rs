@@ -13,7 +13,7 @@ use crate::api::cluster::mirror::MIRROR;
 use crate::api::cluster::pod_object::{self, MirrorOf, PodObject, Rejection};
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::watched::Watched;
-use crate::api::document::Context;
+use crate::api::document::context::Context;
 use crate::api::names::{FullName, Uid};
 use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;

@@ -1,6 +1,6 @@
 use super::*;
 use crate::api::defaults;
-use crate::api::document::Context;
+use crate::api::document::context::Context;
 use crate::api::names::{FullName, Uid};
 use crate::api::source::Source;
 use crate::api::reason::Reason;

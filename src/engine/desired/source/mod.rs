@@ -7,7 +7,8 @@ mod file;
 mod open_problems;
 mod records;
 
-use crate::api::document::{Context, Document, Key};
+use crate::api::document::{Document, Key};
+use crate::api::document::context::Context;
 use crate::api::manifest_report::{
     DirectoryState, FileContent, FileReport, FileText, ManifestReport, NamedCredentials, RecordedDocument,
 };
