@@ -1,5 +1,5 @@
-//! The ConfigMaps and Secrets of a pod: for its volumes, for the environment of its containers, and for the registries of
-//! its images.
+//! The ConfigMaps and Secrets of a pod: for its volumes, the environment of its containers, and the registries of its
+//! images.
 
 use crate::api::data_object::{DataKey, DataKind};
 use crate::api::environment;
