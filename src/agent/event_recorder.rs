@@ -242,7 +242,8 @@ fn ended_line(ContainerEnd { pod, container, restart_count, end }: &ContainerEnd
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::document::{self, Context};
+    use crate::api::document;
+    use crate::api::document::context::Context;
     use crate::api::k8s::ContainerStateTerminated;
     use std::rc::Rc;
 

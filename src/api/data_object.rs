@@ -3,9 +3,9 @@
 use crate::api::k8s;
 use crate::api::names::FullName;
 use crate::api::ordered::CollectOrdered;
-use crate::api::pod::Source;
 use crate::api::problem::Problem;
 use crate::api::registry_credentials::Keyring;
+use crate::api::source::Source;
 use serde::{Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -1,6 +1,6 @@
 //! The defaults of Kubernetes v1, and the values that a kubelet adds to a pod from a file.
 
-use crate::api::document::Context;
+use crate::api::document::context::Context;
 use crate::api::image;
 use crate::api::k8s::Quantity;
 use crate::api::k8s::{Container, DownwardAPIVolumeFile, Pod, PodSpec, Toleration, Volume};

@@ -294,7 +294,8 @@ pub fn resource_value(
 mod tests {
     use super::*;
     use crate::api::data_object::{DataObject, DataObjects};
-    use crate::api::document::{self, Context, Object};
+    use crate::api::document::context::Context;
+    use crate::api::document::{self, Object};
     use crate::api::expand;
     use std::rc::Rc;
 

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
     use crate::api::k8s;
     use crate::api::names::{FullName, Uid};
-    use crate::api::pod::Source;
+    use crate::api::source::Source;
 
     fn pod(name: &str, spec: k8s::PodSpec) -> Pod {
         Pod {

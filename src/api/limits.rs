@@ -5,10 +5,10 @@
 use crate::api::k8s;
 use crate::api::ordered::CollectOrdered;
 use crate::api::pod::{Pod, is_sidecar};
-use crate::api::pod_resources;
+use crate::api::pod_resources::{self, requested_by};
 use crate::api::qos::Qos;
 use crate::api::quantity::{Quantities, Quantity, amount};
-use crate::api::resources::{CPU, MEMORY, Resources, requested_by};
+use crate::api::resources::{CPU, MEMORY, Resources};
 use std::collections::BTreeMap;
 
 /// The kernel's minimum and maximum for cpu.shares.
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
     use crate::api::k8s::Quantity as Written;
     use crate::api::names::{FullName, Uid};
-    use crate::api::pod::Source;
+    use crate::api::source::Source;
     use serde_json::{Value, json};
 
     const MIB: u64 = 1 << 20;

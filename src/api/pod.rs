@@ -1,11 +1,9 @@
 //! The internal form of a pod: identity, source, and the defaulted, validated Kubernetes object.
 
-use crate::api::data_object::{DataKey, DataKind};
-use crate::api::environment;
 use crate::api::ephemeral::{self, Ephemeral};
 use crate::api::k8s;
 use crate::api::names::{FullName, Uid};
-use crate::api::volume_contents;
+use crate::api::source::Source;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -26,27 +24,6 @@ pub struct Pod {
     pub object: k8s::Pod,
     /// W29: the containers of `spec.ephemeralContainers`. A manifest has none; a user adds them to the running pod.
     pub ephemeral: Vec<Ephemeral>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Source {
-    pub path: String,
-    pub document: u32,
-}
-
-impl Source {
-    /// The path of a pod of an API server. A manifest has an absolute path.
-    const API: &str = "api";
-
-    /// The API server of the cluster. It has one object of each name, so there is no number.
-    pub fn api() -> Source {
-        Source { path: Source::API.to_owned(), document: 0 }
-    }
-
-    /// Whether the pod comes from the API server, not from a manifest.
-    pub fn is_api(&self) -> bool {
-        self.path == Source::API
-    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -200,20 +177,6 @@ impl Pod {
     /// True if the UID comes from the manifest's `metadata.uid`, false if it is a digest (D3).
     pub fn has_own_uid(&self) -> bool {
         super::uid::of(&self.source.path, &self.digest) != self.uid
-    }
-
-    /// The Secrets with credentials for registries. As in a kubelet, an empty name has no effect.
-    pub fn image_pull_secrets(&self) -> impl Iterator<Item = DataKey> {
-        let names = self.spec().image_pull_secrets.iter().flatten().map(|secret| secret.name.as_str());
-        names.filter(|name| !name.is_empty()).map(|name| DataKey {
-            kind: DataKind::Secret,
-            name: FullName { namespace: self.name.namespace.clone(), name: name.into() },
-        })
-    }
-
-    /// The ConfigMaps and Secrets that the pod refers to.
-    pub fn data_objects(&self) -> impl Iterator<Item = DataKey> {
-        volume_contents::references(self).chain(environment::references(self)).chain(self.image_pull_secrets())
     }
 
     /// The images of all containers and of all image volumes, as the spec names them.

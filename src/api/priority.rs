@@ -5,8 +5,8 @@
 //! the class do not affect existing pods.
 
 use crate::api::k8s::PodSpec;
-use crate::api::pod::Source;
 use crate::api::problem::Problem;
+use crate::api::source::Source;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

@@ -200,7 +200,8 @@ fn raise(now: &mut Option<Quantities>, before: Option<&Quantities>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::document::{self, Context};
+    use crate::api::document;
+    use crate::api::document::context::Context;
 
     fn pod(uid: &str, spec: &str) -> Pod {
         let text = format!("{{apiVersion: v1, kind: Pod, metadata: {{name: a{uid}}}, spec: {{{spec}}}}}");

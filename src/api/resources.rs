@@ -1,10 +1,9 @@
-//! Resource requests of a pod (A2): amounts by resource, and the sum over containers, sidecars and init containers.
+//! Amounts by resource (A2), and their sum over containers, sidecars and init containers.
 
 use crate::api::k8s::Quantity as Written;
 use crate::api::k8s::{Container, PodSpec};
 use crate::api::ordered::CollectOrdered;
-use crate::api::pod::{Pod, is_sidecar};
-use crate::api::pod_resources;
+use crate::api::pod::is_sidecar;
 use crate::api::quantity::Quantity;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -145,52 +144,10 @@ fn together(spec: &PodSpec, of: impl Fn(&Container) -> Resources) -> Resources {
     running
 }
 
-/// A2: the free amounts that the pod needs, including one of `pods`: the requests of the pod as a whole, or else those
-/// of its containers, plus overhead.
-pub fn requested_by(pod: &Pod) -> Resources {
-    let spec = pod.spec();
-    let mut all = of_containers(spec);
-    pod_resources::replace(spec, &mut all);
-    if let Some(overhead) = &spec.overhead {
-        all.add(&Resources::of(overhead));
-    }
-    all.set(PODS, 1);
-    all
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::names::{FullName, Uid};
-    use crate::api::pod::Source;
     use serde_json::json;
-
-    fn pod(spec: serde_json::Value) -> Pod {
-        Pod {
-            uid: Uid::from("u"),
-            name: FullName { namespace: "ns".into(), name: "p".into() },
-            source: Source { path: String::new(), document: 1 },
-            digest: String::new(),
-            object: serde_json::from_value(json!({ "spec": spec })).unwrap(),
-            ephemeral: Vec::new(),
-        }
-    }
-
-    fn container(cpu: &str, memory: &str) -> serde_json::Value {
-        json!({ "name": "c", "resources": { "requests": { "cpu": cpu, "memory": memory } } })
-    }
-
-    #[test]
-    fn a2_containers_add_up_and_a_missing_request_takes_the_limit() {
-        let limited = json!({ "name": "l", "resources": {
-            "limits": { "cpu": "1", "memory": "1Gi", "hugepages-2Mi": "4Mi" }, "requests": { "cpu": "0" } } });
-        let sum =
-            requested_by(&pod(json!({ "containers": [container("250m", "64Mi"), container("0.5m", "1.5"), limited] })));
-        // Fractions are rounded up for each container separately.
-        let wanted = [(CPU, 251), (MEMORY, (64 << 20) + 2 + (1 << 30)), ("hugepages-2Mi", 4 << 20), (PODS, 1)];
-        assert_eq!(sum, Resources::from(wanted));
-        assert_eq!(requested_by(&pod(json!({ "containers": [{ "name": "c" }] }))), Resources::from([(PODS, 1)]));
-    }
 
     #[test]
     fn e7_the_limits_of_a_pod_are_combined_like_its_requests() {
@@ -207,7 +164,7 @@ mod tests {
         let of = |init: serde_json::Value, containers: serde_json::Value, overhead: &str| {
             let overhead = json!({ "ephemeral-storage": overhead, "cpu": "1" });
             let spec = json!({ "initContainers": init, "containers": containers, "overhead": overhead });
-            let all = limits_of(pod(spec).spec());
+            let all = limits_of(&serde_json::from_value(spec).unwrap());
             assert_eq!(all.get(CPU), 0, "overhead alone is no limit");
             all.get(EPHEMERAL_STORAGE)
         };
@@ -218,86 +175,6 @@ mod tests {
         assert_eq!(of(json!([sidecar("20"), limited("120")]), main(), "0"), 170);
         assert_eq!(of(json!([sidecar("20"), limited("160")]), main(), "0"), 180);
         assert_eq!(of(json!([]), json!([{ "name": "unlimited" }]), "7"), 0);
-    }
-
-    #[test]
-    fn a2_init_containers_count_alone_with_the_sidecars_before_them() {
-        let sidecar = |cpu: &str| {
-            let mut c = container(cpu, "0");
-            c["restartPolicy"] = json!("Always");
-            c
-        };
-        let cpu = |init: serde_json::Value, overhead: &str| {
-            let containers = json!([container("200m", "0"), container("100m", "0")]);
-            let spec = json!({ "initContainers": init, "containers": containers, "overhead": { "cpu": overhead } });
-            requested_by(&pod(spec)).get(CPU)
-        };
-        for (init, sum) in [
-            (json!([container("250m", "0"), container("299m", "0")]), 300),
-            (json!([container("250m", "0"), container("301m", "0")]), 301),
-            (json!([sidecar("50m")]), 350),
-            (json!([sidecar("50m"), container("301m", "0")]), 351),
-            // A later sidecar does not run yet.
-            (json!([container("340m", "0"), sidecar("50m")]), 350),
-            (json!([sidecar("50m"), container("400m", "0"), sidecar("70m")]), 450),
-            (json!([sidecar("50m"), container("300m", "0"), sidecar("70m")]), 420),
-        ] {
-            assert_eq!(cpu(init.clone(), "0"), sum, "{init}");
-            assert_eq!(cpu(init, "10m"), sum + 10);
-        }
-    }
-
-    #[test]
-    fn a2_of_each_resource_the_larger_of_starting_and_running_counts() {
-        let sidecar = |cpu: &str, memory: &str| {
-            let mut c = container(cpu, memory);
-            c["restartPolicy"] = json!("Always");
-            c
-        };
-        let sum = |spec: serde_json::Value| {
-            let all = requested_by(&pod(spec));
-            assert_eq!(all.get(PODS), 1);
-            (all.get(CPU), all.get(MEMORY))
-        };
-        let main = || json!([container("100m", "100"), container("100m", "100")]);
-        for (init, wanted) in [
-            (json!([]), (200, 200)),
-            // The first is larger in cpu, the second in memory, and neither in both.
-            (json!([container("300m", "1"), container("1m", "300")]), (300, 300)),
-            (json!([container("300m", "1"), container("1m", "3")]), (300, 200)),
-            // Two sidecars run alongside the later init containers and alongside the main containers.
-            (json!([sidecar("10m", "20"), sidecar("30m", "40")]), (240, 260)),
-            (
-                json!([sidecar("10m", "20"), sidecar("30m", "40"), container("190m", "0"), container("0", "201")]),
-                (240, 261),
-            ),
-            (json!([container("500m", "0"), sidecar("10m", "20")]), (500, 220)),
-            (json!([sidecar("500m", "0"), container("1m", "1")]), (700, 200)),
-        ] {
-            let spec = |overhead: serde_json::Value| {
-                sum(json!({ "initContainers": init, "containers": main(), "overhead": overhead }))
-            };
-            assert_eq!(spec(json!({})), wanted, "{init}");
-            assert_eq!(spec(json!({ "cpu": "5m", "memory": "7" })), (wanted.0 + 5, wanted.1 + 7), "{init}");
-        }
-    }
-
-    #[test]
-    fn a2_limits_stand_in_for_the_requests_of_init_containers_and_sidecars_too() {
-        let limited = |policy: serde_json::Value| {
-            json!({ "name": "l", "restartPolicy": policy, "resources": {
-                "limits": { "cpu": "1", "x.io/gpu": "2", "ephemeral-storage": "1Ki" },
-                    "requests": { "cpu": "500m" } } })
-        };
-        let main = json!([{ "name": "c", "resources": { "requests": { "cpu": "100m", "x.io/gpu": "1" } } }]);
-        let of = |policy| requested_by(&pod(json!({ "initContainers": [limited(policy)], "containers": main })));
-        let init = [(CPU, 500), ("x.io/gpu", 2), (EPHEMERAL_STORAGE, 1024), (PODS, 1)];
-        assert_eq!(of(json!(null)), Resources::from(init));
-        let sidecar = [(CPU, 600), ("x.io/gpu", 3), (EPHEMERAL_STORAGE, 1024), (PODS, 1)];
-        assert_eq!(of(json!("Always")), Resources::from(sidecar));
-        // Overhead of a resource that no container requests.
-        let spec = json!({ "containers": [{ "name": "c" }], "overhead": { "memory": "120Mi" } });
-        assert_eq!(requested_by(&pod(spec)), Resources::from([(MEMORY, 120 << 20), (PODS, 1)]));
     }
 
     #[test]

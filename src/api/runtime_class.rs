@@ -6,8 +6,8 @@
 
 use crate::api::k8s::PodSpec;
 use crate::api::k8s::Quantity;
-use crate::api::pod::Source;
 use crate::api::problem::Problem;
+use crate::api::source::Source;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

@@ -1,49 +1,12 @@
 //! The tokens of service accounts in the volumes of a pod. Only an API server issues them.
 
-use crate::api::cluster::token;
+use crate::api::cluster::token::{self, TokenKey};
 use crate::api::k8s;
-use crate::api::names::Uid;
 use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;
-use serde::{Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::rc::Rc;
-
-/// The lifetime of a token whose source names none, in seconds. A kubelet's default.
-const LIFETIME: i64 = 3600;
-
-/// Identifies a token: two sources of a pod with the same audience and lifetime share it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct TokenKey {
-    /// Of the pod.
-    pub uid: Uid,
-    /// None: the API server itself.
-    pub audience: Option<Box<str>>,
-    /// The requested lifetime.
-    pub seconds: u64,
-}
-
-/// As a text, because it is the key of a map in a dump.
-impl Serialize for TokenKey {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let TokenKey { uid, audience, seconds } = self;
-        let audience = audience.as_deref().unwrap_or_default();
-        serializer.collect_str(&format_args!("{uid} {seconds} s {audience}"))
-    }
-}
-
-impl TokenKey {
-    pub fn of(pod: &Pod, source: &k8s::ServiceAccountTokenProjection) -> TokenKey {
-        let audience = source.audience.as_deref().filter(|text| !text.is_empty());
-        let seconds = source.expiration_seconds.unwrap_or(LIFETIME);
-        TokenKey {
-            uid: pod.uid.clone(),
-            audience: audience.map(Into::into),
-            seconds: u64::try_from(seconds).unwrap_or_default(),
-        }
-    }
-}
 
 /// The tokens in the volumes of a pod.
 pub fn of_pod(pod: &Pod) -> impl Iterator<Item = TokenKey> {
@@ -125,7 +88,9 @@ impl fmt::Debug for Tokens {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::document::{self, Context};
+    use crate::api::document;
+    use crate::api::document::context::Context;
+    use crate::api::names::Uid;
 
     fn pod(spec: &str) -> Pod {
         let text = format!("{{apiVersion: v1, kind: Pod, metadata: {{name: web}}, spec: {{{spec}}}}}");

@@ -89,7 +89,8 @@ fn variable_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::document::{self, Context};
+    use crate::api::document;
+    use crate::api::document::context::Context;
 
     fn pod(namespace: &str, links: bool) -> Pod {
         let text = format!(

@@ -1,5 +1,6 @@
 //! Resolves the volumes of a pod: the files of ConfigMaps, Secrets and the downward API, as a kubelet builds them.
 
+use crate::api::cluster::token::TokenKey;
 use crate::api::data_object::{DataKey, DataKind, DataObject};
 use crate::api::environment::{self, Facts, Missing};
 use crate::api::go_quote;
@@ -9,7 +10,7 @@ use crate::api::names::FullName;
 use crate::api::pod::Pod;
 use crate::api::quantity::Quantity;
 use crate::api::resources::MEMORY;
-use crate::api::service_token::{self, TokenKey};
+use crate::api::service_token;
 use crate::api::volume::{FilesPlugin, FsGroup, HostPathType, Medium, Volume, VolumeFile, VolumeKind, huge_page_size};
 use std::collections::BTreeMap;
 
@@ -286,7 +287,8 @@ fn lines(map: Option<&BTreeMap<String, String>>) -> String {
 mod tests {
     use super::*;
     use crate::api::data_object::DataObjects;
-    use crate::api::document::{self, Context, Object};
+    use crate::api::document::context::Context;
+    use crate::api::document::{self, Object};
     use crate::api::resources::Resources;
     use std::rc::Rc;
 

@@ -250,6 +250,7 @@ impl Report<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::document::context::Context;
     use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 
     fn pod(name: &str, image: &str) -> String {
@@ -320,8 +321,7 @@ mod tests {
         let expected =
             format!("{}:8: spec.containers[0].image: Invalid value: \"r.io/Shop:7\": {why}\n", path.display());
         assert_eq!((text, code), (expected, 1));
-        let (objects, problems) =
-            document::read_objects(&std::fs::read(&path).unwrap(), "", document::Context::new("node", ""));
+        let (objects, problems) = document::read_objects(&std::fs::read(&path).unwrap(), "", Context::new("node", ""));
         assert_eq!((objects.len(), problems.len()), (1, 0));
     }
 

@@ -95,7 +95,8 @@ fn end(state: &Option<k8s::ContainerState>) -> Option<(&str, &k8s::ContainerStat
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::document::{self, Context};
+    use crate::api::document;
+    use crate::api::document::context::Context;
     use crate::api::k8s::Time;
     use crate::api::reason::Reason;
     use crate::engine::effect::{Effect, Severity};

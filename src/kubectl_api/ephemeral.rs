@@ -8,7 +8,7 @@ use super::response::ApiResponse;
 use super::snapshot::Snapshot;
 use super::state::KubectlApi;
 use super::step::{AfterAnswer, Debugging, NextStep};
-use crate::api::ephemeral::{Invalid, RequestedContainers};
+use crate::api::ephemeral_request::{Invalid, RequestedContainers};
 use crate::api::kube::pod_row::text;
 use crate::api::kube::request_body::change_of;
 use crate::api::kube::resources::{Kind, Resource};

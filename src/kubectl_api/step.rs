@@ -4,7 +4,7 @@ use super::change_queue::RequestedChange;
 use super::log_request::LogRequest;
 use super::request::Result;
 use super::response::ApiResponse;
-use crate::api::ephemeral::RequestedContainers;
+use crate::api::ephemeral_request::RequestedContainers;
 use crate::api::kube::accept::Format;
 use crate::api::kube::kubelet::KubeletPath;
 use crate::api::kube::query::Query;

@@ -3,6 +3,7 @@ use super::exposition::Kind as Type;
 use super::families::{self, TABLE};
 use super::labels::{self, CGROUP_OPERATIONS, CONTAINER_TYPES, OPERATIONS, WORKER_OPERATIONS, closed};
 use crate::api::document;
+use crate::api::document::context::Context;
 use crate::api::node_facts::NodeFacts;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
@@ -57,7 +58,7 @@ fn read(m: &Metrics) -> Exposition {
 fn probed_pod() -> Rc<Pod> {
     let text = "{apiVersion: v1, kind: Pod, metadata: {name: web, uid: u1}, spec: {containers: \
                 [{name: main, image: i:1, livenessProbe: {exec: {command: [x]}}}]}}";
-    let context = document::Context::new("lab", "now");
+    let context = Context::new("lab", "now");
     let documents = document::parse(text.as_bytes(), "/m/web.yaml").unwrap();
     Rc::new(documents[0].pod_with_unsupported("/m/web.yaml", context).unwrap())
 }

@@ -9,7 +9,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use wherry::api::document::{self, Context};
+use wherry::api::document;
+use wherry::api::document::context::Context;
 use wherry::api::k8s;
 
 /// Gives each field of a type a value: each list has one item, and each map one entry. It notes the fields and their values.

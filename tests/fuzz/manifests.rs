@@ -7,12 +7,14 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use std::rc::Rc;
 use wherry::api::data_object::DataObjects;
-use wherry::api::document::{self, Context, Object};
+use wherry::api::document::{self, Object};
+use wherry::api::document::context::Context;
 use wherry::api::environment::{self, Facts};
 use wherry::api::limits::{self, PodRules};
 use wherry::api::pod::Pod;
 use wherry::api::qos::Qos;
-use wherry::api::resources::{Resources, requested_by};
+use wherry::api::pod_resources::requested_by;
+use wherry::api::resources::Resources;
 use wherry::api::volume_contents;
 
 /// As the value of a Secret, and nowhere else, this text never appears in an error.

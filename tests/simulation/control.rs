@@ -7,7 +7,7 @@ use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use wherry::api::control::DrainOutcome;
-use wherry::api::ephemeral::RequestedContainers;
+use wherry::api::ephemeral_request::RequestedContainers;
 use wherry::api::facts::{ExecOutput, MemoryFact, UsageFact};
 use wherry::api::names::{FullName, Uid};
 use wherry::engine::control::ephemeral::Origin;

@@ -2,7 +2,7 @@ use super::fixture::{hierarchy, names};
 use super::*;
 use crate::api::k8s;
 use crate::api::names::FullName;
-use crate::api::pod::Source;
+use crate::api::source::Source;
 use std::path::PathBuf;
 use std::rc::Rc;
 

@@ -1,7 +1,8 @@
 //! Against real servers on the loopback interface.
 
 use super::*;
-use crate::api::document::{self, Context};
+use crate::api::document;
+use crate::api::document::context::Context;
 use crate::api::pod::Pod;
 use crate::engine::effect::{HookCall, HookKind, Kind, PodAddress, ProbeCall};
 use crate::net::refused::closed;

@@ -1,7 +1,8 @@
 //! Reads manifests for `wherry check`, without helper threads.
 
 use super::inspection;
-use crate::api::document::{self, Checked, Context};
+use crate::api::document::context::Context;
+use crate::api::document::{self, Checked};
 use std::path::{Path, PathBuf};
 
 /// Returns all valid objects in the text of a file, as a node of this name reads it, the problems of all other

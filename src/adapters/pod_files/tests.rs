@@ -3,7 +3,7 @@ use super::*;
 use crate::api::k8s;
 use crate::api::mount::MountSource;
 use crate::api::names::{FullName, Uid};
-use crate::api::pod::Source;
+use crate::api::source::Source;
 use std::os::unix::fs::PermissionsExt;
 use std::rc::Rc;
 use std::sync::Mutex;

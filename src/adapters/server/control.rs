@@ -5,7 +5,7 @@ use crate::api::control::{
     DrainRequest, EphemeralNames, EphemeralRequest, ExecHead, ExecRequest, OutputEnd, StreamChannels, StreamKind,
     StreamRequest, StreamUrl,
 };
-use crate::api::ephemeral::RequestedContainers;
+use crate::api::ephemeral_request::RequestedContainers;
 use crate::api::facts::ExecOutput;
 use crate::api::names::Uid;
 use crate::engine::control::ephemeral::Origin;

@@ -1,7 +1,8 @@
 //! A ConfigMap or a Secret of the API server, and its copy on the disk.
 
 use crate::api::data_object::{DataKey, DataKind, DataObject};
-use crate::api::document::{self, Context, Object};
+use crate::api::document::context::Context;
+use crate::api::document::{self, Object};
 use crate::api::names::FullName;
 use serde_json::{Value, json};
 use std::rc::Rc;

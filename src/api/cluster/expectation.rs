@@ -79,7 +79,8 @@ fn unreachable(tolerations: &[k8s::Toleration]) -> Unreachable {
 mod tests {
     use super::*;
     use crate::api::cluster::pod_object;
-    use crate::api::document::{self, Context};
+    use crate::api::document;
+    use crate::api::document::context::Context;
 
     fn expectation(spec: &str, missing: &[&str], token: Option<u64>) -> Expectation {
         let text = format!(

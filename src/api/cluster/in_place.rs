@@ -86,7 +86,8 @@ pub fn closed_gate(spec: &k8s::PodSpec, stored: &k8s::PodStatus) -> Option<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::document::{self, Context};
+    use crate::api::document;
+    use crate::api::document::context::Context;
     use serde_json::json;
 
     fn pod(labels: &str, image: &str, seen: &str) -> Rc<Pod> {

@@ -4,7 +4,8 @@
 //! people can read the manifest.
 
 use crate::api::cluster::mirror;
-use crate::api::document::{Context, Document};
+use crate::api::document::Document;
+use crate::api::document::context::Context;
 use crate::api::k8s;
 use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;

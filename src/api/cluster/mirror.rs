@@ -124,7 +124,8 @@ fn refers(volume: &k8s::Volume) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::document::{self, Context};
+    use crate::api::document;
+    use crate::api::document::context::Context;
 
     fn mirror(spec: &str) -> Value {
         let text = format!(

@@ -6,12 +6,14 @@
 use crate::api::cluster::final_ends::FinalEnds;
 use crate::api::cluster::mirror::{DIGEST, MIRROR};
 use crate::api::cluster::unknown_fields;
-use crate::api::document::{self, Context};
+use crate::api::document;
+use crate::api::document::context::Context;
 use crate::api::k8s;
 use crate::api::names::{FullName, Uid};
-use crate::api::pod::{LONGEST_GRACE, Pod, Source};
+use crate::api::pod::{LONGEST_GRACE, Pod};
 use crate::api::problem::{Fault, What, brief};
 use crate::api::reason::Reason;
+use crate::api::source::Source;
 use crate::api::{defaults, uid, validate};
 use serde::Serialize;
 use serde_json::{Map, Value, json};

@@ -1,8 +1,8 @@
 //! Services and RuntimeClasses of the API server, reduced to what a node needs, and their copies on the disk.
 
-use crate::api::pod::Source;
 use crate::api::runtime_class::RuntimeClass;
 use crate::api::services::{Service, ServicePort};
+use crate::api::source::Source;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

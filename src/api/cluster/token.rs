@@ -1,12 +1,12 @@
-//! A token of a service account: the answer of the API server, and its copy on the disk.
+//! A token of a service account: what identifies it, the answer of the API server, and its copy on the disk.
 
 use crate::api::hash;
-use crate::api::k8s::Time;
+use crate::api::k8s::{ServiceAccountTokenProjection, Time};
 use crate::api::names::{FullName, Uid};
+use crate::api::pod::Pod;
 use crate::api::registry_credentials::base64;
-use crate::api::service_token::TokenKey;
 use crate::api::time::Wall;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -15,6 +15,40 @@ pub const KIND: &str = "tokens";
 const VERSION: u64 = 1;
 /// As in a kubelet, a token is replaced after a day at the latest.
 const LONGEST_USE: Duration = Duration::from_secs(24 * 3600);
+/// The lifetime of a token whose source names none, in seconds. A kubelet's default.
+const LIFETIME: i64 = 3600;
+
+/// Identifies a token: two sources of a pod with the same audience and lifetime share it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TokenKey {
+    /// Of the pod.
+    pub uid: Uid,
+    /// None: the API server itself.
+    pub audience: Option<Box<str>>,
+    /// The requested lifetime.
+    pub seconds: u64,
+}
+
+/// As a text, because it is the key of a map in a dump.
+impl Serialize for TokenKey {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let TokenKey { uid, audience, seconds } = self;
+        let audience = audience.as_deref().unwrap_or_default();
+        serializer.collect_str(&format_args!("{uid} {seconds} s {audience}"))
+    }
+}
+
+impl TokenKey {
+    pub fn of(pod: &Pod, source: &ServiceAccountTokenProjection) -> TokenKey {
+        let audience = source.audience.as_deref().filter(|text| !text.is_empty());
+        let seconds = source.expiration_seconds.unwrap_or(LIFETIME);
+        TokenKey {
+            uid: pod.uid.clone(),
+            audience: audience.map(Into::into),
+            seconds: u64::try_from(seconds).unwrap_or_default(),
+        }
+    }
+}
 
 /// A token that the server has issued.
 #[derive(Clone, PartialEq, Eq)]

@@ -9,18 +9,21 @@
 //! YAML is read as in Kubernetes (YAML 1.1: `yes`, `on` and `y` are booleans, `0644` is octal), with limits on size,
 //! depth and aliases.
 
+pub mod context;
 mod locate;
 
 use crate::api::data_object::{self, DataKey, DataKind, DataObject, DataValue, DockerFormat};
 use crate::api::k8s::field::FieldValue;
 use crate::api::k8s::{self, ObjectMeta};
 use crate::api::names::FullName;
-use crate::api::pod::{Pod, Source};
+use crate::api::pod::Pod;
 use crate::api::priority::PriorityClass;
 use crate::api::problem::{Fault, FieldPath, FieldStep, Problem, brief};
 use crate::api::runtime_class::RuntimeClass;
+use crate::api::source::Source;
 use crate::api::system_credentials::{self, Credentials};
 use crate::api::{defaults, uid, validate};
+use context::Context;
 use serde_json::Value;
 use serde_saphyr::options::DuplicateKeyPolicy;
 use std::collections::BTreeMap;
@@ -42,22 +45,6 @@ const MAX_MESSAGE: usize = 2000;
 /// To find the line of an error, the file is parsed again. This is the limit of bytes parsed again per file. Further
 /// errors name only the document and the field.
 const MAX_WALKED: usize = 16 * MAX_BYTES;
-
-/// The node and time data that defaulting needs.
-#[derive(Clone, Copy, Debug)]
-pub struct Context<'a> {
-    pub node_name: &'a str,
-    /// For the annotation `config.seen`: RFC 3339 with nanoseconds, UTC.
-    pub seen: &'a str,
-    pub credentials: Credentials<'a>,
-}
-
-impl<'a> Context<'a> {
-    /// Without the credentials of the service.
-    pub const fn new(node_name: &'a str, seen: &'a str) -> Context<'a> {
-        Context { node_name, seen, credentials: Credentials::Unknown }
-    }
-}
 
 /// The supported kinds.
 const KINDS: [&str; 7] = ["Pod", "ConfigMap", "Secret", "PriorityClass", "RuntimeClass", "List", "PodList"];

@@ -5,7 +5,7 @@ use super::path::ObjectPath;
 use super::pod_row::text;
 use super::status::Failure;
 use super::write::{self, ObjectChange};
-use crate::api::ephemeral::RequestedContainers;
+use crate::api::ephemeral_request::RequestedContainers;
 use serde_json::Value;
 
 /// The media types of patches.

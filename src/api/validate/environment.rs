@@ -1,6 +1,7 @@
 //! Environment variables: their names, and the sources of their values.
 
-use super::{complain, one_of, syntax};
+use super::complaints::{complain, one_of};
+use super::syntax;
 use crate::api::environment;
 use crate::api::k8s::{Container, EnvFromSource, EnvVarSource, ObjectFieldSelector, ResourceFieldSelector};
 use crate::api::problem::{At, Faults};

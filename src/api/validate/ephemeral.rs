@@ -1,6 +1,7 @@
 //! Ephemeral containers. They are not a part of the workload, so they have no ports, resources, probes and hooks.
 
-use super::{container, unsupported, user_namespace, volumes};
+use super::container::container;
+use super::{unsupported, user_namespace, volumes};
 use crate::api::ephemeral;
 use crate::api::k8s::{Container, EphemeralContainer, PodSpec, ResourceRequirements};
 use crate::api::ordered::CollectOrdered;

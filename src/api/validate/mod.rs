@@ -3,6 +3,8 @@
 //! `unsupported` rejects fields that are not implemented yet. Admission, not this module, checks if the pod fits the
 //! node.
 
+mod complaints;
+mod container;
 mod environment;
 mod ephemeral;
 mod network;
@@ -18,15 +20,14 @@ mod user_namespace;
 mod volumes;
 
 use crate::api::data_object::{self, DockerFormat};
-use crate::api::expand::{self, ArgumentPlace};
 use crate::api::image;
 use crate::api::k8s::ObjectMeta;
 use crate::api::k8s::PriorityClass;
 use crate::api::k8s::RuntimeClass;
 use crate::api::k8s::{ConfigMap, Container, Pod, PodSpec, Secret};
-use crate::api::pod::is_sidecar;
 use crate::api::priority;
 use crate::api::problem::{At, Fault, Faults, What};
+use complaints::{complain, one_of};
 pub(crate) use ephemeral::ephemeral;
 pub(crate) use part_of_byte::parts_of_bytes;
 use std::collections::BTreeSet;
@@ -258,10 +259,6 @@ pub fn is_extended_resource(name: &str) -> bool {
     resources::is_extended(name)
 }
 
-fn complain(complaints: syntax::Complaints, value: &str, at: At<'_>, faults: &mut Faults) {
-    complaints.into_iter().for_each(|complaint| faults.invalid(at, value, complaint));
-}
-
 fn metadata(metadata: &ObjectMeta, at: At<'_>, faults: &mut Faults) {
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
     complain(syntax::dns_label(namespace), namespace, at.field("namespace"), faults);
@@ -356,7 +353,7 @@ fn containers(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     for (i, each) in spec.containers.iter().enumerate() {
         let at = at_containers.item(i);
         unique(each, at, faults);
-        container(each, grace, at, faults);
+        container::container(each, grace, at, faults);
         resources::resize_policy(each, restarts, at, faults);
         if each.restart_policy.is_some() {
             faults.forbidden(at.field("restartPolicy"), "may not be set for non-init containers");
@@ -369,81 +366,12 @@ fn containers(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     for (i, each) in spec.init_containers.iter().flatten().enumerate() {
         let at = at_init.item(i);
         unique(each, at, faults);
-        container(each, grace, at, faults);
+        container::container(each, grace, at, faults);
         resources::resize_policy(each, restarts, at, faults);
-        init_container(each, at, faults);
+        container::init_container(each, at, faults);
         volumes::mounts(each, spec, at, faults);
         let ports = each.ports.as_deref().unwrap_or_default();
         network::ports(ports, host_network, &mut Vec::new(), at.field("ports"), faults);
-    }
-}
-
-/// Only a restartable init container (sidecar) may have probes and hooks, because others run until they end.
-fn init_container(container: &Container, at: At<'_>, faults: &mut Faults) {
-    if let Some(policy) = &container.restart_policy {
-        one_of(Some(policy), &["Always"], at.field("restartPolicy"), faults);
-    }
-    if is_sidecar(container) {
-        return;
-    }
-    for (used, field) in [
-        (container.lifecycle.is_some(), "lifecycle"),
-        (container.liveness_probe.is_some(), "livenessProbe"),
-        (container.readiness_probe.is_some(), "readinessProbe"),
-        (container.startup_probe.is_some(), "startupProbe"),
-        (container.resize_policy.is_some(), "resizePolicy"),
-    ] {
-        if used {
-            faults.forbidden(at.field(field), "may not be set for init containers without restartPolicy=Always");
-        }
-    }
-}
-
-/// `grace`: the pod's grace period in seconds.
-fn container(container: &Container, grace: i64, at: At<'_>, faults: &mut Faults) {
-    if container.name.is_empty() {
-        faults.required(at.field("name"), "");
-    } else {
-        complain(syntax::dns_label(&container.name), &container.name, at.field("name"), faults);
-    }
-    match container.image.as_deref() {
-        None | Some("") => faults.required(at.field("image"), ""),
-        Some(image) if image.trim() != image => {
-            faults.invalid(at.field("image"), image, "must not have leading or trailing whitespace");
-        }
-        Some(_) => {}
-    }
-    let policy = container.image_pull_policy.as_deref();
-    one_of(policy, &["Always", "IfNotPresent", "Never"], at.field("imagePullPolicy"), faults);
-    let policy = container.termination_message_policy.as_deref();
-    one_of(policy, &["FallbackToLogsOnError", "File"], at.field("terminationMessagePolicy"), faults);
-    environment::environment(container, at, faults);
-    probes::of_container(container, grace, at, faults);
-    arguments(container, at, faults);
-    if let Some(list) = &container.resources {
-        resources::resources(list, at.field("resources"), faults);
-    }
-    if let Some(context) = &container.security_context {
-        security::of_container(context, at.field("securityContext"), faults);
-    }
-    unsupported::of_container(container, at, faults);
-}
-
-/// Limits the expanded size. `$(VAR)` references can turn a small manifest into gigabytes.
-fn arguments(container: &Container, at: At<'_>, faults: &mut Faults) {
-    let Err(too_long) = expand::container(container) else { return };
-    let (env, command, args) = (at.field("env"), at.field("command"), at.field("args"));
-    match too_long.at {
-        ArgumentPlace::Env(i) => faults.add(env.item(i).field("value"), too_long.detail()),
-        ArgumentPlace::Command(i) => faults.add(command.item(i), too_long.detail()),
-        ArgumentPlace::Args(i) => faults.add(args.item(i), too_long.detail()),
-    }
-}
-
-fn one_of(value: Option<&str>, supported: &[&str], at: At<'_>, faults: &mut Faults) {
-    let value = value.unwrap_or_default();
-    if !supported.contains(&value) {
-        faults.unsupported_value(at, value, supported);
     }
 }
 

@@ -2,7 +2,8 @@
 
 use crate::api::k8s::{ContainerPort, PodSpec};
 use crate::api::problem::{At, Faults};
-use crate::api::validate::{complain, syntax};
+use crate::api::validate::complaints::complain;
+use crate::api::validate::syntax;
 
 /// glibc ignores further name servers.
 const MAX_NAMESERVERS: usize = 3;

@@ -3,7 +3,8 @@
 
 use crate::api::k8s::{NodeSelectorRequirement, PodSpec};
 use crate::api::problem::{At, Faults};
-use crate::api::validate::{complain, syntax};
+use crate::api::validate::complaints::complain;
+use crate::api::validate::syntax;
 
 pub(super) fn placement(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     if let Some(name) = spec.node_name.as_deref() {

@@ -1,6 +1,7 @@
 //! Probes and lifecycle hooks: one valid handler each, and valid times.
 
-use super::{one_of, syntax};
+use super::complaints::one_of;
+use super::syntax;
 use crate::api::k8s::IntOrString;
 use crate::api::k8s::{Container, ExecAction, HTTPGetAction, LifecycleHandler, Probe, TCPSocketAction};
 use crate::api::problem::{At, Faults};

@@ -1,4 +1,5 @@
-use crate::api::document::{Context, read};
+use crate::api::document::context::Context;
+use crate::api::document::read;
 use serde_json::{Value, json};
 
 fn faults(manifest: &Value) -> Vec<String> {

@@ -2,7 +2,8 @@
 //!
 //! Wherry has the volumes that need no cluster and no storage driver. Every other source is rejected by name.
 
-use super::{complain, one_of, syntax};
+use super::complaints::{complain, one_of};
+use super::syntax;
 use crate::api::k8s::{
     ConfigMapVolumeSource, EmptyDirVolumeSource, HostPathVolumeSource, ImageVolumeSource, KeyToPath, PodSpec,
     ProjectedVolumeSource, SecretVolumeSource, ServiceAccountTokenProjection, Volume, VolumeProjection,
@@ -14,10 +15,11 @@ use crate::api::volume::{HOST_PATH_TYPES, HostPathType, huge_page_size};
 
 mod downward;
 mod mounts;
+mod paths;
 
 pub(super) use mounts::mounts;
+use paths::{file_path, mode, no_backsteps};
 
-const MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 const MORE_THAN_ONE: &str = "may not specify more than one volume type";
 const COLLISION: &str = "conflicting duplicate paths";
 /// The limits of a token's lifetime, in seconds.
@@ -350,37 +352,6 @@ fn items(list: Option<&[KeyToPath]>, at: At<'_>, faults: &mut Faults) {
         }
         file_path(&item.path, at.field("path"), faults);
         mode(item.mode, at.field("mode"), faults);
-    }
-}
-
-fn mode(mode: Option<i32>, at: At<'_>, faults: &mut Faults) {
-    if let Some(mode) = mode.filter(|mode| !(0..=0o777).contains(mode)) {
-        faults.invalid(at, mode, MODE);
-    }
-}
-
-/// The path of a file in a volume.
-fn file_path(path: &str, at: At<'_>, faults: &mut Faults) {
-    if path.is_empty() {
-        return faults.required(at, "");
-    }
-    descending(path, at, faults);
-    if path.starts_with("..") && !path.split('/').any(|part| part == "..") {
-        faults.invalid(at, path, "must not start with '..'");
-    }
-}
-
-/// A relative path that does not leave its directory.
-fn descending(path: &str, at: At<'_>, faults: &mut Faults) {
-    if path.starts_with('/') {
-        faults.invalid(at, path, "must be a relative path");
-    }
-    no_backsteps(path, at, faults);
-}
-
-fn no_backsteps(path: &str, at: At<'_>, faults: &mut Faults) {
-    if path.split('/').any(|part| part == "..") {
-        faults.invalid(at, path, "must not contain '..'");
     }
 }
 

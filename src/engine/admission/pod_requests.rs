@@ -2,9 +2,10 @@
 
 use super::predicates::{HostPort, host_ports};
 use crate::api::pod::Pod;
+use crate::api::pod_resources::requested_by;
 use crate::api::priority::{self, CRITICAL};
 use crate::api::qos::Qos;
-use crate::api::resources::{PODS, Resources, requested_by};
+use crate::api::resources::{PODS, Resources};
 use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -4,6 +4,7 @@
 
 use super::reflector::{Change, Reflector, Step};
 use super::sealing::Protection;
+use super::warning::warn;
 use crate::api::cluster::data_record::{self, Fetched};
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::watched::Watched;
@@ -63,7 +64,7 @@ impl Data {
                 true
             }
             Err(why) => {
-                super::warn(outbox, format!("record {key} is unusable; moving it aside: {why}"));
+                warn(outbox, format!("record {key} is unusable; moving it aside: {why}"));
                 outbox.record(Owner::Cluster, RecordChange::SetAside { key: key.to_owned() });
                 false
             }
@@ -158,7 +159,7 @@ impl Data {
         }
         if let Err(e) = result {
             // A full disk must not stop the pods of a node that is connected.
-            super::warn(outbox, format!("{key} cannot be kept on the disk: {}", e.message()));
+            warn(outbox, format!("{key} cannot be kept on the disk: {}", e.message()));
         }
         self.use_next(key);
         true
@@ -192,7 +193,7 @@ impl Data {
         match now {
             // The answer is for another object than the one that was asked for.
             Some(fetched) if fetched.object.key != *key => {
-                super::warn(outbox, format!("the API server answered with {} for {key}", fetched.object.key));
+                warn(outbox, format!("the API server answered with {} for {key}", fetched.object.key));
             }
             Some(fetched) => {
                 let same = self.objects.get(key).is_some_and(|old| old.digest == fetched.object.digest);

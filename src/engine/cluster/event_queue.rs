@@ -7,6 +7,7 @@
 use super::backoff::{Backoff, REQUESTS};
 use super::event_limits::EventLimits;
 use super::reflector::{Step, begin};
+use super::warning::warn;
 use crate::api::cluster::event_queue::{self, Entry};
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::requests;
@@ -101,7 +102,7 @@ impl EventQueue {
     /// A part that an earlier run kept. An unusable one is moved aside.
     pub fn record_found(&mut self, key: &str, text: &str, outbox: &mut Outbox) {
         let Some((part, entries)) = event_queue::part_of(key).zip(event_queue::read(text).ok()) else {
-            super::warn(outbox, format!("record {key} is unusable; moving it aside"));
+            warn(outbox, format!("record {key} is unusable; moving it aside"));
             outbox.record(Owner::Cluster, RecordChange::SetAside { key: key.to_owned() });
             return;
         };

@@ -6,6 +6,7 @@
 
 use super::backoff::{Backoff, REQUESTS};
 use super::reflector::{Step, begin};
+use super::warning::warn;
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::requests;
 use crate::api::cluster::status::{Failure, Refusal};
@@ -184,7 +185,7 @@ impl Excess {
                      out who binds them",
                     step.most_pods
                 );
-                super::warn(step.outbox, message);
+                warn(step.outbox, message);
             }
             _ => {}
         }

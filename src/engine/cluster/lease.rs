@@ -4,6 +4,7 @@
 
 use super::backoff::{Backoff, Limits};
 use super::reflector::{Step, begin};
+use super::warning::warn;
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::status::{Failure, Refusal};
 use crate::api::cluster::{lease, requests};
@@ -121,7 +122,7 @@ impl Lease {
                 if std::mem::replace(&mut self.creation, Creation::Failed) != Creation::Failed {
                     let message =
                         "the lease of the node cannot be created: the API server has no namespace kube-node-lease";
-                    super::warn(step.outbox, message.to_owned());
+                    warn(step.outbox, message.to_owned());
                 }
                 self.backoff.refused(refusal.as_ref(), RETRIES, step.now, step.rng);
                 (State::Missing, Renewal::Failed)

@@ -4,6 +4,7 @@
 //! *(ours)* A kubelet follows the services of all namespaces.
 
 use super::reflector::{Change, MOST_OBJECTS, Reflector, Step};
+use super::warning::warn;
 use crate::api::cluster::reduced::{self, Handler, KIND, Named, Reduced};
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::watched::Watched;
@@ -96,7 +97,7 @@ impl Lists {
             None => Err("it belongs to no list".to_owned()),
         };
         if let Err(why) = taken {
-            super::warn(outbox, format!("record {key} is unusable; moving it aside: {why}"));
+            warn(outbox, format!("record {key} is unusable; moving it aside: {why}"));
             outbox.record(Owner::Cluster, RecordChange::SetAside { key: key.to_owned() });
         }
     }
@@ -191,7 +192,7 @@ impl Lists {
         };
         if let Err(e) = result {
             // A full disk must not stop the pods of a node that is connected.
-            super::warn(outbox, format!("record {record} cannot be written: {}", e.message()));
+            warn(outbox, format!("record {record} cannot be written: {}", e.message()));
         }
         *state = State::Known;
         self.changed = Changed::Yes;

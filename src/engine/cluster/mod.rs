@@ -31,12 +31,11 @@ pub mod reviews;
 pub mod sealing;
 pub mod sealing_settings;
 pub mod shown_cordon;
+pub mod stored;
 pub mod tokens;
 pub mod traffic;
+mod warning;
 
-use crate::api::reason::Reason;
-use crate::engine::effect::Severity;
-use crate::engine::outbox::Outbox;
 use member::Member;
 use serde::Serialize;
 
@@ -62,9 +61,4 @@ impl Cluster {
             Cluster::Member(member) => Some(member),
         }
     }
-}
-
-/// A log line and an event of the node.
-fn warn(outbox: &mut Outbox, message: String) {
-    outbox.emit_node_event(Severity::Warning, Reason::ApiServerError, message);
 }

@@ -5,6 +5,7 @@
 
 use super::backoff::{Backoff, Limits};
 use super::reflector::{Step, begin};
+use super::warning::warn;
 use crate::api::cluster::node::NodeReport;
 use crate::api::cluster::node_status::Sent;
 use crate::api::cluster::request::{ApiError, ApiResponse};
@@ -205,7 +206,7 @@ impl Node {
                     self.state = State::Registered(Box::new(registered));
                     return Progress::Registered;
                 }
-                Err(why) => super::warn(step.outbox, format!("the API server's Node is unusable: {why}")),
+                Err(why) => warn(step.outbox, format!("the API server's Node is unusable: {why}")),
             },
             Ok((_, Some(refusal))) => match refusal.failure {
                 // Some servers refuse the read of a node that does not exist.
@@ -274,5 +275,5 @@ fn read(body: &[u8]) -> Result<(String, Sent), String> {
 }
 
 fn refused(refusal: &Refusal, step: &mut Step<'_>) {
-    super::warn(step.outbox, format!("the API server refuses the node: {refusal}"));
+    warn(step.outbox, format!("the API server refuses the node: {refusal}"));
 }

@@ -9,6 +9,7 @@
 
 use super::backoff::{Backoff, REQUESTS};
 use super::reflector::{Change, Reflector, Step};
+use super::warning::warn;
 use crate::api::cluster::node::DeviceAmount;
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::watched::Watched;
@@ -106,7 +107,7 @@ impl OwnNode {
                 self.resources.recorded = resources;
             }
             _ => {
-                super::warn(outbox, format!("record {key} is unusable; moving it aside"));
+                warn(outbox, format!("record {key} is unusable; moving it aside"));
                 outbox.record(Owner::Cluster, RecordChange::SetAside { key: key.to_owned() });
             }
         }
@@ -166,7 +167,7 @@ impl OwnNode {
             Err(e) => {
                 let message =
                     format!("record {KEY} cannot be written, so new devices are not reported: {}", e.message());
-                super::warn(step.outbox, message);
+                warn(step.outbox, message);
                 self.resources.backoff.failed(REQUESTS, step.now, step.rng);
             }
         }

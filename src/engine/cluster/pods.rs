@@ -6,14 +6,14 @@
 use super::excess::{self, Excess, ExcessPod};
 use super::mirrors::{Mirror, Mirrors};
 use super::reflector::{Change, Gaps, Reflector, Step};
-use crate::api::cluster::final_ends::FinalEnds;
+use super::stored::Stored;
+use super::warning::warn;
 use crate::api::cluster::in_place;
 use crate::api::cluster::mirror::MIRROR;
 use crate::api::cluster::pod_object::{self, MirrorOf, PodObject, Rejection};
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::watched::Watched;
-use crate::api::document::Context;
-use crate::api::k8s;
+use crate::api::document::context::Context;
 use crate::api::names::{FullName, Uid};
 use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;
@@ -124,14 +124,6 @@ impl Bound {
     }
 }
 
-/// The status at the server.
-#[derive(Debug, PartialEq)]
-pub struct Stored {
-    pub status: k8s::PodStatus,
-    pub final_ends: FinalEnds,
-    pub resource_version: String,
-}
-
 /// A change of the pods.
 #[derive(Debug, PartialEq)]
 pub enum Seen {
@@ -225,7 +217,7 @@ impl Pods {
         match serde_json::from_str(text) {
             Ok(Record { version: VERSION, resource_version }) => self.reflector.not_older_than(resource_version),
             _ => {
-                super::warn(outbox, format!("record {KEY} is unusable; moving it aside"));
+                warn(outbox, format!("record {KEY} is unusable; moving it aside"));
                 outbox.record(Owner::Cluster, RecordChange::SetAside { key: KEY.to_owned() });
             }
         }

@@ -7,6 +7,7 @@
 use super::backoff::{Backoff, REQUESTS};
 use super::sealing::Protection;
 use super::traffic::Traffic;
+use super::warning::warn;
 use crate::api::cluster::list::{self, Identity};
 use crate::api::cluster::request::{ApiError, ApiRequest, ApiResponse};
 use crate::api::cluster::status::Refusal;
@@ -455,7 +456,7 @@ impl<T> Reflector<T> {
         let more = size.unusable.saturating_sub(MOST_REPORTS);
         if more > 0 {
             let message = format!("{more} more items of the list of {} are unusable", self.watched.kind());
-            super::warn(step.outbox, message);
+            warn(step.outbox, message);
         }
         if size.left_out > 0 {
             let message = format!(
@@ -463,7 +464,7 @@ impl<T> Reflector<T> {
                 self.watched.kind(),
                 size.left_out
             );
-            super::warn(step.outbox, message);
+            warn(step.outbox, message);
         }
     }
 
@@ -471,12 +472,12 @@ impl<T> Reflector<T> {
         let name = identity.map(|identity| identity.to_string()).unwrap_or_default();
         let message =
             format!("the API server's {} {name:?} is unusable and changes nothing: {why}", self.watched.kind());
-        super::warn(step.outbox, message);
+        warn(step.outbox, message);
     }
 
     fn report(&self, why: &str, step: &mut Step<'_>) {
         let message = format!("the answer of the API server for {} is unusable: {why}", self.watched.kind());
-        super::warn(step.outbox, message);
+        warn(step.outbox, message);
     }
 }
 

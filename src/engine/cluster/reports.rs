@@ -4,8 +4,9 @@
 //! 0 is sent after the last status, and only for a pod of which nothing runs and whose volumes are gone.
 
 use super::backoff::{Backoff, REQUESTS};
-use super::pods::Stored;
 use super::reflector::{Step, begin};
+use super::stored::Stored;
+use super::warning::warn;
 use crate::api::cluster::final_ends::FinalEnds;
 use crate::api::cluster::pod_status::{Patch, Reported};
 use crate::api::cluster::request::{ApiError, ApiResponse};
@@ -258,7 +259,7 @@ impl Report {
                 // The same patch would be refused again.
                 let why = refusal.map(|r| r.to_string()).unwrap_or_default();
                 let message = format!("the API server refuses the status of pod {}: {why}", self.name);
-                super::warn(step.outbox, message);
+                warn(step.outbox, message);
                 if let Some((sent, stored)) = sent.zip(self.stored.as_ref()) {
                     self.reported.acknowledge(&sent, stored, "");
                 }

@@ -3,6 +3,7 @@
 
 use super::backoff::{Backoff, REQUESTS};
 use super::reflector::{Step, begin};
+use super::warning::warn;
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::status::Refusal;
 use crate::api::cluster::{cordon, requests};
@@ -82,7 +83,7 @@ impl ShownCordon {
         let answer = result.as_ref().ok();
         let refusal = answer.and_then(Refusal::of);
         if let Some(refusal) = &refusal {
-            super::warn(step.outbox, format!("the API server refuses the cordon of the node: {refusal}"));
+            warn(step.outbox, format!("the API server refuses the cordon of the node: {refusal}"));
         }
         self.backoff.refused(refusal.as_ref(), REQUESTS, step.now, step.rng);
         let node =

@@ -3,13 +3,14 @@
 
 use super::backoff::{Backoff, REQUESTS};
 use super::reflector::{Step, begin};
+use super::warning::warn;
 use crate::api::cluster::request::{ApiError, ApiResponse};
 use crate::api::cluster::requests::Token;
 use crate::api::cluster::status::{Failure, Refusal};
-use crate::api::cluster::token::{self, Grant, TokenRecord};
+use crate::api::cluster::token::{self, Grant, TokenKey, TokenRecord};
 use crate::api::names::{FullName, Uid};
 use crate::api::reason::Reason;
-use crate::api::service_token::{TokenKey, Tokens as Values};
+use crate::api::service_token::Tokens as Values;
 use crate::api::time::{Boot, Now};
 use crate::engine::effect::{Effect, RecordChange, Severity};
 use crate::engine::op::{OpError, OpId};
@@ -123,7 +124,7 @@ impl Tokens {
                 true
             }
             Err(why) => {
-                super::warn(outbox, format!("record {record_key} is unusable; moving it aside: {why}"));
+                warn(outbox, format!("record {record_key} is unusable; moving it aside: {why}"));
                 outbox.record(Owner::Cluster, RecordChange::SetAside { key: record_key.to_owned() });
                 false
             }
@@ -240,7 +241,7 @@ impl Tokens {
                         return true;
                     }
                     Err(why) => {
-                        super::warn(step.outbox, format!("the answer of the API server is unusable: {why}"));
+                        warn(step.outbox, format!("the answer of the API server is unusable: {why}"));
                         None
                     }
                 },
@@ -271,7 +272,7 @@ impl Tokens {
         if let Err(e) = result {
             // A full disk must not stop the pods of a node that is connected.
             let pod = &slot.wanted.pod;
-            super::warn(step.outbox, format!("a token of pod {pod} cannot be kept on the disk: {}", e.message()));
+            warn(step.outbox, format!("a token of pod {pod} cannot be kept on the disk: {}", e.message()));
         }
         if let Task::Saving { grant, .. } = std::mem::replace(&mut slot.task, Task::Idle) {
             self.use_token(&key, grant, step);

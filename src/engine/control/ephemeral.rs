@@ -1,6 +1,6 @@
 //! Requests for ephemeral containers (W29).
 
-use crate::api::ephemeral::RequestedContainers;
+use crate::api::ephemeral_request::RequestedContainers;
 use crate::api::names::Uid;
 
 /// The interface that received the request. Its clients have other rights.

@@ -2,7 +2,7 @@
 
 use super::limits::{LONGEST_EXEC, LONGEST_GRACE, MAX_EXECS, MAX_STREAM_CALLS};
 use super::stream;
-use crate::api::ephemeral::Invalid;
+use crate::api::ephemeral_request::Invalid;
 use crate::api::names::{FullName, Uid};
 use crate::engine::cluster::access::AccessError;
 use crate::engine::op::OpError;

@@ -97,7 +97,8 @@ fn problem(pod: &Pod, field: &str, message: String) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::document::{self, Context, Object};
+    use crate::api::document::context::Context;
+    use crate::api::document::{self, Object};
 
     /// The objects of this text, none of which has been accepted yet.
     fn objects(text: &str) -> Objects {

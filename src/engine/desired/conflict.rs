@@ -1,7 +1,7 @@
 //! Two documents that cannot both be in force (D4).
 
 use crate::api::names::{FullName, Uid};
-use crate::api::pod::Source;
+use crate::api::source::Source;
 use serde::Serialize;
 use std::fmt;
 

@@ -5,10 +5,10 @@
 use crate::api::data_object::DataObject;
 use crate::api::objects::Objects;
 use crate::api::ordered::OrderSlice;
-use crate::api::pod::Source;
 use crate::api::priority::PriorityClass;
 use crate::api::reason::Reason;
 use crate::api::runtime_class::RuntimeClass;
+use crate::api::source::Source;
 use crate::api::time::Boot;
 use crate::engine::effect::{RecordChange, Severity};
 use crate::engine::outbox::Outbox;

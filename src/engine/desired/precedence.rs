@@ -6,8 +6,9 @@
 use super::conflict::{Common, Conflict};
 use crate::api::names::{FullName, Uid};
 use crate::api::ordered::OrderSlice;
-use crate::api::pod::{Pod, Source};
+use crate::api::pod::Pod;
 use crate::api::priority;
+use crate::api::source::Source;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -86,11 +87,12 @@ pub fn sort_new(pods: &mut [Rc<Pod>]) {
 #[cfg(test)]
 pub(super) fn pod(name: &str, path: &str, version: u32) -> Rc<Pod> {
     use crate::api::document;
+    use crate::api::document::context::Context;
     let text = format!(
         "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{containers: [{{name: m, image: \
          \"i:{version}\"}}]}}}}"
     );
-    let context = document::Context::new("lab", "2027-01-15T08:00:00Z");
+    let context = Context::new("lab", "2027-01-15T08:00:00Z");
     Rc::new(document::read(text.as_bytes(), path, context).0.remove(0))
 }
 

@@ -1,7 +1,7 @@
 //! Carries out the requests for ephemeral containers (W29).
 
 use super::Engine;
-use crate::api::ephemeral::{self, Invalid};
+use crate::api::ephemeral_request::{self, Invalid};
 use crate::api::k8s;
 use crate::engine::control::ephemeral::Origin;
 use crate::engine::control::{EphemeralRequest, Reply, RequestError, RequestId};
@@ -27,7 +27,7 @@ impl Engine {
         let EphemeralRequest { uid, origin, wanted, dry_run } = request;
         let Some(view) = self.pod(&uid) else { return Err(RequestError::UnknownPod(uid)) };
         let pod = view.pod.clone();
-        let list = ephemeral::accepted(&pod, &wanted);
+        let list = ephemeral_request::accepted(&pod, &wanted);
         let invalid = |errors| RequestError::InvalidEphemeral { pod: pod.name.clone(), errors };
         let list = list.map_err(invalid)?;
         let privileges = privileges(&list, pod.ephemeral_specs());

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::api::document;
+use crate::api::document::context::Context;
 use crate::api::facts::{ContainerFact, ContainerState, Listed, ListedContainer, ListedSandbox, PodFacts, SandboxFact};
 use crate::api::manifest_report::{FileReport, ManifestReport};
 use crate::api::names::FullName;
@@ -47,7 +48,7 @@ fn read(name: &str, more: &str) -> Manifest {
         "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{containers: [{{name: m, image: i:1, \
          {more}}}]}}}}"
     );
-    let context = document::Context::new("lab", "2027-01-15T08:00:00Z");
+    let context = Context::new("lab", "2027-01-15T08:00:00Z");
     let pod = Rc::new(document::read(text.as_bytes(), &format!("/m/{name}.yaml"), context).0.remove(0));
     Manifest { text, pod }
 }

@@ -17,7 +17,8 @@ pub fn of(container: &Container, facts: Facts<'_>) -> Result<Expanded, String> {
 mod tests {
     use super::*;
     use crate::api::data_object::DataObjects;
-    use crate::api::document::{self, Context};
+    use crate::api::document;
+    use crate::api::document::context::Context;
     use crate::api::resources::Resources;
     use serde_json::{Value, json};
 

@@ -4,7 +4,8 @@
 
 use crate::api::k8s;
 use crate::api::names::{ContainerId, FullName, Uid};
-use crate::api::pod::{Pod, Source};
+use crate::api::pod::Pod;
+use crate::api::source::Source;
 use crate::api::time::{Boot, Wall};
 use crate::engine::nanoseconds;
 use crate::engine::pod::kill::Cause;
@@ -201,6 +202,7 @@ mod tests {
     use super::*;
     use crate::api::devices::{Allocated, Granted};
     use crate::api::document;
+    use crate::api::document::context::Context;
     use crate::api::resize::How;
     use crate::engine::pod::worker::earlier::Earlier;
     use crate::engine::pod::worker::resize::Before;
@@ -209,7 +211,7 @@ mod tests {
     fn pod() -> Rc<Pod> {
         let text =
             "{apiVersion: v1, kind: Pod, metadata: {name: a, uid: u1}, spec: {containers: [{name: m, image: i:1}]}}";
-        let context = document::Context::new("lab", "2027-01-15T08:00:00Z");
+        let context = Context::new("lab", "2027-01-15T08:00:00Z");
         Rc::new(document::read(text.as_bytes(), "/m/a.yaml", context).0.remove(0))
     }
 

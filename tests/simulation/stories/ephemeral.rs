@@ -6,7 +6,7 @@ use crate::story::*;
 use crate::world::{Fault, S, World};
 use serde_json::{Value, json};
 use std::time::Duration;
-use wherry::api::ephemeral::RequestedContainers;
+use wherry::api::ephemeral_request::RequestedContainers;
 use wherry::api::names::Uid;
 use wherry::engine::control::ephemeral::Origin;
 use wherry::engine::control::{EphemeralRequest, Reply, Request, RequestId};

@@ -3,7 +3,8 @@
 use super::{Item, MS, World};
 use std::collections::BTreeSet;
 use wherry::api::names::Uid;
-use wherry::api::resources;
+use wherry::api::pod_resources::requested_by;
+use wherry::api::resources::CPU;
 use wherry::engine::effect::CgroupCall;
 use wherry::engine::event::Answer;
 use wherry::engine::op::{Code, OpError, OpId};
@@ -38,7 +39,7 @@ impl World {
                 self.checks.fail("W2", format!("{uid} is taken away while its volumes are mounted"));
             }
             CgroupCall::Make { pod } => {
-                let cpu = resources::requested_by(pod).get(resources::CPU);
+                let cpu = requested_by(pod).get(CPU);
                 self.observed.resizes.push(format!("cgroup {cpu}m"));
             }
             _ => {}

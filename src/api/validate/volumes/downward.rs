@@ -1,10 +1,11 @@
 //! Files of the downward API: one field of the pod, or one resource of a container.
 
-use super::{file_path, mode};
+use super::paths::{file_path, mode};
 use crate::api::k8s::{DownwardAPIVolumeFile, ObjectFieldSelector, PodSpec, ResourceFieldSelector};
 use crate::api::problem::{At, Faults};
 use crate::api::quantity::Quantity;
-use crate::api::validate::{complain, syntax};
+use crate::api::validate::complaints::complain;
+use crate::api::validate::syntax;
 
 const FIELDS: [&str; 5] =
     ["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];

@@ -1,9 +1,9 @@
 //! The volumeMounts of a container.
 
-use super::descending;
+use super::paths::descending;
 use crate::api::k8s::{Container, PodSpec, VolumeMount};
 use crate::api::problem::{At, Faults};
-use crate::api::validate::one_of;
+use crate::api::validate::complaints::one_of;
 
 /// Checks the volumeMounts of a container of any kind.
 pub(in crate::api::validate) fn mounts(container: &Container, spec: &PodSpec, at: At<'_>, faults: &mut Faults) {

@@ -1,9 +1,9 @@
 use super::*;
 use crate::api::defaults;
-use crate::api::document::Context;
+use crate::api::document::context::Context;
 use crate::api::names::{FullName, Uid};
-use crate::api::pod::Source;
 use crate::api::reason::Reason;
+use crate::api::source::Source;
 use crate::api::taints::NoExecute;
 use serde_json::{Value, json};
 

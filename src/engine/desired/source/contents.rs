@@ -7,10 +7,11 @@
 use crate::api::data_object::DataObject;
 use crate::api::document::{Document, Key, Object};
 use crate::api::objects::{AcceptedPod, Given, PodDocument};
-use crate::api::pod::{Pod, Source};
+use crate::api::pod::Pod;
 use crate::api::priority::{self, PriorityClass};
 use crate::api::problem::Problem;
 use crate::api::runtime_class::{self, RuntimeClass};
+use crate::api::source::Source;
 use serde_json::Value;
 use std::rc::Rc;
 use std::sync::Arc;

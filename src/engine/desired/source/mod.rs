@@ -7,15 +7,17 @@ mod file;
 mod open_problems;
 mod records;
 
-use crate::api::document::{Context, Document, Key};
+use crate::api::document::context::Context;
+use crate::api::document::{Document, Key};
 use crate::api::manifest_report::{
     DirectoryState, FileContent, FileReport, FileText, ManifestReport, NamedCredentials, RecordedDocument,
 };
 use crate::api::objects::{AcceptedPod, Objects};
 use crate::api::ordered::{CollectOrdered, OrderSlice};
-use crate::api::pod::{Pod, Source};
+use crate::api::pod::Pod;
 use crate::api::problem::Problem;
 use crate::api::reason::Reason;
+use crate::api::source::Source;
 use crate::api::time::{Boot, Now};
 use crate::engine::effect::{Effect, ManifestNews, Severity};
 use crate::engine::outbox::Outbox;

@@ -1,5 +1,6 @@
 use super::*;
 use crate::api::document;
+use crate::api::document::context::Context;
 use crate::api::facts::ContainerState::{Created, Exited, Running, Unknown};
 use crate::api::k8s;
 use crate::api::time::Wall;
@@ -9,7 +10,7 @@ fn pod(policy: &str) -> Pod {
         "{{apiVersion: v1, kind: Pod, metadata: {{name: p}}, spec: {{restartPolicy: {policy}, \
          containers: [{{name: a, image: i:1}}, {{name: b, image: i:1}}]}}}}"
     );
-    let context = document::Context::new("lab", "2027-01-15T08:00:00Z");
+    let context = Context::new("lab", "2027-01-15T08:00:00Z");
     document::read(text.as_bytes(), "/m/p.yaml", context).0.remove(0)
 }
 

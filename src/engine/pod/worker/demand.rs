@@ -98,7 +98,8 @@ impl Demand {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::document::{self, Context};
+    use crate::api::document;
+    use crate::api::document::context::Context;
 
     fn pod() -> Rc<Pod> {
         let text = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: m, image: i:1}]}}";

@@ -1,0 +1,19 @@
+//! The data from outside of a document that its object needs.
+
+use crate::api::system_credentials::Credentials;
+
+/// The node and time data that defaulting needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    pub node_name: &'a str,
+    /// For the annotation `config.seen`: RFC 3339 with nanoseconds, UTC.
+    pub seen: &'a str,
+    pub credentials: Credentials<'a>,
+}
+
+impl<'a> Context<'a> {
+    /// Without the credentials of the service.
+    pub const fn new(node_name: &'a str, seen: &'a str) -> Context<'a> {
+        Context { node_name, seen, credentials: Credentials::Unknown }
+    }
+}
