@@ -40,7 +40,7 @@ use crate::api::time::{Boot, Wall};
 use crate::config::problem::Problem;
 use crate::config::{CertificateSource, Config};
 use crate::engine::cluster::member;
-use crate::engine::cluster::sealing;
+use crate::engine::cluster::sealing_settings::SealingSettings;
 use crate::engine::cluster::traffic::Traffic;
 use crate::engine::config::{ClusterConfig, EngineConfig, FixedConfig, ServingIssuer};
 use crate::engine::cordon;

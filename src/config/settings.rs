@@ -11,7 +11,7 @@ use crate::api::node_facts::Sizing;
 use crate::api::sealing;
 use crate::api::shutdown::Groups;
 use crate::engine::image_gc_policy::ImageGcPolicy;
-use crate::engine::log_rotation;
+use crate::engine::rotation_policy::RotationPolicy;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;

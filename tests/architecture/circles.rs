@@ -6,8 +6,8 @@ use super::room;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The circles of today. Lower these numbers when you have removed one or made the largest one smaller.
-const CIRCLES: usize = 2;
-const LARGEST: usize = 58;
+const CIRCLES: usize = 1;
+const LARGEST: usize = 34;
 
 /// The path of a module, from the root of the crate: `["agent", "kube"]`.
 type Module = Vec<String>;

@@ -138,7 +138,7 @@ fn an_adapter_knows_itself_adapters_below_it_net_the_engines_interface_and_api()
             || composed
             // The visibility `pub(in crate::adapters)`.
             || path == "adapters"
-            || matches!(path, "engine::event" | "engine::effect" | "engine::op")
+            || matches!(path, "engine::control" | "engine::event" | "engine::effect" | "engine::op")
             // The tests of the manifests let this part of the engine decide.
             || file == "adapters/manifests/tests/mod.rs" && matches!(path, "engine::desired" | "engine::outbox")
             // The tests of the requests compare environments that the engine resolves.

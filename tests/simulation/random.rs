@@ -18,17 +18,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use wherry::api::eviction;
+use wherry::api::eviction::{self, EvictionPolicy};
 use wherry::api::names::Uid;
 use wherry::api::sealing::KeyState;
 use wherry::api::shutdown::Groups;
 use wherry::api::time::Wall;
-use wherry::engine::cluster::sealing;
-use wherry::engine::config::{ClusterConfig, Policy};
+use wherry::engine::cluster::sealing_settings::SealingSettings;
+use wherry::engine::config::ClusterConfig;
 use wherry::engine::effect::RuntimeCall;
-use wherry::engine::log_rotation;
+use wherry::engine::image_gc_policy::ImageGcPolicy;
 use wherry::engine::node::{Due, Part};
 use wherry::engine::rng::Rng;
+use wherry::engine::rotation_policy::RotationPolicy;
 
 /// The possible manifests: by file, with their versions.
 pub struct Pool {
@@ -211,7 +212,7 @@ pub fn play(pool: &Pool, plan: &Plan, print: bool, plant: fn(&mut Checks)) -> Pl
     }
     // A third of the lives collects images all the time, another one also by age.
     if !plan.seed.is_multiple_of(3) {
-        c.image_gc = Policy {
+        c.image_gc = ImageGcPolicy {
             high_percent: 50,
             low_percent: 40,
             min_age: Duration::from_secs(plan.seed % 7),

@@ -1,7 +1,6 @@
 //! Why a request was refused or failed: the text for the user, and the HTTP status of the response.
 
-use super::limits::{LONGEST_EXEC, LONGEST_GRACE, MAX_EXECS, MAX_STREAM_CALLS};
-use super::stream;
+use super::limits::{LONGEST_EXEC, LONGEST_GRACE, MAX_EXECS, MAX_STREAM_CALLS, STREAM_TIMEOUT};
 use crate::api::ephemeral_request::Invalid;
 use crate::api::names::{FullName, Uid};
 use crate::engine::cluster::access::AccessError;
@@ -307,7 +306,7 @@ impl RequestError {
             ),
             RequestError::ExecFailed { why } => f.write_str(why),
             RequestError::StreamTimedOut => {
-                write!(f, "the container runtime did not answer within {} s; is it hanging?", stream::TIMEOUT.as_secs())
+                write!(f, "the container runtime did not answer within {} s; is it hanging?", STREAM_TIMEOUT.as_secs())
             }
             RequestError::StreamFailed { why } => write!(f, "the container runtime offers no stream: {why}"),
             RequestError::ImagesFailed(e) => write!(f, "failed to list the images of the runtime: {e}"),

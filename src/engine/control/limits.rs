@@ -10,3 +10,5 @@ pub const MAX_EXECS: usize = 8;
 pub const LONGEST_EXEC: Duration = Duration::from_secs(24 * 3600);
 /// Maximum number of calls in flight. The runtime answers them at once, so more of them mean that it hangs.
 pub const MAX_STREAM_CALLS: usize = 32;
+/// Timeout of the call that requests the URL of a stream. The runtime only creates a token for the URL.
+pub const STREAM_TIMEOUT: Duration = Duration::from_secs(20);

@@ -13,10 +13,6 @@ use crate::engine::op::{OpError, OpId};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::time::Duration;
-
-/// Timeout of a call. The runtime only creates a token for the URL.
-pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A request for the URL of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,6 +9,7 @@ use crate::api::names::{FullName, Uid};
 use crate::api::ordered::CollectOrdered;
 use crate::api::pod::Pod;
 use crate::engine::admission::Admission;
+use crate::engine::control::limits::STREAM_TIMEOUT;
 use crate::engine::control::stream::{Channels, StreamKind, Terminal};
 use crate::engine::control::{
     ExecCall, ExecRequest, LONGEST_GRACE, Reply, Request, RequestError, RequestId, RetryOutcome, StreamCall,
@@ -267,7 +268,7 @@ impl Engine {
         let op = self.outbox.ops.begin(Owner::Stream);
         self.requests.streams.begun(op, id);
         let call = RuntimeCall::Stream(Box::new(StreamCall { pod, target }));
-        self.outbox.push(Effect::Runtime { op, call, timeout: stream::TIMEOUT });
+        self.outbox.push(Effect::Runtime { op, call, timeout: STREAM_TIMEOUT });
         Ok(())
     }
 

@@ -203,6 +203,7 @@ mod tests {
     use crate::api::devices::{Allocated, Granted};
     use crate::api::document;
     use crate::api::document::context::Context;
+    use crate::api::reason::Reason;
     use crate::api::resize::How;
     use crate::engine::pod::worker::earlier::Earlier;
     use crate::engine::pod::worker::resize::Before;

@@ -3,7 +3,11 @@ use crate::api::document;
 use crate::api::document::context::Context;
 use crate::api::facts::ContainerState::{Created, Exited, Running, Unknown};
 use crate::api::k8s;
+use crate::api::pod::Pod;
 use crate::api::time::Wall;
+use crate::engine::pleg::foreign_objects::ForeignObjects;
+use crate::engine::pod::worker::restarting::Restarting;
+use std::collections::BTreeSet;
 
 fn pod(policy: &str) -> Pod {
     let text = format!(

@@ -1,6 +1,6 @@
 //! The status of ephemeral containers (W29). They affect neither the phase nor the conditions of the pod.
 
-use super::{View, container};
+use super::container::{View, container};
 use crate::api::k8s;
 use crate::engine::pod::worker::earlier::lost;
 

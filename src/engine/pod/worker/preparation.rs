@@ -37,3 +37,18 @@ impl Preparation {
         self != Preparation::Nothing
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn w13_a_preparation_counts_only_for_its_own_attempt() {
+        let steps = |attempt| {
+            [Preparation::Nothing, Preparation::Directories { attempt: 2 }, Preparation::Cgroup { attempt: 2 }]
+                .map(|p| p.next(attempt))
+        };
+        assert_eq!(steps(2), [PreparationStep::Directories, PreparationStep::Cgroup, PreparationStep::Sandbox]);
+        assert_eq!(steps(3), [PreparationStep::Directories; 3]);
+    }
+}

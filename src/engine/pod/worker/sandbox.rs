@@ -206,16 +206,6 @@ mod tests {
     }
 
     #[test]
-    fn w13_a_preparation_counts_only_for_its_own_attempt() {
-        let steps = |attempt| {
-            [Preparation::Nothing, Preparation::Directories { attempt: 2 }, Preparation::Cgroup { attempt: 2 }]
-                .map(|p| p.next(attempt))
-        };
-        assert_eq!(steps(2), [PreparationStep::Directories, PreparationStep::Cgroup, PreparationStep::Sandbox]);
-        assert_eq!(steps(3), [PreparationStep::Directories; 3]);
-    }
-
-    #[test]
     fn w13_a_sandbox_that_dies_at_once_is_replaced_after_ten_seconds() {
         let mut sandbox = Sandbox::default();
         sandbox.hold_until(at(7));
