@@ -3,7 +3,7 @@
 //! strace. During a measurement the bench sends Wherry no request, except /healthz for the start and /pods for the soak test.
 //!
 //! `make bench ARGS="latency idle shutdown crowd size backoff engine probes volumes kubectl cluster"` selects parts; `cluster`, or one of its parts (`cluster-node`,
-//! `cluster-back`, `cluster-crowd`), runs only if it is selected. `WHERRY_BENCH_WINDOW` is
+//! `cluster-back`, `cluster-crowd`, `cluster-soak`), runs only if it is selected. `WHERRY_BENCH_WINDOW` is
 //! the length of an idle measurement in seconds (60), `WHERRY_BENCH_STREAM` that of a stream in MB (256). `make bench ARGS=engine`
 //! needs no runtime.
 

@@ -46,14 +46,36 @@ metadata: {namespace: NAMESPACE, name: login}
 stringData: {password: secret}
 ";
 
-struct Sample {
-    lives: usize,
-    memory: Memory,
+pub struct Sample {
+    pub lives: usize,
+    pub memory: Memory,
     descriptors: usize,
 }
 
 pub fn soak(table: &mut Table, wanted: usize) {
     let agent = Agent::start("soak");
+    let samples = lives(&agent, wanted);
+    let (last, first) = (&samples[samples.len() - 1], settled(&samples, wanted));
+    let grown = last.memory.anonymous - first.memory.anonymous;
+    table.row("resident before the first pod, MB", samples[0].memory.resident, None, 10.0, "");
+    table.row(&format!("resident after {} pods, MB", last.lives), last.memory.resident, None, 12.0, "");
+    table.row(&format!("anonymous memory after {} pods, MB", first.lives), first.memory.anonymous, None, 3.0, "");
+    table.row(&format!("... growth until the end, after {} pods, MB", last.lives), grown, None, 0.2, "");
+    let more = last.descriptors as f64 - samples[0].descriptors as f64;
+    // The inotify descriptor for the logs is opened with the first container, and stays.
+    table.row("additional descriptors at the end", more, None, 1.0, "");
+    table.row("mounts at the end", mounts_below(&agent.dir) as f64, None, 0.0, "");
+    table.row("directories of pods and of their logs at the end", directories_of_pods(&agent) as f64, None, 0.0, "");
+    table.row("cgroups of pods at the end", agent.pod_cgroups().len() as f64, None, 0.0, "");
+}
+
+/// Retained buffers reach their final size during the first fifth of the lives: the first sample after it.
+pub fn settled(samples: &[Sample], wanted: usize) -> &Sample {
+    samples.iter().find(|sample| sample.lives * 5 >= wanted).expect("a sample")
+}
+
+/// Runs the pods, and samples the process: first before the first pod, last after all have gone.
+pub fn lives(agent: &Agent, wanted: usize) -> Vec<Sample> {
     agent.write("objects.yaml", &OBJECTS.replace("NAMESPACE", &agent.namespace));
     let pid = agent.pid();
     let look = |lives| {
@@ -98,20 +120,8 @@ pub fn soak(table: &mut Table, wanted: usize) {
     }
     agent.wait("no pod is left", |a| a.pods().is_empty());
     std::thread::sleep(Duration::from_secs(5));
-    let last = look(ended);
-    // Compare with a later sample: retained buffers reach their final size during the first fifth.
-    let first = samples.iter().find(|s| s.lives * 5 >= wanted).expect("a sample");
-    let grown = last.memory.anonymous - first.memory.anonymous;
-    table.row("resident before the first pod, MB", samples[0].memory.resident, None, 10.0, "");
-    table.row(&format!("resident after {} pods, MB", last.lives), last.memory.resident, None, 12.0, "");
-    table.row(&format!("anonymous memory after {} pods, MB", first.lives), first.memory.anonymous, None, 3.0, "");
-    table.row(&format!("... growth until the end, after {} pods, MB", last.lives), grown, None, 0.2, "");
-    let more = last.descriptors as f64 - samples[0].descriptors as f64;
-    // The inotify descriptor for the logs is opened with the first container, and stays.
-    table.row("additional descriptors at the end", more, None, 1.0, "");
-    table.row("mounts at the end", mounts_below(&agent.dir) as f64, None, 0.0, "");
-    table.row("directories of pods and of their logs at the end", directories_of_pods(&agent) as f64, None, 0.0, "");
-    table.row("cgroups of pods at the end", agent.pod_cgroups().len() as f64, None, 0.0, "");
+    samples.push(look(ended));
+    samples
 }
 
 fn mounts_below(directory: &Path) -> usize {

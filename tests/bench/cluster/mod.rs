@@ -1,5 +1,5 @@
 //! A node of a real cluster: its cost and its latency (`node`), its return to an API server that was away (`back`), and many pods at
-//! once (`crowd`). Times are from the audit log of the API server, from its answers, and from the runtime and its log.
+//! once (`crowd`), and its memory after many pod lives (`soak`). Times are from the audit log of the API server, from its answers, and from the runtime and its log.
 //!
 //! Each part has a control plane of its own, so that no work or log of another part is left.
 
@@ -7,6 +7,7 @@ mod back;
 mod crowd;
 mod node;
 mod processors;
+mod soak;
 
 use crate::support::control_plane::{ControlPlane, NodeRequest};
 use crate::support::kubectl::Kubectl;
@@ -15,8 +16,12 @@ use crate::table::Table;
 type Measure = fn(&mut Table);
 
 /// By their names in `ARGS`.
-pub const PARTS: [(&str, Measure); 3] =
-    [("cluster-node", node::node), ("cluster-back", back::back), ("cluster-crowd", crowd::crowd)];
+pub const PARTS: [(&str, Measure); 4] = [
+    ("cluster-node", node::node),
+    ("cluster-back", back::back),
+    ("cluster-crowd", crowd::crowd),
+    ("cluster-soak", soak::soak),
+];
 
 fn do_with(kubectl: &Kubectl, line: &str, input: &str) {
     let printed = kubectl.run_with(line, input.as_bytes());
