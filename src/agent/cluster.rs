@@ -214,8 +214,8 @@ impl ClusterConnection {
         event
     }
 
-    /// In the next turn of the loop, which does not wait. In this one, requests that cause answers and answers that
-    /// cause requests could follow each other without end.
+    /// Continues in the next iteration of the event loop, which does not block. In the current one, requests and
+    /// responses could trigger each other forever.
     fn drive_soon(&self, event_loop: &mut EventLoop) {
         event_loop.again(self.tokens[0]);
     }

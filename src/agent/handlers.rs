@@ -90,7 +90,8 @@ impl LocalHandlers {
         self.take_events()
     }
 
-    /// Returns true if the operation is one of these probes or hooks. Then `take_events` returns its end.
+    /// Cancels the operation. Returns true if it was one of these probes or hooks; `take_events` then returns its
+    /// result.
     pub(super) fn cancel(&mut self, op: OpId) -> bool {
         self.handlers.cancel(op)
     }

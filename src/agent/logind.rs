@@ -45,7 +45,7 @@ pub(super) struct HeldLock {
 struct Held {
     name: String,
     lock: Lock,
-    /// systemd has stored it.
+    /// The lock's descriptor is in systemd's file descriptor store.
     stored: bool,
 }
 

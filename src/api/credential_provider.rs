@@ -24,7 +24,7 @@ pub struct Provider {
     pub api_version: String,
     /// Patterns of repositories. The provider is asked for images that match one of them.
     pub match_images: Vec<String>,
-    /// How long a response without `cacheDuration` counts.
+    /// How long a response without `cacheDuration` is cached.
     pub default_cache: Duration,
     #[serde(skip)]
     pub args: Vec<String>,

@@ -312,7 +312,7 @@ pub struct MachineFact {
 pub struct RuntimeFact {
     pub name: String,
     pub version: String,
-    /// None if ready, otherwise reason and message of the condition RuntimeReady.
+    /// None if ready; otherwise the reason and the message of the `RuntimeReady` condition.
     pub runtime_not_ready: Option<String>,
     /// The same for the condition NetworkReady.
     pub network_not_ready: Option<String>,

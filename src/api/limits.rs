@@ -19,7 +19,7 @@ const MAX_WEIGHT: u64 = 10_000;
 /// The kernel's minimum cpu quota, in microseconds.
 const MIN_QUOTA: u64 = 1000;
 
-/// The key for a number of processes in `Resources`.
+/// The key for the number of processes (PIDs) in `Resources`.
 pub const PIDS: &str = "pid";
 /// The prefix of a huge page size in `Resources`.
 const HUGE_PAGES: &str = "hugepages-";

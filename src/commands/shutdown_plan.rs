@@ -55,7 +55,7 @@ fn show(out: &mut dyn Write, plan: &PlanView, width: usize) -> std::io::Result<(
                 "Armed, but logind waits only {delay} of the {needed} that are needed: the lowest groups get less."
             )?;
         }
-        (true, Some(delay)) => writeln!(out, "Armed: {needed} for the pods, logind waits up to {}.", span(delay))?,
+        (true, Some(delay)) => writeln!(out, "Armed: {needed} for the pods; logind waits up to {}.", span(delay))?,
         (false, _) => {
             writeln!(
                 out,
@@ -269,7 +269,7 @@ mod tests {
              default/proxy   2000001000   20s    30s     10s     10s\n\
              \n\
              These are the latest times: a group begins as soon as the pods of the previous group have ended.\n";
-        let head = "Armed: 45s for the pods, logind waits up to 1m.\n\n";
+        let head = "Armed: 45s for the pods; logind waits up to 1m.\n\n";
         assert_eq!(
             shown(&three(), 80),
             format!(
@@ -344,7 +344,7 @@ mod tests {
             "{text}"
         );
         let text = shown(&plan(30.0, vec![group(0, [0, 0, 20], vec![])]), 80);
-        assert_eq!(text, "Armed: 20s for the pods, logind waits up to 30s.\n\nThere are no pods.\n");
+        assert_eq!(text, "Armed: 20s for the pods; logind waits up to 30s.\n\nThere are no pods.\n");
         // All pods are killed at once: there is no time to draw.
         let text = shown(&plan(5.0, vec![group(0, [0, 0, 0], vec![pod("web", 0, 1, 30)])]), 50);
         assert!(text.contains("\nPRIORITY   0s"), "{text}");

@@ -200,7 +200,7 @@ fn show(out: &mut dyn Write, rows: &[Row], query: &TopQuery, screen: Screen) -> 
     Ok(())
 }
 
-/// Limits a watch on a terminal to the screen. Returns the number of lines at the end that do not fit.
+/// In watch mode on a terminal, drops the rows that do not fit on the screen, and returns how many were dropped.
 fn leave_out(cells: &mut Vec<[String; 6]>, query: &TopQuery, screen: Screen) -> usize {
     let Some(height) = screen.height.filter(|_| query.watch.is_some()) else { return 0 };
     // Reserve lines for the header, the note about omitted lines, and the cursor.

@@ -170,7 +170,7 @@ pub fn extended(c: &mut Notification, map: &Node, wrong: Wrong) {
     });
 }
 
-/// Called after all files have been read: warns about values without an effect, and records places.
+/// Called after all files have been read: warns about values that have no effect, and records where the settings are.
 pub fn decide(settings: &mut Notification, places: &BTreeMap<String, Place>, problems: &mut Problems) {
     for field in [SYSTEM, KUBE, eviction::HARD] {
         settings.places.extend(places.get(field).map(|place| (field, place.clone())));

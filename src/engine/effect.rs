@@ -136,7 +136,7 @@ pub enum ManifestNews {
     Warning { path: String, warning: &'static str },
 }
 
-/// Each of them is durable when it is answered. An error says what failed, without a secret.
+/// Each call is durable before its answer is sent. Errors say what failed and contain no secrets.
 #[derive(Clone, PartialEq)]
 pub enum IdentityCall {
     /// Make the request for the next certificate. Answer: `CertificateRequest`.

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 #[derive(Debug, PartialEq, Serialize)]
 enum RotationState {
-    /// The kernel reports the next write.
+    /// Nothing to do until the kernel reports the next write.
     Watched {
         checked: Boot,
     },

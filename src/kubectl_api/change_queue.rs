@@ -92,7 +92,7 @@ impl ChangeQueue {
         Some((request, file))
     }
 
-    /// The helper has carried out the change. Returns the failure if it is refused.
+    /// Handles the helper's result. Returns the failure if the change was refused.
     pub(super) fn done(&mut self, result: Result<Edited>, now: Boot) -> Option<(RequestId, Failure)> {
         let change = self.running.take()?;
         match result {

@@ -24,7 +24,7 @@ struct Entry {
     lines: Vec<(Form, Rc<[u8]>)>,
 }
 
-/// The form of a line.
+/// How a line of a watch is encoded; lines are cached by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Form {
     /// `ADDED`, `MODIFIED`.

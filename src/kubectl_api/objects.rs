@@ -155,7 +155,7 @@ fn metadata(name: &str, labels: &BTreeMap<String, String>, annotations: &BTreeMa
     metadata
 }
 
-/// The manifest that defines an object: its place and its digest.
+/// The source (file and document) and the digest of the manifest that defines an object.
 pub(super) fn in_force(engine: &Engine, key: &Key) -> Option<(Source, String)> {
     let name = FullName::new(&key.namespace, &key.name);
     let data = |kind| {

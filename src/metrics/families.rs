@@ -95,7 +95,7 @@ families! {
     Gauge NODE_NAME = "kubelet_node_name" ["node"] "Name of the node, as a label.";
 
     // Pods, and what admission and kills do with them.
-    Gauge ACTIVE_PODS = "kubelet_active_pods" ["static"] "Number of pods that admission counts.";
+    Gauge ACTIVE_PODS = "kubelet_active_pods" ["static"] "Number of active pods that admission takes into account.";
     Gauge DESIRED_PODS = "kubelet_desired_pods" ["static"] "Number of pods in the manifests.";
     Gauge MIRROR_PODS = "kubelet_mirror_pods" [] "Number of mirror pods; always 0 without an API server.";
     Gauge WORKING_PODS = "kubelet_working_pods" ["lifecycle", "config", "static"]
@@ -183,7 +183,7 @@ families! {
         "1 while the API server of the cluster answers and has the node; 0 without a cluster.";
     Gauge WAITING_EVENTS = "wherry_events_waiting" [] "Number of events that the API server does not have yet.";
     Counter LOST_EVENTS = "wherry_events_lost_total" []
-        "Number of events that found no room while the API server was away.";
+        "Number of events dropped because the queue was full while the API server was unavailable.";
     Gauge NODE_NAME_CONFLICT = "wherry_node_name_conflict" [] "1 while another machine acts as this node.";
     Counter API_SERVER_SENT = "wherry_api_server_sent_bytes_total" []
         "Number of bytes sent to the API server of the cluster, with TLS and without TCP.";

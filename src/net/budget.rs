@@ -21,7 +21,7 @@ impl<S> Budgeted<S> {
         Budgeted { stream, reads: 0, stopped: false, received: 0 }
     }
 
-    /// A new turn begins.
+    /// Resets the budget for a new iteration of the event loop.
     pub fn begin(&mut self) {
         (self.reads, self.stopped) = (0, false);
     }

@@ -1,5 +1,5 @@
-//! A stream with a queue of output. The poll is edge-triggered, so the stream remembers that it can read or write until
-//! the kernel returns EAGAIN. The reads of one turn have a budget.
+//! A stream with an output queue. The poll is edge-triggered, so the stream remembers that it can read or write until
+//! the kernel returns EAGAIN. The reads in one iteration of the event loop are limited by a budget.
 
 use crate::net::stream::Stream;
 use bytes::Bytes;

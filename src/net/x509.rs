@@ -63,7 +63,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let reason = match self.reason {
             Reason::Encoding => "not the DER form that X.509 requires",
-            Reason::Text => "not a text in UTF-8 or ASCII",
+            Reason::Text => "not valid UTF-8 or ASCII text",
             Reason::Time => "not a valid time",
             Reason::Twice => "more than one value",
             Reason::Length => "too long",
@@ -275,7 +275,7 @@ impl<'a> Der<'a> {
         Ok(Der { rest, part })
     }
 
-    /// The same reader, which names another part from now on.
+    /// Sets the name of the part that is read next, for error messages.
     fn part(&mut self, part: &'static str) -> &mut Der<'a> {
         self.part = part;
         self

@@ -217,7 +217,7 @@ fn a_join_that_fails_says_why_and_leaves_nothing() {
         assert!(level(&checks, failed) == "error" && !level(&checks, "port").is_empty(), "{checks:?}");
     }
     for (arguments, code, why) in [
-        (arguments(plane, &token, &other), 1, "the CA of the cluster has another key: its hash is sha256:"),
+        (arguments(plane, &token, &other), 1, "the public key of the cluster CA does not match: its hash is sha256:"),
         (arguments(plane, "aaaaa2.0000000000000000", &pin), 1, "has not signed this cluster-info"),
         (arguments(plane, "zzzzzz.0000000000000000", &pin), 1, "does not know the token zzzzzz"),
         (arguments(plane, &expired, &pin), 1, "kubeadm token create --print-join-command"),

@@ -35,7 +35,7 @@ impl Credentials {
         let server = ServerUrl::parse(&format!("https://{address}"))
             .ok()
             .filter(|server| server.prefix.is_empty())
-            .ok_or_else(|| format!("{address:?} is not an address of a server; use the form HOST:PORT"))?;
+            .ok_or_else(|| format!("{address:?} is not a valid server address; use the form HOST:PORT"))?;
         let tls = Connector::unverified(&server.name(), b"h2").map_err(|_| format!("{address:?} has no valid host"))?;
         let peer = Peer { host: server.host, port: server.port, tls };
         Ok(Credentials { peer, prefix: server.prefix, token: None, certificate: None, authorities: Vec::new() })

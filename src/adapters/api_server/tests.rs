@@ -162,7 +162,7 @@ fn a_list_or_a_watch_that_is_cut_short_is_no_answer() {
     let (mut rig, _) = Rig::new(AnswerLimits::default());
     for (reading, text, why) in [
         (BodyDelivery::Items, "{\"items\":[{}", "GET /prefix/api/v1/x: the list is cut short"),
-        (BodyDelivery::Items, "<html>", "GET /prefix/api/v1/x: not a list in JSON (at byte 0)"),
+        (BodyDelivery::Items, "<html>", "GET /prefix/api/v1/x: not a valid JSON list (at byte 0)"),
         (BodyDelivery::Lines, "{\"type\"", "GET /prefix/api/v1/x: the watch ends inside a line"),
     ] {
         let id = rig.get(reading, None);

@@ -18,7 +18,7 @@ pub fn read(pids: bool) -> Result<MachineFact, String> {
     }
     let loadavg = read("/proc/loadavg")?;
     let threads = threads(&loadavg).ok_or_else(|| format!("parse /proc/loadavg: {:?}", loadavg.trim()))?;
-    let limit = machine::most_processes().ok_or("read /proc/sys/kernel/pid_max: no number")?;
+    let limit = machine::most_processes().ok_or("read /proc/sys/kernel/pid_max: not a number")?;
     Ok(MachineFact { memory, pids: Level { capacity: limit, available: limit.saturating_sub(threads) } })
 }
 

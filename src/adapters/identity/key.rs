@@ -20,7 +20,8 @@ impl IdentityDirectory {
     pub fn request(&self, node: &str, purpose: &Purpose) -> Result<SigningRequest, String> {
         self.create()?;
         let signer = purpose.signer();
-        // After a kill between the last two steps of `store`, the key belongs to the certificate in use.
+        // If Wherry was killed between the last two steps of `store`, the key in this file already belongs to the
+        // certificate in use: do not reuse it.
         let in_use = self.read(certificate_file(signer))?.unwrap_or_default();
         let kept = self
             .read(next_key_file(signer))?

@@ -46,7 +46,7 @@ enum Line {
     Failed(String),
 }
 
-/// Runs `reader` to answer the question.
+/// Runs the process `reader` to perform the inspection that `question` describes.
 pub(super) fn run(
     reader: &Path,
     question: &Question,

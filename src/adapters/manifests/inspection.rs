@@ -83,7 +83,7 @@ pub(super) enum FileReading {
     Same,
     Text {
         stamp: Stamp,
-        /// Every user of the machine can read the file.
+        /// The file is world-readable.
         open: bool,
     },
     Not(Unread),

@@ -225,7 +225,8 @@ impl Inspections {
         self.left.push(Left { key, mount, unfinished });
     }
 
-    /// Handles a change of the mount table: a subject that hung on a mount that no longer exists is retried at once.
+    /// Handles a change of the mount table: an inspection that hung on a mount that no longer exists is retried
+    /// immediately.
     pub(super) fn mounted(&mut self, is_there: impl Fn(u64) -> bool, now: Boot) {
         for hung in self.hung.values_mut().filter(|hung| !hung.mount.is_some_and(&is_there)) {
             hung.retry_at = now;

@@ -10,7 +10,8 @@ pub struct Queue {
     waiting: VecDeque<QueuedChange>,
 }
 
-/// A change, and the operations that end with it: its own and those of the changes that it replaces.
+/// A queued change, and the operations that complete with it: its own, and those of the earlier changes that it
+/// supersedes.
 #[derive(Debug)]
 struct QueuedChange {
     ops: Vec<OpId>,

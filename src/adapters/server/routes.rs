@@ -78,7 +78,7 @@ impl ListenerKind {
         ListenerKind::Kubectl,
     ];
 
-    /// The place in `LISTENERS`.
+    /// The index of this listener in `LISTENERS`.
     pub fn id(self) -> ListenerId {
         ListenerId(match self {
             ListenerKind::Control => 0,

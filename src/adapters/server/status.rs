@@ -20,7 +20,7 @@ pub struct NodeStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubectl: Option<String>,
     pub uptime_seconds: u64,
-    /// The condition `Ready` of a Kubernetes node.
+    /// The status of the node's `Ready` condition.
     pub ready: bool,
     /// The reason if `ready` is false: `NodeShuttingDown` or `KubeletNotReady`.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -51,7 +51,7 @@ fn of_file_systems(page: &mut Exposition, reading: &Reading) {
     each(reading, page.family("container_fs_limit_bytes", Kind::Gauge, help), None, |c| {
         of_disk(c, |images| images.capacity)
     });
-    let help = "Bytes of the files that the container has written, without volumes and logs.";
+    let help = "Bytes used by files that the container has written, excluding volumes and logs.";
     each(reading, page.family("container_fs_usage_bytes", Kind::Gauge, help), None, |c| {
         (bytes(c.usage.disk_bytes), None)
     });

@@ -36,7 +36,7 @@ pub fn take_images(pod: &mut Pod, new: &Pod) {
     }
 }
 
-/// The containers of both, except ephemeral ones, have the same images.
+/// Returns true if the containers of both pods, except ephemeral ones, have the same images.
 pub fn has_images(pod: &Pod, new: &Pod) -> bool {
     pod.all_containers().zip(new.all_containers()).all(|(ours, theirs)| ours.image == theirs.image)
 }

@@ -20,7 +20,7 @@ pub enum Broken {
 impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Broken::Malformed { at } => write!(f, "not a list in JSON (at byte {at})"),
+            Broken::Malformed { at } => write!(f, "not a valid JSON list (at byte {at})"),
             Broken::Truncated => f.write_str("the list is cut short"),
             Broken::TooLarge => f.write_str("an item of the list is too large"),
         }

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 /// Fields of the metadata that change without a change of the pod's desired state. `selfLink`: servers before 1.24.
 const VOLATILE: [&str; 3] = ["managedFields", "resourceVersion", "selfLink"];
-/// The number of faults in the message of a rejection.
+/// The maximum number of errors listed in the message of a rejection.
 const MAX_FAULTS: usize = 5;
 
 /// Which rules a pod has to satisfy.

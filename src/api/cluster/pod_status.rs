@@ -14,9 +14,9 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-/// Adds what only a node of a cluster reports: its own addresses, at a pod of the host network also as those of the
-/// pod, and the generation of the spec that the node has acted on. `host_ips`: one for each family, the primary one
-/// first. `closed_gate`: see `in_place::closed_gate`.
+/// Adds what only a node in a cluster reports: its own addresses, which for a host-network pod are also the pod's
+/// addresses, and the generation of the spec that the node has acted on. `host_ips`: one per family, primary first.
+/// `closed_gate`: see `in_place::closed_gate`.
 pub fn complete(
     status: &mut PodStatus,
     host_ips: &[String],

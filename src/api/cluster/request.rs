@@ -95,7 +95,7 @@ impl std::fmt::Debug for ApiResponse {
     }
 }
 
-/// A request without a complete answer.
+/// Why there is no complete response to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiError {
     /// The server has not received the request. The text names the address and the reason.

@@ -29,7 +29,7 @@ pub struct TokenKey {
     pub seconds: u64,
 }
 
-/// As a text, because it is the key of a map in a dump.
+/// Serialized as a string, because it is used as a map key in the state dump.
 impl Serialize for TokenKey {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let TokenKey { uid, audience, seconds } = self;

@@ -323,10 +323,10 @@ impl Document {
         made.map_err(|faults| self.problems(path, text, faults))
     }
 
-    /// Makes the pod: typed, defaulted, validated. `text` is the text of the file, to find the lines of errors.
+    /// Builds the pod: typed, defaulted and validated. `text` is the text of the file, to find the lines of errors.
     ///
     /// # Errors
-    /// All errors of the document. After a wrong type nothing more is checked.
+    /// All errors of the document. After a type error nothing else is checked.
     pub fn pod(&self, path: &str, text: Option<&[u8]>, context: Context<'_>) -> Result<Pod, Vec<Problem>> {
         self.make(path, context, validate::pod).map_err(|faults| self.problems(path, text, faults))
     }

@@ -63,7 +63,7 @@ impl ScanState {
     }
 }
 
-/// The line ends with the sign of a block: `|`, `>-`, `|2+`.
+/// Returns true if the line ends with a YAML block scalar header: `|`, `>-`, `|2+`.
 fn is_block_header(line: &str) -> bool {
     let Some((before, sign)) = line.trim_end().rsplit_once(' ').or(Some(("", line.trim_end()))) else { return false };
     let mut rest = sign.chars();

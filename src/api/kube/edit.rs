@@ -225,7 +225,7 @@ impl ManifestEdit {
         match (change, self.document) {
             // Another deletion was faster. Its client too waits until the engine has seen the removal.
             (None, _) => Ok(removal()),
-            (Some(_), Some(_)) => Err(self.conflict(format!("{path} has disappeared meanwhile; try again"))),
+            (Some(_), Some(_)) => Err(self.conflict(format!("{path} was removed in the meantime; try again"))),
             (Some(change), None) => self.plan_write(path, None, write::changed(&self.object, None, change)?),
         }
     }
@@ -310,7 +310,7 @@ fn text_of(object: &Value, path: &str) -> Result<(Vec<u8>, Document), Problem> {
     json.push(b'\n');
     match read(&json)? {
         Some(document) => Ok((json, document)),
-        None => Err(Problem::of_file(path, "a request contains one object")),
+        None => Err(Problem::of_file(path, "a request must contain exactly one object")),
     }
 }
 

@@ -14,7 +14,7 @@ const MAX_SEARCH_CHARACTERS: usize = 2048;
 /// The kernel's limit for a host name, in bytes; also that of the field.
 const MAX_HOST_NAME: usize = 64;
 
-/// Without an effect on a pod of the host network, so it is forbidden there, as by an API server.
+/// `hostnameOverride` has no effect on a host-network pod, so it is rejected there, as the API server does.
 fn host_name_override(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     let Some(name) = spec.hostname_override.as_deref().filter(|name| !name.is_empty()) else { return };
     complain(syntax::dns_subdomain(name), name, at, faults);

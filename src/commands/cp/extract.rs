@@ -93,7 +93,7 @@ impl Deferred {
 enum Fault {
     /// Its own fault. The next one may be fine.
     Skip(String),
-    /// The archive is cut.
+    /// The archive is truncated.
     Input(io::Error),
 }
 

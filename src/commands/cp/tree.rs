@@ -120,11 +120,11 @@ impl Tree {
         Ok(symlinkat(to, directory, *name)?)
     }
 
-    /// Creates another name for a file of the tree.
+    /// Creates a hard link to a file in the tree.
     ///
     /// # Errors
-    /// `from` is not a regular file. (A link that leads elsewhere from its own directory would lead outside from
-    /// another one.)
+    /// `from` is not a regular file. (A hard link to a relative symbolic link could lead out of the tree from another
+    /// directory.)
     pub fn create_hard_link(&self, path: &[&OsStr], from: &[&OsStr]) -> io::Result<()> {
         let (Some((name, directory)), Some((old, old_directory))) = (path.split_last(), from.split_last()) else {
             return Err(Errno::INVAL.into());

@@ -109,7 +109,7 @@ fn cluster(source: JoinSource, node: &str) -> Vec<Finding> {
     let cluster = match source {
         JoinSource::Server { address, token, pins } => {
             let Some(connected) = connected(&address) else {
-                let message = format!("{address:?} is not an address of a server");
+                let message = format!("{address:?} is not a valid server address");
                 return vec![Finding::error("address", message, "use the form HOST:PORT")];
             };
             found.push(connected);

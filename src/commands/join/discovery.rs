@@ -140,7 +140,7 @@ fn check_pins(cluster: &Contents, pins: &Pins) -> Result<(), String> {
     }
     let found = found.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     Err(format!(
-        "the CA of the cluster has another key: its hash is {found}. If the cluster got a new CA, correct \
+        "the public key of the cluster CA does not match: its hash is {found}. If the cluster got a new CA, correct \
          --discovery-token-ca-cert-hash (once for each hash); otherwise this is another server"
     ))
 }

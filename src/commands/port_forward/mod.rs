@@ -57,7 +57,7 @@ pub fn run(out: &mut dyn Write, socket: &Path, query: &PortForwardArgs) -> Resul
     let target = query.pod.target()?;
     let pod = url::find_pod(socket, &target)?;
     let uid = text(&pod, "/metadata/uid").to_owned();
-    // A pod that does not run is an error now, not for the first connection.
+    // Fail now if the pod is not running, not only when the first client connects.
     let _ = url::request(socket, &StreamRequest { uid: uid.clone(), kind: kind() })??;
     let mut listeners = Vec::new();
     for ports in &query.ports {

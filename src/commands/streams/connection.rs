@@ -33,7 +33,7 @@ enum StreamSocket {
 }
 
 enum SpdyState {
-    /// Sends the request of the upgrade, and reads the head of its response.
+    /// The upgrade request is being sent, or the head of its response is being read.
     Upgrading {
         request: Queue,
         response: Vec<u8>,

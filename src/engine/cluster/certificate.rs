@@ -132,7 +132,7 @@ impl Certificate {
         self.wanted.signer()
     }
 
-    /// The node has other addresses, for example.
+    /// Sets what the certificate has to contain, for example after the node's addresses have changed.
     pub fn want(&mut self, wanted: Purpose) {
         if self.wanted == wanted {
             return;
@@ -282,7 +282,7 @@ impl Certificate {
             (Renewal::Storing(of), Ok(Answer::Certificate(stored))) if *of == op => self.stored(stored.clone(), step),
             (Renewal::Making(of) | Renewal::Storing(of), result) if *of == op => {
                 let why = result.as_ref().err().map_or("no answer", |e| e.message());
-                // The stored request may be the reason.
+                // The stored request may have caused the failure, so the next attempt makes a new one.
                 self.failed(why, Key::New, RETRIES, step);
             }
             _ => return false,
@@ -296,7 +296,7 @@ impl Certificate {
         let is_complete = stored.covers(&self.wanted);
         self.observed(Some(stored), step.rng);
         if !is_complete {
-            // Another request at once would get the same certificate.
+            // An immediate second request would get the same certificate.
             return self.failed("the new one lacks a name or an address of the node", Key::New, DENIED, step);
         }
         self.renewal = Renewal::default();

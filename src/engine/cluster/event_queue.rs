@@ -233,7 +233,7 @@ impl EventQueue {
             (409, How::Create) if first.entry.count > 1 => first.how = How::Repeat,
             _ => {
                 let over = match result {
-                    // 409: it was stored by an attempt without an answer. Another refusal does not change.
+                    // 409: an earlier attempt without a response has stored it. Other rejections are permanent.
                     Ok(_) => status < 500 && status != 429 || self.attempts >= ATTEMPTS,
                     Err(ApiError::TooLarge(_)) => true,
                     Err(ApiError::NotSent(_) | ApiError::Unknown(_)) => false,

@@ -275,5 +275,5 @@ fn read(body: &[u8]) -> Result<(String, Sent), String> {
 }
 
 fn refused(refusal: &Refusal, step: &mut Step<'_>) {
-    warn(step.outbox, format!("the API server refuses the node: {refusal}"));
+    warn(step.outbox, format!("the API server rejected a request for the Node object: {refusal}"));
 }

@@ -416,7 +416,8 @@ impl<T> Reflector<T> {
         self.idle();
     }
 
-    /// There is no answer. All watches that a broken connection ends are begun again at one time (C12).
+    /// The request got no complete response. All watches that a broken connection ends are restarted at the same time
+    /// (C12).
     fn lost(&mut self, error: &ApiError, step: &mut Step<'_>) {
         let resume = step.resume.max(step.now);
         match (&self.state, error) {

@@ -70,8 +70,8 @@ enum State {
 }
 
 impl Reports {
-    /// The server has this status. `is_duplicate`: another machine reports statuses of this pod, too. Ours follows only
-    /// when it changes.
+    /// Records the status that the server has. `is_duplicate`: another machine reports statuses of this pod too, so ours
+    /// is sent only when it changes.
     pub fn stored(&mut self, uid: &Uid, name: &FullName, stored: &Stored, is_duplicate: bool) {
         let report = self.pods.entry(uid.clone()).or_insert_with(|| Report::new(name.clone()));
         // The watch may still show the past.

@@ -17,7 +17,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The API server answers within milliseconds. Clients do not wait much longer.
+/// The API server usually answers within milliseconds, and clients rarely wait much longer than this timeout.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// A review on a connection that was broken already is repeated once.
 const BROKEN_BEFORE: Duration = Duration::from_secs(1);

@@ -57,7 +57,7 @@ struct Slot {
 /// The token in use.
 #[derive(Debug, Serialize)]
 enum Held {
-    /// The server has refused it so many times.
+    /// No token: the server has refused the request this many times.
     Nothing {
         refusals: u32,
     },

@@ -1,6 +1,7 @@
-//! The traffic with the API server at rest: leases, status reports, watches.
+//! The traffic of an idle node with the API server: leases, status reports, watches.
 //!
-//! *(ours)* `meteredConnection` is for links that are paid by volume. At rest it costs less than 6 MB a day.
+//! *(ours)* `meteredConnection` is for links that are billed by volume. With it, an idle node uses less than 6 MB
+//! a day.
 
 use serde::Serialize;
 use std::ops::Range;

@@ -62,7 +62,7 @@ enum Source {
 struct Measuring {
     open: BTreeMap<OpId, Source>,
     levels: Levels,
-    /// Only if limits of pods are due.
+    /// Some if the usage of pods with storage limits is measured too.
     usage: Option<Usage>,
     /// The unused images were already removed for this pressure.
     reclaimed: bool,

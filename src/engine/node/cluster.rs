@@ -289,8 +289,8 @@ impl Engine {
         }
     }
 
-    /// Pods that have ended at the server, and not here: the record of their end was lost, or another program has ended
-    /// them.
+    /// Ends pods that have ended at the API server but not on this node: the record of their end was lost, or another
+    /// program has ended them.
     pub(super) fn end_as_at_server(&mut self) {
         let Some(member) = self.cluster.member() else { return };
         let here = |uid: &&Uid| {
@@ -324,7 +324,8 @@ impl Engine {
         }
     }
 
-    /// A deleted pod without a worker has nothing on this node, once the runtime's pods are known.
+    /// Confirms the deletion of pods that have no worker: once the runtime's pods are known, nothing of them can be left
+    /// on this node.
     fn confirm_deletions(&mut self) {
         if !self.desired.is_known() || !self.pleg.was_compared() {
             return;

@@ -1,8 +1,8 @@
-//! Decides which connection is closed for a new one. A new connection is always accepted, so a listener stays usable
-//! even if clients that neither read nor write hold all its connections.
+//! Chooses the connection that is closed to make room for a new one. A new connection is always accepted, so a listener
+//! stays usable even if clients that neither read nor write hold all its connections.
 //!
 //! On a unix socket the kernel reports the user of each client. Each user other than root has a limited number of
-//! connections; a new one beyond it closes one of the same user. A part of all connections is reserved for root.
+//! connections; beyond it, a new one replaces an older one of the same user. Some connections are reserved for root.
 
 use crate::api::time::Boot;
 use crate::net::stream::Peer;

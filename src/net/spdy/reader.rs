@@ -138,7 +138,7 @@ impl Reader {
         }
     }
 
-    /// True between two frames: a connection that ends elsewhere was cut.
+    /// True at a frame boundary. If the connection ends anywhere else, the stream was truncated.
     pub fn is_between_frames(&self) -> bool {
         matches!(
             self.state,

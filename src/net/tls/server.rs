@@ -58,8 +58,8 @@ impl Acceptor {
         let builder = builder.with_client_cert_verifier(verifier);
         let mut config = builder.with_single_cert(chain, key).map_err(|e| format!("the server's certificate: {e}"))?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        // A command of kubectl is a process of its own and never resumes a session. Without them the server keeps
-        // nothing.
+        // Each kubectl command is a separate process and never resumes a TLS session. Without sessions and tickets, the
+        // server keeps no state for them.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(Acceptor(Arc::new(config)))

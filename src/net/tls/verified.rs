@@ -31,7 +31,7 @@ pub enum Unusable {
 }
 
 impl Connector {
-    /// `name` is the DNS name or the IP address in the server's certificate, `protocol` the one that is offered (ALPN).
+    /// `name` is the DNS name or IP address in the server's certificate; `protocol` is the ALPN protocol to offer.
     ///
     /// # Errors
     /// The key does not belong to the certificate, the name is not valid, or a certificate cannot be read.

@@ -67,7 +67,7 @@ pub(super) fn inspect(directories: &[ConfiguredDirectory], patience: Duration) -
 pub fn hangs(check: &'static str, path: &Path, field: &str, why: &NoAnswer) -> Finding {
     let shown = path.display();
     let remedy = format!(
-        "find the mount (findmnt -T {shown}) and repair it (a network file system: its server), or change {field}"
+        "find the mount (findmnt -T {shown}) and repair it (for a network file system, check its server), or change {field}"
     );
     Finding::error(check, format!("{shown}: {why}"), remedy)
 }
@@ -186,7 +186,7 @@ fn room(path: &Path, room: Result<StatVfs, String>) -> Finding {
     }
     match inodes {
         Some(0) if room.f_favail == 0 => {
-            Finding::error("disk", format!("{shown} has no free inodes: no new pod starts"), remedy)
+            Finding::error("disk", format!("{shown} has no free inodes: new pods cannot start"), remedy)
         }
         Some(inodes) if inodes < FEW_INODES => {
             Finding::warning("disk", format!("{shown} has {inodes} % of its inodes left"), remedy)

@@ -169,8 +169,8 @@ impl ManifestFiles {
         self.records.next_deadline()
     }
 
-    /// Begins to write the records that differ from the documents in force. A new pod is in force once all changes of
-    /// its moment are known.
+    /// Starts writing the records that differ from the documents in force. New pods take effect only after all changes
+    /// that were made at the same time have been read.
     pub fn write_records(&mut self, now: Boot, outbox: &mut Outbox) {
         if self.progress == Progress::Complete {
             self.records.write(&mut self.files, now, outbox);

@@ -16,7 +16,7 @@ pub enum Next {
     RunSandbox {
         attempt: u32,
     },
-    /// `index` of `Pod::every_container`.
+    /// `index`: the position in `Pod::every_container`.
     Create {
         index: usize,
         attempt: u32,

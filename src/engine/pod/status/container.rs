@@ -131,8 +131,8 @@ pub(super) fn container(view: &View<'_>, spec: &k8s::Container, main: bool) -> k
         ..Default::default()
     };
     let Some(newest) = observed::newest(view.facts, &spec.name) else {
-        // W10: a container that was never attempted is waiting, also after the end of the pod. One that
-        // ran and is gone has ended.
+        // W10: a container that was never attempted is shown as waiting, even after the pod has ended. One that ran and
+        // was removed is shown as terminated.
         status.restart_count = i32::try_from(view.earlier.restarts(&spec.name)).unwrap_or(i32::MAX);
         match end_before(view.previous, &spec.name).or_else(|| view.earlier.end(&spec.name)) {
             Some(end) if view.over => status.state = Some(end),

@@ -131,8 +131,8 @@ impl Worker {
             self.state.set_directory(Directory::KeptAsMarker { until: ctx.now.boot + LATE });
             return self.remove_the_rest(entry, ctx);
         }
-        // The successor inherits the record. Without the API server, only the record brings the pod back after a kill
-        // (W25). The record of any pod says that a cordon does not hold it back (A10).
+        // The successor takes over the record. If the API server is unavailable, only the record restores its pod after
+        // Wherry is killed (W25). For every pod, the record also notes that a cordon does not hold it back (A10).
         let is_inherited = self.demand.next().is_some();
         if is_inherited || !self.record.exists() {
             self.state = State::Forgotten(Forgotten { directory });

@@ -1,5 +1,5 @@
-//! The back-offs of a pod's containers: after their end (W10) or after an error (W9), and the waiting reasons shown
-//! meanwhile.
+//! The back-offs of a pod's containers: after they exit (W10) or after an error (W9), and the waiting reasons shown
+//! during a back-off.
 
 use crate::api::facts::ContainerFact;
 use crate::api::names::ContainerId;

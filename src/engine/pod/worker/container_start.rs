@@ -66,7 +66,7 @@ impl StartError {
     }
 }
 
-/// The next step towards a container.
+/// The next step in starting a container.
 #[derive(Debug, PartialEq)]
 pub enum StartStep {
     CheckImage(NeededImage),

@@ -26,7 +26,7 @@ pub struct Measured {
     started: bool,
     /// The work in progress, with the kubelet's name for it, and the time of the request.
     work: Option<(&'static str, Boot)>,
-    /// Since when a new status has been waiting for publication.
+    /// The time since which a new status has been waiting to be published.
     status_since: Option<Boot>,
 }
 
