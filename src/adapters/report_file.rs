@@ -1,6 +1,6 @@
-//! What the agent has reported: events, and since when each condition of the node has its status. The file is beside
-//! the control socket, on the tmpfs `/run`, so it survives a restart of the agent and not a reboot, and wears no disk.
-//! A line is a JSON object.
+//! What the agent has reported: events, and the time since which each condition of the node has its status. The file is
+//! beside the control socket, on the tmpfs `/run`, so it survives a restart of the agent and not a reboot, and wears no
+//! disk. A line is a JSON object.
 
 use crate::adapters::durable;
 use crate::api::kept_reports::{KeptCondition, KeptEvent};

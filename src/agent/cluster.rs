@@ -20,7 +20,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(5);
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// In a turn of the loop, the engine takes what has arrived for so long. The rest waits for the next turns, and nothing
-/// more is read until it is taken. So a server that sends without end delays no one else.
+/// more is read until it is taken. So a server that sends forever delays no one else.
 const TURN: Duration = Duration::from_millis(50);
 
 /// The node's connection to its cluster.

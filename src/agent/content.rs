@@ -256,7 +256,7 @@ impl View<'_> {
     /// The checks of a health route.
     pub(super) fn health_checks(&self, page: Page) -> Vec<Check> {
         match page {
-            // A slow runtime is no reason to restart the agent: the liveness check ignores it.
+            // A slow runtime is not a reason to restart the agent: the liveness check ignores it.
             Page::Livez => vec![ping()],
             // As in a kubelet, a node that shuts down is healthy but not ready.
             Page::Readyz => {

@@ -21,7 +21,7 @@ use crate::net::addresses::addresses;
 use std::time::Duration;
 
 impl Agent {
-    /// Returns true if the runtime was called: the request is to be sent.
+    /// Returns true if the runtime was called: the request must be sent.
     pub(super) fn carry_out(&mut self, effect: Effect, now: Now) -> bool {
         match effect {
             Effect::Runtime { op, call, timeout } => return self.call_runtime(op, call, timeout, now),
@@ -161,7 +161,7 @@ impl Agent {
         self.serving.node_server.check_at_once(now.boot);
     }
 
-    /// Returns true if the call is to be sent now.
+    /// Returns true if the call must be sent now.
     fn call_runtime(&mut self, op: OpId, call: RuntimeCall, timeout: Duration, now: Now) -> bool {
         let Some(sandbox) = self.runtime.call(op, call, timeout, now) else { return true };
         // A new sandbox gets the host's current DNS settings: a network may come up after Wherry.
@@ -184,7 +184,7 @@ impl Agent {
         }
     }
 
-    /// Returns true if a cancellation is to be sent to the runtime.
+    /// Returns true if a cancellation must be sent to the runtime.
     fn cancel(&mut self, op: OpId) -> bool {
         if self.handlers.cancel(op) {
             self.events.extend(self.handlers.take_events());

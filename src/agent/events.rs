@@ -116,7 +116,7 @@ impl Agent {
         self.drive_cluster(now);
     }
 
-    /// None: nothing is to be done for the cluster, also because the process ends.
+    /// None: there is nothing to do for the cluster, also because the process ends.
     pub(super) fn cluster_deadline(&self) -> Option<Boot> {
         let cluster = self.cluster.as_ref().filter(|_| self.course.stops_at().is_none());
         cluster.and_then(ClusterConnection::next_deadline)

@@ -105,7 +105,7 @@ impl Jobs {
         true
     }
 
-    /// The result of the job is not needed any more.
+    /// The result of the job is no longer needed.
     pub(super) fn drop_result(&mut self, id: JobId) {
         self.awaited.remove(&id);
     }
@@ -135,7 +135,7 @@ impl Jobs {
         finished
     }
 
-    /// The job has ended. None: its result is not needed any more.
+    /// The job has ended. None: its result is no longer needed.
     pub(super) fn ended(&mut self, id: JobId) -> Option<Then> {
         self.awaited.remove(&id).map(|job| job.then)
     }

@@ -38,7 +38,7 @@ pub(super) struct Connection {
 #[derive(Default)]
 pub(super) struct HeldLock {
     held: Option<Held>,
-    /// Names in systemd's store that are to be removed.
+    /// Names in systemd's store to remove.
     stale: BTreeSet<String>,
 }
 

@@ -14,7 +14,7 @@ pub struct PodChanges {
     pods: BTreeMap<Uid, Numbers>,
     /// In the order of their removal.
     removed: VecDeque<Removed>,
-    /// Removals up to this number are not known any more.
+    /// Removals up to this number are no longer known.
     forgotten: u64,
 }
 
@@ -62,7 +62,7 @@ pub enum PodChange<'a> {
     Deleted(&'a Uid, &'a FullName),
 }
 
-/// Removals after the position are not known any more.
+/// Removals after the position are no longer known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Missed;
 

@@ -1,5 +1,5 @@
 //! `wherry purge`: removes the pods of a root directory, their files and cgroups, its records, and its drop-in for
-//! logind. It runs when no agent runs and none is to be started.
+//! logind. It runs when no agent runs and none may be started.
 //!
 //! It is a straight procedure without the engine: no pod is desired, a killed purge can simply be repeated, and its
 //! duration is bounded. It touches only objects with the id of this root directory (W21).
@@ -36,7 +36,7 @@ const CONNECT: Duration = Duration::from_secs(10);
 const REFUSES: Duration = Duration::from_secs(3);
 /// Part of the whole time that is reserved for the steps after the grace periods.
 const AFTER_STOPS: Duration = Duration::from_secs(10);
-/// Minimum timeout of a call, also after the end of the whole time: it may be the call that kills.
+/// Minimum timeout of a call, even after the end of the whole time: it may be the call that kills.
 const LEAST: Duration = Duration::from_secs(2);
 /// Time that a stop may take beyond its grace period.
 const STOP_SLACK: Duration = Duration::from_secs(2);

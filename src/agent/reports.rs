@@ -1,5 +1,6 @@
-//! Keeps over a restart of the agent what it has reported (`adapters::report_file`): its events, and since when each
-//! condition of the node has its status. The file is written a moment after a change, rarely, and at the end.
+//! Keeps over a restart of the agent what it has reported (`adapters::report_file`): its events, and the time since
+//! which each condition of the node has its status. The file is written a moment after a change, rarely, and at the
+//! end.
 
 use super::jobs::{JobSpec, Jobs};
 use super::logging::LogDeduplicator;

@@ -173,7 +173,7 @@ impl Service {
 struct Due {
     ready: bool,
     alive: bool,
-    /// The status is to be computed.
+    /// The status must be computed.
     check: bool,
     /// The status to be sent.
     status: Option<String>,

@@ -239,7 +239,7 @@ impl Agent {
         );
     }
 
-    /// Closes the connections of clients whose certificates are not valid any more.
+    /// Closes the connections of clients whose certificates are no longer valid.
     fn close_revoked(&mut self, now: Now) -> usize {
         let (view, server, served) = self.view(now);
         let mut drive = Drive::new(view, served);

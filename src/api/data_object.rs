@@ -46,7 +46,7 @@ pub struct DataKey {
     pub name: FullName,
 }
 
-/// As a text, because it is the key of maps in a dump.
+/// As a string, because it is the key of maps in a dump.
 impl Serialize for DataKey {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)

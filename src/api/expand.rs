@@ -78,7 +78,7 @@ impl fmt::Display for TooLong {
     }
 }
 
-/// A part of a text with references.
+/// A part of a string with references.
 #[derive(Clone, Copy, Debug)]
 enum Piece<'i> {
     Text(&'i str),

@@ -30,7 +30,7 @@ pub fn quoted(text: &str) -> String {
 }
 
 /// Letters, marks, numbers, punctuation, symbols, and the ASCII space. Rust's own escapes use the same classes. (At the
-/// begin of a text they also escape marks, so another character precedes.)
+/// beginning of a string they also escape marks, so another character precedes.)
 fn is_printable(c: char) -> bool {
     if c.is_ascii() {
         // Annotations can have 256 KiB, almost all of it ASCII, and the other way allocates twice for a character.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Since when a condition of the node has its status.
+/// The time since which a condition of the node has its status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KeptCondition {

@@ -34,7 +34,7 @@ pub fn parse(line: &[u8]) -> Option<LogLine<'_>> {
     Some(LogLine { time, stream, partial, text: parts.next().unwrap_or_default() })
 }
 
-/// Adds a time with the nine digits that a kubelet prints. Text that is no time is added as it is.
+/// Adds a time with the nine digits that a kubelet prints. Text that is not a time is added as it is.
 pub fn push_time(time: &[u8], to: &mut Vec<u8>) {
     const SECONDS: usize = "2006-01-02T15:04:05".len();
     const DIGITS: usize = 9;

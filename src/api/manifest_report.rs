@@ -70,7 +70,7 @@ pub enum FileContent {
     NotRead,
     /// The file exists and cannot be read, for this reason.
     Unreadable(String),
-    /// The file does not exist any more. Also for a file that was removed before this run and has a record.
+    /// The file no longer exists. Also for a file that was removed before this run and has a record.
     Removed,
 }
 

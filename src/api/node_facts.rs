@@ -21,7 +21,7 @@ pub struct NodeFacts {
     pub allowed_unsafe_sysctls: Vec<String>,
     /// The kernel enforces AppArmor profiles.
     pub apparmor: bool,
-    /// Taints of the node's object at the API server.
+    /// Taints of the node's object on the API server.
     pub taints: Vec<NoExecute>,
 }
 

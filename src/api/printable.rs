@@ -2,7 +2,7 @@
 //!
 //! A terminal executes control sequences from any source: they can move the cursor, overwrite earlier output or set the
 //! clipboard. A line break could forge a line of our own output. Therefore every character that is not plain text is
-//! shown as an escape. Escapes are plain text, so escaping a text twice is harmless.
+//! shown as an escape. Escapes are plain text, so escaping a string twice is harmless.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;

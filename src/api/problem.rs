@@ -6,7 +6,7 @@ use std::fmt;
 /// The maximum length of a value or field name in an error, in characters.
 const MAX_SHOWN: usize = 200;
 
-/// Truncates a text for an error. Values in manifests can have a megabyte.
+/// Truncates a string for an error. Values in manifests can have a megabyte.
 pub(crate) fn brief(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(MAX_SHOWN) {
         Some((end, _)) => Cow::Owned(format!("{}...", &text[..end])),

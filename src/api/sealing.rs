@@ -39,7 +39,7 @@ pub enum KeyState {
     /// The service has no such credential.
     #[default]
     Missing,
-    /// It has one that is no key, for this reason.
+    /// It has one that is not a key, for this reason.
     Unusable(String),
     Usable,
 }

@@ -72,7 +72,7 @@ pub fn run(out: &mut dyn Write, flags: &Flags, files: &[PathBuf]) -> Result<u8, 
     }
     report.together()?;
     let Report { out, files, errors, unreadable, .. } = report;
-    // The summary comes last, also if stdout and stderr are the same.
+    // The summary comes last, even if stdout and stderr are the same.
     out.flush()?;
     let plural = |n: usize| if n == 1 { "" } else { "s" };
     print_message(&format!("checked {files} file{}: {errors} error{}", plural(files), plural(errors)));

@@ -152,7 +152,7 @@ pub(super) enum Command {
     Drain(DrainArgs),
     /// Start no new pods on this node until `wherry uncordon`
     ///
-    /// Pods that have started on this node continue, and their containers restart as usual, also after a restart of
+    /// Pods that have started on this node continue, and their containers restart as usual, even after a restart of
     /// wherry and a reboot. A new pod, whose manifest appears meanwhile, waits. The same as `kubectl cordon`; with
     /// `kubectl drain`, the pods of the node are evicted too, and wait for `wherry uncordon` or `kubectl uncordon`. A
     /// node of a cluster becomes unschedulable at its API server.

@@ -398,7 +398,7 @@ mod tests {
         for name in ["load", "proxy", "debugger"] {
             assert_eq!(names(&LogQuery { container: Some(name.into()), ..query("web") }), [name]);
         }
-        // They are not the default, also if there is one container.
+        // They are not the default, even if there is one container.
         pod["spec"]["containers"] = json!([{"name": "main"}]);
         assert_eq!(of_pod(&pod, &query("web")).map(|found| found.logs.len()).ok(), Some(1));
         // Only the sidecar starts again.

@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(loaded.config.cluster_domain, "local.example");
         assert_eq!(loaded.config.cluster_dns, ["10.96.0.10".parse::<std::net::IpAddr>().unwrap()]);
         assert_eq!(loaded.files[0], path("kubelet.yaml"));
-        // A file that cannot be used does not count, also if only its combination with the machine's settings is wrong.
+        // A file that cannot be used does not count, even if only its combination with the machine's settings is wrong.
         for more in ["imageGCHighThresholdPercent: 70\n", "unknown: 1\n", "[\n"] {
             let loaded = set(more);
             assert!(loaded.is_ok() && loaded.config.cluster_dns.is_empty(), "{more}");

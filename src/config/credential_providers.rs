@@ -40,7 +40,7 @@ pub(super) fn read(config: &mut Config, place: impl Fn(&str) -> Place, problems:
     config.credential_providers = providers;
 }
 
-/// A missing program is no error: only images of this provider are affected.
+/// A missing program is not an error: only images of this provider are affected.
 fn check_program(directory: &Path, provider: &Provider, place: &Place, problems: &mut Problems) {
     let path = directory.join(&provider.name);
     if !path.is_file() {

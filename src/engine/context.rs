@@ -156,7 +156,7 @@ impl Context<'_> {
 }
 
 /// The call was not sent because the connection was lost. The node reports that and steps every worker when the
-/// connection is back. Any other error gets an event and a back-off, also if nothing was sent.
+/// connection is back. Any other error gets an event and a back-off, even if nothing was sent.
 pub fn runtime_is_gone(e: &OpError, ctx: &Context<'_>) -> bool {
     matches!(e, OpError::NotSent(_)) && !ctx.up
 }

@@ -44,7 +44,7 @@ pub enum Effect {
     Files { op: OpId, call: FilesCall },
     /// Change the cgroups of pods.
     Cgroup { op: OpId, call: CgroupCall },
-    /// Remove the CNI results of these sandboxes that are empty files. Answer: `Ok`, also if some cannot be removed.
+    /// Remove the CNI results of these sandboxes that are empty files. Answer: `Ok`, even if some cannot be removed.
     RemoveEmptyNetworks { op: OpId, sandboxes: Vec<SandboxId> },
     /// Mount or unmount a pod's volumes. `timeout` as for `Runtime`.
     Volumes { op: OpId, call: VolumesCall, timeout: Duration },
@@ -85,7 +85,7 @@ pub enum Effect {
     Device { op: OpId, call: DeviceCall, timeout: Duration },
     /// Call logind or systemd. A call without an answer ends after `timeout` with `OpError::Unknown`.
     Logind { op: OpId, call: LogindCall, timeout: Duration },
-    /// Send a request to the API server. It ends in one `ApiEvent::Done`, also after `timeout` or when it is cancelled.
+    /// Send a request to the API server. It ends in one `ApiEvent::Done`, even after `timeout` or when it is cancelled.
     /// Without a `timeout`: a watch.
     Api { op: OpId, request: ApiRequest, timeout: Option<Duration> },
     /// Work on the files of the node's certificates (C7).
@@ -128,7 +128,7 @@ pub enum Effect {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum ManifestNews {
-    /// `Engine::manifest_problems` has new problems. These are to be logged; none if they were logged a moment ago.
+    /// `Engine::manifest_problems` has new problems. They must be logged; none if they were logged a moment ago.
     Errors { log: Vec<Problem> },
     /// The file or the directory of this path has a problem less.
     Corrected { path: String },

@@ -4,7 +4,7 @@
 //! *patience* of its class. A call without an answer by then *hangs*: it continues, but its slot goes to the next pod
 //! in the queue. The next call of a pod whose last call hung holds its slot for a fifth of that time, so that many
 //! hanging pods do not fill the queue. The number of hanging calls is bounded as well; otherwise a runtime that never
-//! answers would receive calls without end.
+//! answers would receive calls forever.
 //!
 //! Sandboxes, containers and pulls have separate queues: a container whose sandbox is ready does not wait for the
 //! network set-up of other pods.

@@ -209,7 +209,7 @@ fn include(query: &Query) -> Result<Include> {
     }
 }
 
-/// A document that is no object.
+/// A document that is not an object.
 fn document(target: &Target, architecture: &str, accept: &str, is_verbose: bool) -> Result<NextStep> {
     let of = |core: bool, legacy: fn() -> Value| -> Result<ApiResponse> {
         Ok(match accept::discovery(accept)? {

@@ -161,7 +161,7 @@ mod tests {
         }
         let refused = |queue: &mut ChangeQueue| queue.push(RequestId(99), change("b")).is_err_and(|f| f.code == 429);
         assert!(refused(&mut queue));
-        // One that is written still counts, also if its client disconnects.
+        // One that is written still counts, even if its client disconnects.
         queue.next(|_| None).unwrap();
         assert!(queue.done(Ok(edited()), Boot(0)).is_none());
         queue.gone(RequestId(0));

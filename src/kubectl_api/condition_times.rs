@@ -1,4 +1,4 @@
-//! Since when each condition of the node has its status.
+//! The time since which each condition of the node has its status.
 
 use crate::api::kept_reports::KeptCondition;
 use crate::api::ordered::CollectOrdered;
@@ -10,7 +10,7 @@ use std::time::Duration;
 /// For so long after the start, the node may not be ready only because it has just started.
 const START: Duration = Duration::from_secs(30);
 
-/// Since when each condition of the node has its status.
+/// The time since which each condition of the node has its status.
 #[derive(Debug, Default)]
 pub struct ConditionTimes {
     conditions: BTreeMap<String, (bool, Wall)>,

@@ -586,7 +586,7 @@ mod tests {
         assert_eq!((shown(&new[0]), new.len()), (("LOST".to_owned(), Some(10)), 52));
         assert!(new[1..].iter().all(|line| shown(line) == added));
         assert!(lines(&event_cache, &mut watch).is_empty());
-        // The orders of the first ones are not known any more: the fifty that were sent count too.
+        // The orders of the first ones are no longer known: the fifty that were sent count too.
         fail(&mut event_cache, 140..1140);
         assert_eq!(shown(&lines(&event_cache, &mut watch)[0]), ("LOST".to_owned(), Some(1000)));
         let (sent, mut late) = (watch, event_cache.begin());

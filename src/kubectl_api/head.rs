@@ -25,7 +25,7 @@ pub(super) enum AdmittedTarget {
     /// Objects, with the verb that an authorizer sees.
     Object(&'static str, ObjectPath),
     Kubelet(KubeletPath),
-    /// A document that is no object.
+    /// A document that is not an object.
     Document(Target),
 }
 

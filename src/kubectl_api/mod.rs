@@ -11,7 +11,7 @@
 //! `encoded` has the last changes that were written. `event_cache` has the events, `condition_times` the times of the
 //! node's conditions. `state` is all that the API keeps.
 //!
-//! `agent/kube` connects this with the server, and answers what is no object: metrics, summaries, logs.
+//! `agent/kube` connects this with the server, and answers what is not an object: metrics, summaries, logs.
 
 mod answer;
 mod asked;

@@ -49,7 +49,7 @@ pub struct Error {
 pub enum Reason {
     /// It is not in DER, is cut short, or has another type than the standard demands.
     Encoding,
-    /// A text of an obsolete type, or with invalid bytes.
+    /// A string of an obsolete type, or with invalid bytes.
     Text,
     /// A time that does not exist.
     Time,

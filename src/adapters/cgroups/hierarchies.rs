@@ -75,7 +75,7 @@ impl Cgroups {
         mount_points().chain(below).any(|cgroup| cgroup.join("memory.swap.max").exists())
     }
 
-    /// Removes the cgroups of a pod. A missing cgroup is no error. With `kill`, processes in the cgroups are killed
+    /// Removes the cgroups of a pod. A missing cgroup is not an error. With `kill`, processes in the cgroups are killed
     /// first, which can take a second.
     ///
     /// # Errors

@@ -171,7 +171,7 @@ impl Slices {
         self.begin(UnitRequest::Start { unit, parent, limits: limits.clone(), v2 }, now)
     }
 
-    /// Stops the slice. A slice that does not exist is no error. Call `drive` afterwards.
+    /// Stops the slice. A slice that does not exist is not an error. Call `drive` afterwards.
     pub fn stop(&mut self, slice: &str, now: Boot) -> Ticket {
         self.begin(UnitRequest::Stop { unit: unit_of(slice).unwrap_or_default().to_owned() }, now)
     }

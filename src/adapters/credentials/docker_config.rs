@@ -19,7 +19,7 @@ pub fn default_paths(root_dir: &Path) -> Vec<PathBuf> {
     vec![root_dir.join("config.json"), "/root/.docker/config.json".into(), "/.docker/config.json".into()]
 }
 
-/// Reads the first valid file. A missing file is no problem.
+/// Reads the first valid file. A missing file is not a problem.
 pub fn read(paths: &[PathBuf]) -> FoundKeyring {
     let mut found = FoundKeyring::default();
     for path in paths {

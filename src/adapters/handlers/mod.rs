@@ -57,7 +57,7 @@ enum HandlerWork {
     },
     /// Succeeds at its deadline.
     Sleep,
-    /// Fails at its deadline, because a hook that sleeps for longer is cut.
+    /// Fails at its deadline, because a hook that sleeps for longer is terminated.
     SleepTooLong,
 }
 

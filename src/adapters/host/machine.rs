@@ -75,7 +75,7 @@ fn throttle_paths_in(directory: &Path) -> Vec<String> {
     paths.filter(|path| path.exists()).map(|path| path.to_string_lossy().into_owned()).collect()
 }
 
-/// True if SELinux is on, also if it is permissive.
+/// True if SELinux is on, even if it is permissive.
 pub fn has_selinux() -> bool {
     Path::new("/sys/fs/selinux/enforce").exists()
 }

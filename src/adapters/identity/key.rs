@@ -58,7 +58,7 @@ impl IdentityDirectory {
         Ok(SigningRequest { name: request_name(&sha256(&of)), request: STANDARD.encode(request) })
     }
 
-    /// The next key is not used any more: its request was refused. The next request has another key.
+    /// The next key is no longer used: its request was refused. The next request has another key.
     ///
     /// # Errors
     /// The file system reports an error.

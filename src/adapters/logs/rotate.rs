@@ -103,7 +103,7 @@ fn time_of(log: &Path, rotated: &Path) -> Option<DateTime> {
     DateTime::strptime(TIME, name.strip_suffix(".gz").unwrap_or(name)).ok()
 }
 
-/// The time for the next file. The order of the names must be the order of the files also when the clock was set back,
+/// The time for the next file. The order of the names must be the order of the files even when the clock was set back,
 /// which is usual on a machine without a battery.
 fn after(newest: Option<DateTime>, now: Timestamp) -> DateTime {
     let now = now.to_zoned(TimeZone::UTC).datetime();

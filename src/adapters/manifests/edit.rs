@@ -81,7 +81,7 @@ fn find(file: &Path) -> Result<FileFound, Failure> {
     };
     Ok(match (fs::read_link(file), text) {
         (Ok(target), text) => FileFound::Link { target: target.display().to_string(), text },
-        // It is no link.
+        // It is not a link.
         (Err(_), Some(text)) => FileFound::Text(text),
         (Err(_), None) => FileFound::Nothing,
     })

@@ -62,7 +62,7 @@ pub(super) enum FoundPath {
 /// Why a file gave no text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Unread {
-    /// The file does not exist any more.
+    /// The file no longer exists.
     Gone,
     /// The file changed while it was read; the caller reads it again later.
     Changing,

@@ -21,7 +21,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Maximum output in bytes. A result contains at most a text of 2 MiB or some hundred thousand names.
+/// Maximum output in bytes. A result contains at most a string of 2 MiB or some hundred thousand names.
 const MOST: usize = 64 << 20;
 /// The subcommand of the program.
 pub const COMMAND: &str = "inspect-manifest";
@@ -151,7 +151,7 @@ pub fn answer(question: &str, out: &mut dyn Write) -> std::io::Result<()> {
     let stdin = std::io::stdin();
     let out = std::cell::RefCell::new(out);
     let last = std::cell::Cell::new(None);
-    // A failed write means that the agent does not read the output any more, so it can be ignored.
+    // A failed write means that the agent no longer reads the output, so it can be ignored.
     let at = |mount| {
         if last.replace(Some(mount)) != Some(mount) {
             let mut out = out.borrow_mut();

@@ -49,7 +49,7 @@ impl Authority {
         };
         let pem = match certificate {
             Some(pem) => pem,
-            // Also if the creation was interrupted after the key.
+            // Even if the creation was interrupted after the key.
             None => {
                 let pem = certify(&key, node, now)?.into_bytes();
                 directory.write(CERTIFICATE, &pem)?;

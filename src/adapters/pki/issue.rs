@@ -57,7 +57,7 @@ pub(super) fn params(
     Ok(params)
 }
 
-/// A name that consists of a common name. A name that is too long is cut.
+/// A name that consists of a common name. A name that is too long is truncated.
 pub(super) fn subject(common_name: &str) -> DistinguishedName {
     let mut name = DistinguishedName::new();
     name.push(DnType::CommonName, common_name.chars().take(MAX_NAME).collect::<String>());

@@ -153,7 +153,7 @@ impl PodFiles {
         directory(&self.layout.pod_logs(&pod.name, &pod.uid), 0o755)
     }
 
-    /// Works also if the pod's directories are gone. `host` is the content of the host's hosts file, for a pod with
+    /// Works even if the pod's directories are gone. `host` is the content of the host's hosts file, for a pod with
     /// `hostNetwork`. The answer contains the mounts of /etc/hosts and of the new termination message file.
     fn prepare_container(&self, pod: &Pod, container: &str, ips: &[String], host: Option<&str>) -> Result<Vec<Mount>> {
         one_part(container)?;

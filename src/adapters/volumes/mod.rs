@@ -1,7 +1,7 @@
 //! The volumes of pods, in a kubelet's layout: sets them up below the pod's directory, mounts parts of them for
 //! containers (`sub_path`), replaces the files of ConfigMaps and Secrets, and removes everything again.
 //!
-//! Each call is synchronous and for a helper thread: a file system can hang. Each call can be repeated, also after a
+//! Each call is synchronous and for a helper thread: a file system can hang. Each call can be repeated, even after a
 //! kill of Wherry in the middle of it. Containers change their volumes at any time, so the code follows no link that a
 //! container can create, and removes nothing below a mount point.
 

@@ -29,7 +29,8 @@ const LONGEST: usize = 1024;
 const HANDSHAKE: [&str; 3] = ["Sec-WebSocket-Key", "Sec-WebSocket-Version", "Sec-WebSocket-Protocol"];
 
 /// # Errors
-/// The request is no upgrade to SPDY/3.1. (kubectl 1.30 and later tries a WebSocket first, and SPDY after this error.)
+/// The request is not an upgrade to SPDY/3.1. (kubectl 1.30 and later tries a WebSocket first, and SPDY after this
+/// error.)
 pub(super) fn session(head: &Head) -> Result<Session, Failure> {
     let upgrade = head.values("upgrade").next().unwrap_or_default();
     if upgrade.is_empty() {
@@ -49,7 +50,7 @@ pub(super) fn session(head: &Head) -> Result<Session, Failure> {
 /// An API server translates the newest protocol over a WebSocket to SPDY, and passes the older ones on to the node.
 ///
 /// # Errors
-/// The request is no upgrade to SPDY/3.1 or to a WebSocket.
+/// The request is not an upgrade to SPDY/3.1 or to a WebSocket.
 pub(super) fn session_of_kubelet(head: &Head) -> Result<Session, Failure> {
     if !is_websocket(head) {
         return session(head);

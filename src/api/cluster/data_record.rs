@@ -63,7 +63,7 @@ pub fn key(of: &DataKey) -> String {
     format!("{KIND}/{}.{}.{}", of.kind.resource(), of.name.namespace, of.name.name)
 }
 
-/// The object that a record belongs to. None: it is no key of such a record.
+/// The object that a record belongs to. None: it is not a key of such a record.
 pub fn data_key(key: &str) -> Option<DataKey> {
     let (kind, rest) = key.strip_prefix(KIND)?.strip_prefix('/')?.split_once('.')?;
     let (namespace, name) = rest.split_once('.')?;
@@ -77,7 +77,7 @@ pub fn write(fetched: &Fetched) -> String {
 }
 
 /// # Errors
-/// The text is no record of this version, or belongs to another object. The error shows no value.
+/// The text is not a record of this version, or belongs to another object. The error shows no value.
 pub fn read(key: &str, text: &str) -> Result<Fetched, String> {
     let mut value: Value = serde_json::from_str(text).map_err(|_| "it is not JSON".to_owned())?;
     if value.get("version") != Some(&json!(VERSION)) {

@@ -94,7 +94,7 @@ pub fn write(entries: &[&Entry]) -> String {
 }
 
 /// # Errors
-/// The text is no record of this version.
+/// The text is not a record of this version.
 pub fn read(text: &str) -> Result<Vec<Entry>, String> {
     let record: EventsRecord<Vec<Entry>> = serde_json::from_str(text).map_err(|e| e.to_string())?;
     if record.version == VERSION { Ok(record.entries) } else { Err(format!("it is not of version {VERSION}")) }

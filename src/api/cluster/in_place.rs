@@ -68,7 +68,7 @@ pub fn has_spec(accepted: &Pod, new: &Pod) -> bool {
     of(accepted) == of(new)
 }
 
-/// `readinessGates`: the reason against the condition Ready, as a kubelet gives it. `stored`: the status at the server.
+/// `readinessGates`: the reason against the condition Ready, as a kubelet gives it. `stored`: the status on the server.
 pub fn closed_gate(spec: &k8s::PodSpec, stored: &k8s::PodStatus) -> Option<String> {
     let closed = spec.readiness_gates.iter().flatten().filter_map(|gate| {
         let name = &gate.condition_type;

@@ -1,4 +1,4 @@
-//! The mirror of a pod of a manifest: an object at the API server by which the scheduler and people see the pod.
+//! The mirror of a pod of a manifest: an object on the API server by which the scheduler and people see the pod.
 //!
 //! NodeRestriction refuses mirrors that refer to a service account, ConfigMaps or Secrets, which are local objects here
 //! anyway. *(ours)* The mirror leaves them out, and an annotation names the fields. A kubelet makes no mirror of such a
@@ -24,7 +24,7 @@ pub fn name(pod: &FullName, node: &str) -> FullName {
     FullName::new(&pod.namespace, &format!("{}-{node}", pod.name))
 }
 
-/// The object to create. `node_uid`: the UID of the node at the server.
+/// The object to create. `node_uid`: the UID of the node on the server.
 pub fn object(pod: &Pod, node: &str, node_uid: &str) -> String {
     let mut spec = pod.spec().clone();
     let mut omitted = Vec::new();

@@ -103,7 +103,7 @@ impl Sent {
         });
     }
 
-    /// The label is at the server, or was, and an administrator has changed it.
+    /// The label is on the server, or was, and an administrator has changed it.
     fn was_reported(&self, key: &str, value: &Value) -> bool {
         let Some(name) = key.strip_prefix("metadata/labels/") else { return false };
         let reported = self.labels.as_ref().and_then(|labels| labels.get(name));
@@ -117,7 +117,7 @@ impl Sent {
             || altered().is_some_and(|(ours, theirs)| ours == condition && theirs.as_ref() == stored)
     }
 
-    /// The strategic merge patch, and what the server has after it. None: nothing has changed and it is no time for a
+    /// The strategic merge patch, and what the server has after it. None: nothing has changed and it is not time for a
     /// heartbeat. `heartbeat`: the last patch is older than the period (5 minutes in a kubelet). After the answer: take
     /// over the new `Sent` and let it `observe` the answer.
     pub fn patch(&self, report: &NodeReport, now: Wall, heartbeat: bool) -> Option<(String, Sent)> {
@@ -127,7 +127,7 @@ impl Sent {
             self.was_reported(key, value) || self.fields.get(key).is_some_and(|field| field.value == *value)
         };
         let mut changed: Vec<(&String, &Value)> = wanted.iter().filter(|(key, value)| !is_known(key, value)).collect();
-        // A field that the node does not report any more, such as the last image.
+        // A field that the node no longer reports, such as the last image.
         let removed = self.fields.keys().filter(|key| REPORTED.contains(&key.as_str()) && !wanted.contains_key(*key));
         let removed: Vec<&String> = removed.filter(|key| !self.fields[*key].value.is_null()).collect();
         changed.extend(removed.into_iter().map(|key| (key, &Value::Null)));

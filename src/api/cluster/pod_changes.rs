@@ -121,7 +121,7 @@ impl Fields {
 }
 
 /// What a patch has to change so that the server's status becomes ours. A terminal phase never changes, and a pod that
-/// has ended at the server does not live again: then there are no changes.
+/// has ended on the server does not live again: then there are no changes.
 pub(super) fn differences(server: &Fields, mut ours: Fields, final_ends: &FinalEnds) -> Vec<Difference> {
     if server.is_terminal() && !ours.is_terminal() {
         return Vec::new();
@@ -178,7 +178,7 @@ fn keep_restarts(ours: Option<&mut Value>, server: Option<&Value>) {
     }
 }
 
-/// A container that has ended at the server, and not here, is shown as it is there. `stays`: of ours and theirs,
+/// A container that has ended on the server, and not here, is shown as it is there. `stays`: of ours and theirs,
 /// whether it is.
 fn keep_ends(ours: Option<&mut Value>, server: Option<&Value>, stays: impl Fn(&Value, &Value) -> bool) {
     let has_ended = |container: &Value| container.pointer("/state/terminated").is_some();

@@ -92,7 +92,7 @@ pub fn write<T: Reduced>(items: &BTreeMap<Box<str>, T>) -> String {
 }
 
 /// # Errors
-/// The text is no record of this version.
+/// The text is not a record of this version.
 pub fn read<T: Reduced>(text: &str) -> Result<BTreeMap<Box<str>, T>, String> {
     let record: ItemsRecord<BTreeMap<Box<str>, T>> = serde_json::from_str(text).map_err(|e| e.to_string())?;
     if record.version == VERSION { Ok(record.items) } else { Err(format!("it is not of version {VERSION}")) }

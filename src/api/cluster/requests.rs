@@ -137,7 +137,8 @@ pub fn create_csr(name: &str, request: &str, signer: Signer) -> ApiRequest {
         Signer::Client => ("kubernetes.io/kube-apiserver-client-kubelet", "client auth"),
         Signer::Serving => ("kubernetes.io/kubelet-serving", "server auth"),
     };
-    // The key is no RSA key, so it encrypts none. But signers before 1.22 demand this usage, and later ones accept it.
+    // The key is not an RSA key, so it encrypts none. But signers before 1.22 demand this usage, and later ones accept
+    // it.
     let usages = ["digital signature", "key encipherment", usage];
     let body: Value = json!({
         "apiVersion": "certificates.k8s.io/v1",

@@ -100,7 +100,7 @@ pub fn token_review(token: &BearerToken) -> ApiRequest {
 /// The user; None if the token is not valid.
 ///
 /// # Errors
-/// The answer is no TokenReview.
+/// The answer is not a TokenReview.
 pub fn read_token_review(body: &[u8]) -> Result<Option<User>, String> {
     let status = status_of(body, "TokenReview")?;
     if status["authenticated"] != true {
@@ -140,7 +140,7 @@ pub fn access_review(user: &User, verb: &str, subresource: &str, node: &str) -> 
 }
 
 /// # Errors
-/// The answer is no SubjectAccessReview.
+/// The answer is not a SubjectAccessReview.
 pub fn read_access_review(body: &[u8]) -> Result<bool, String> {
     let status = status_of(body, "SubjectAccessReview")?;
     Ok(status["allowed"] == true && status["denied"] != true)

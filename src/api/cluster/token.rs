@@ -179,7 +179,7 @@ impl TokenRecord {
     }
 
     /// # Errors
-    /// The text is no record of this version. The error shows no part of it.
+    /// The text is not a record of this version. The error shows no part of it.
     pub fn read(text: &str) -> Result<TokenRecord, String> {
         let text: Text = serde_json::from_str(text).map_err(|_| "it is not a token".to_owned())?;
         if text.version != VERSION {

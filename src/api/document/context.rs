@@ -6,7 +6,7 @@ use crate::api::system_credentials::Credentials;
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     pub node_name: &'a str,
-    /// For the annotation `config.seen`: RFC 3339 with nanoseconds, UTC.
+    /// For the `config.seen` annotation: RFC 3339 with nanoseconds, UTC.
     pub seen: &'a str,
     pub credentials: Credentials<'a>,
 }

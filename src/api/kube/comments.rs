@@ -9,7 +9,7 @@ pub fn has_comment(text: &str) -> bool {
 #[derive(Clone, Copy)]
 enum ScanState {
     Plain,
-    /// In a text with this quotation mark.
+    /// In a string with this quotation mark.
     Quoted(char),
     /// In a block below a line with this indentation. `content`: the indentation of the block, once it is known.
     Block {
@@ -38,13 +38,13 @@ impl ScanState {
 
     fn tokens(&mut self, line: &str) -> bool {
         let mut before = ' ';
-        // The last character that is not white space outside of quotes; a text begins after these.
+        // The last character that is not white space outside of quotes; a string begins after these.
         let mut last = ':';
         let mut chars = line.chars();
         while let Some(c) = chars.next() {
             match *self {
                 ScanState::Quoted('"') if c == '\\' => drop(chars.next()),
-                // (A quotation mark in a text with single ones is written twice, which ends and begins it.)
+                // (A quotation mark in a string with single ones is written twice, which ends and begins it.)
                 ScanState::Quoted(mark) if c == mark => (*self, last) = (ScanState::Plain, c),
                 ScanState::Quoted(_) => {}
                 _ if c == '#' && before.is_whitespace() => return true,

@@ -21,7 +21,7 @@ const VERSIONS: [&str; 2] = ["policy/v1", "policy/v1beta1"];
 /// Reads the body of a request for this pod.
 ///
 /// # Errors
-/// It is no eviction, or names another pod.
+/// It is not an Eviction, or names another pod.
 pub fn read(object: &Value, namespace: &str, name: &str) -> Result<Eviction, Failure> {
     let version = text(object, "/apiVersion");
     // An eviction of kubectl 1.20 has no kind.

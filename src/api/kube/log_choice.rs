@@ -94,7 +94,7 @@ fn plain(id: &str) -> &str {
     id.split_once("://").map_or(id, |(_, id)| id)
 }
 
-/// The number of the last run that has ended, if the runtime does not have it any more. While the next run waits for
+/// The number of the last run that has ended, if the runtime no longer has it. While the next run waits for
 /// its start, the restart count is that of the last one.
 fn before(status: &ContainerStatus, state: &ContainerState, last: &str) -> u32 {
     let count = u32::try_from(status.restart_count).unwrap_or_default();

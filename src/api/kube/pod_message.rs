@@ -20,7 +20,7 @@ const MAX_DEPTH: usize = 16;
 /// The maximum number of fields in a body.
 const MAX_FIELDS: usize = 100_000;
 
-/// Why a body is no Pod.
+/// Why a body is not a Pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodError {
     /// This version of Wherry does not know the field.

@@ -20,7 +20,7 @@ const ITEM: usize = 2 * size_of::<Value>();
 const FIRST_ENTRY: usize = 11 * (size_of::<String>() + size_of::<Value>()) + 24;
 /// A further entry: nodes are half full at least.
 const ENTRY: usize = 2 * (size_of::<String>() + size_of::<Value>());
-/// What the allocator adds to a text.
+/// What the allocator adds to a string.
 const ALLOCATION: usize = 16;
 
 /// A value exceeds a limit.
@@ -94,7 +94,7 @@ pub fn check(value: &Value) -> Result<(), Excess> {
     Budget::default().take_value(value, 0)
 }
 
-/// Why a text is no usable value.
+/// Why a string is not a usable value.
 #[derive(Debug)]
 pub enum Unreadable {
     Excess(Excess),
@@ -104,7 +104,7 @@ pub enum Unreadable {
 /// Reads JSON. What exceeds a limit is not built.
 ///
 /// # Errors
-/// The text is no JSON, or its value is too deep or too large.
+/// The text is not JSON, or its value is too deep or too large.
 pub fn read(text: &[u8]) -> Result<Value, Unreadable> {
     let (mut budget, mut excess) = (Budget::default(), None);
     let mut json = serde_json::Deserializer::from_slice(text);

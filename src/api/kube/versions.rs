@@ -62,7 +62,7 @@ pub struct Versions {
 struct OfKind {
     /// The version of the last change.
     last: u64,
-    /// Removals up to this version are not known any more.
+    /// Removals up to this version are no longer known.
     forgotten: u64,
 }
 
@@ -102,7 +102,7 @@ impl Versions {
         entry.version = version;
     }
 
-    /// The object does not exist any more. `last` returns its last known state.
+    /// The object no longer exists. `last` returns its last known state.
     pub fn removed(&mut self, key: &Key, last: impl FnOnce() -> Value) {
         let Some(entry) = self.objects.remove(key) else { return };
         let version = self.next(key.kind);
@@ -173,7 +173,7 @@ impl Position {
     /// The next change of an object of this kind that `wanted` accepts. None: there is no further change.
     ///
     /// # Errors
-    /// The changes since the position are not known any more.
+    /// The changes since the position are no longer known.
     pub fn next(
         &mut self,
         versions: &Versions,

@@ -1,5 +1,5 @@
-//! Amounts of memory and storage that are no whole number of bytes. They are valid, and almost always a mistake: `512m`
-//! is half a byte.
+//! Amounts of memory and storage that are not a whole number of bytes. They are valid, and almost always a mistake:
+//! `512m` is half a byte.
 
 use crate::api::k8s::{Pod, ResourceRequirements};
 use crate::api::problem::{At, Fault, Faults};

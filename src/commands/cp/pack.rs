@@ -92,7 +92,7 @@ fn header(kind: EntryType, metadata: &Metadata) -> Header {
     header
 }
 
-/// The content of a file with exactly the length that the archive announces, also if the file changes meanwhile: then
+/// The content of a file with exactly the length that the archive announces, even if the file changes meanwhile: then
 /// its end is missing, or is zeros.
 struct Exactly {
     file: File,

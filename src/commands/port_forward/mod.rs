@@ -1,6 +1,6 @@
 //! `wherry port-forward`: makes ports of a pod available on this machine.
 //!
-//! Each connection requests a URL of its own (`tunnel`), so it reaches the pod that runs now, also after a restart of
+//! Each connection requests a URL of its own (`tunnel`), so it reaches the pod that runs now, even after a restart of
 //! the pod or of the agent, and its failure ends no other one. One thread polls all of them.
 
 mod ports;

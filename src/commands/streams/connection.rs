@@ -21,7 +21,7 @@ pub struct SpdyConnection {
     /// Frames that were not sent yet. They follow the upgrade.
     queue: Queue,
     buffer: Vec<u8>,
-    /// TLS may hold input that the socket does not report any more.
+    /// TLS may hold input that the socket no longer reports.
     more: bool,
     /// For errors.
     server: String,
@@ -119,7 +119,7 @@ impl SpdyConnection {
         Ok(SpdyConnection { socket, state, writer, queue, buffer: vec![0; READ], more: false, server })
     }
 
-    /// What to wait for. `read`: whether `read` is to be called for more input.
+    /// What to wait for. `read`: whether `read` must be called for more input.
     pub fn interest(&self, read: bool) -> PollFlags {
         let output = match &self.state {
             SpdyState::Upgrading { request, .. } => request.len() > 0,
@@ -178,7 +178,7 @@ impl SpdyConnection {
         Ok(ReadProgress::Again)
     }
 
-    /// `read` is to be called without waiting for the descriptor.
+    /// `read` must be called without waiting for the descriptor.
     pub fn has_more(&self) -> bool {
         self.more
     }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// Maximum length of an answer, in bytes: a list of pods with their specs.
 const MAX_ANSWER: usize = 64 << 20;
 
-/// Finds a pod by its name again if its UID is not known any more: its manifest was changed.
+/// Finds a pod by its name again if its UID is no longer known: its manifest was changed.
 pub struct Lookup {
     socket: PathBuf,
     target: PodTarget,

@@ -295,7 +295,7 @@ impl<'a> Pass<'a> {
     /// Evaluates a pod that wants to start now. False if other pods are preempted for it.
     fn evaluate_now(&mut self, pod: &Pod, share: Share<'a>) -> bool {
         let worker = share.worker;
-        // A pod that has started on this node stays, also if it starts again.
+        // A pod that has started on this node stays, even if it starts again.
         let taint = predicates::untolerated(pod, self.input.node).filter(|_| !worker.history.is_bound());
         match self.room.evaluate(pod, share.requests).and_against(taint) {
             AdmissionVerdict::Fits if self.input.has_its_name(worker) => {

@@ -95,7 +95,7 @@ enum Renewal {
     Storing(OpId),
 }
 
-/// A request at the server that is not issued yet.
+/// A request on the server that is not issued yet.
 #[derive(Clone, Debug, Serialize)]
 struct Pending {
     name: String,

@@ -1,5 +1,5 @@
 //! The ConfigMaps and Secrets of the API server's pods. Each has its own list and watch, because a node may only read
-//! by name. Each is on the disk before a pod uses it, so that the node continues without the server, also after a
+//! by name. Each is on the disk before a pod uses it, so that the node continues without the server, even after a
 //! reboot.
 
 use super::reflector::{Change, Reflector, Step};
@@ -183,7 +183,7 @@ impl Data {
     fn take(&mut self, key: &DataKey, change: Change<Fetched>, step: &mut Step<'_>) {
         let outbox = &mut *step.outbox;
         let now = match change {
-            // An item could not be used, so the state at the server is unknown.
+            // An item could not be used, so the state on the server is unknown.
             Change::All(list, gaps) if list.is_empty() && gaps.are_any() => return,
             Change::All(mut list, _) => list.pop(),
             Change::Set(object) => Some(object),

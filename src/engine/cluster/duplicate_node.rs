@@ -1,6 +1,6 @@
 //! Another machine that reports itself as this node: a disk was cloned, or two machines joined with one name.
 //!
-//! The API server accepts the reports of both. Each machine has its own boot id, so the node's object at the server
+//! The API server accepts the reports of both. Each machine has its own boot id, so the node's object on the server
 //! shows the other one after this machine has reported itself.
 
 use crate::api::cluster::node::NodeInfo;

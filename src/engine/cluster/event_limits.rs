@@ -1,7 +1,7 @@
 //! Limits for the events of this node, as in a Kubernetes client: events that differ only in their message are combined
 //! after ten of them in ten minutes, and one object sends 25 at once and then one each five minutes.
 //!
-//! Otherwise a message with a time in it becomes an object at the server each time that it occurs, without end.
+//! Otherwise a message with a time in it becomes an object on the server each time that it occurs, forever.
 
 use crate::api::cluster::event_queue::{Entry, Subject};
 use crate::api::time::Boot;

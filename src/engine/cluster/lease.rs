@@ -51,7 +51,7 @@ enum State {
 pub enum Renewal {
     Done,
     Failed,
-    /// The lease does not exist any more. It is removed together with its Node.
+    /// The lease no longer exists. It is removed together with its Node.
     Missing,
 }
 

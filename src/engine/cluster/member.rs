@@ -375,7 +375,7 @@ impl Member {
                     true => self.duplicate.observe(&object, heartbeat, step.now, step.outbox),
                     false => Sight::Nothing,
                 };
-                // The node's status at the server may be another one now. Two machines would answer each other without
+                // The node's status on the server may be another one now. Two machines would answer each other without
                 // end.
                 if sight != Sight::Known {
                     self.status.compare();

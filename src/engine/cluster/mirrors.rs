@@ -25,12 +25,12 @@ const RETRIES: Limits = Limits { first: Duration::from_secs(1), most: Duration::
 
 #[derive(Debug, Default, Serialize)]
 pub struct Mirrors {
-    /// The mirrors at the server, by their UIDs. None: not known before the first list.
+    /// The mirrors on the server, by their UIDs. None: not known before the first list.
     found: Option<BTreeMap<Uid, Mirror>>,
     tasks: BTreeMap<FullName, Task>,
 }
 
-/// A mirror at the server.
+/// A mirror on the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Mirror {
     pub name: FullName,
@@ -64,7 +64,7 @@ impl Mirrors {
         self.found.as_mut().is_some_and(|found| found.remove(uid).is_some())
     }
 
-    /// The number of mirrors at the server.
+    /// The number of mirrors on the server.
     pub fn count(&self) -> usize {
         self.found.as_ref().map_or(0, BTreeMap::len)
     }

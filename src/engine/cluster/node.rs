@@ -232,7 +232,7 @@ impl Node {
         let mut refused_with = None;
         match result.as_ref().map(|response| (response, Refusal::of(response))) {
             Ok((response, None)) => {
-                // An answer of another program is no Node, and shows nothing.
+                // An answer of another program is not a Node, and shows nothing.
                 let node = serde_json::from_slice(&response.body).ok();
                 if let Some(node) = node.filter(|node: &Value| node["kind"] == "Node") {
                     r.sent = sent;
@@ -265,7 +265,7 @@ fn next_heartbeat(step: &mut Step<'_>) -> Duration {
     step.rng.jitter(step.traffic.heartbeat().mul_f64(0.8))
 }
 
-/// The UID of the node, and its state at the server.
+/// The UID of the node, and its state on the server.
 fn read(body: &[u8]) -> Result<(String, Sent), String> {
     let node: Value = serde_json::from_slice(body).map_err(|e| e.to_string())?;
     match node.pointer("/metadata/uid").and_then(Value::as_str) {

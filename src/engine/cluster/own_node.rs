@@ -1,4 +1,4 @@
-//! The node's own object at the server: its labels and taints, which admission uses, and changes that others make.
+//! The node's own object on the server: its labels and taints, which admission uses, and changes that others make.
 //!
 //! The labels are on the disk, so that a pod that was accepted because of one is accepted again after a reboot without
 //! the server. The taints are not: they concern only new pods, which come from the server.

@@ -100,7 +100,7 @@ pub struct Bound {
     pub pod: Result<Rc<Pod>, Rejection>,
     /// The grace period of its deletion.
     pub deletion: Option<Duration>,
-    /// The phase at the server is Succeeded or Failed.
+    /// The phase on the server is Succeeded or Failed.
     pub ended: bool,
     /// It has a record of an earlier run.
     pub recorded: bool,
@@ -131,7 +131,7 @@ pub enum Seen {
     Status(Uid, Box<Stored>),
     /// The same, of a pod that is new or has changed.
     Pod(Uid, Box<Stored>),
-    /// The object does not exist any more.
+    /// The object no longer exists.
     Gone(Uid),
     /// The mirror with this UID has this state.
     Mirror(Uid, Box<Stored>),
@@ -377,7 +377,7 @@ fn may_be_listed(gaps: &Gaps, uid: &Uid, bound: &Bound) -> bool {
     gaps.may_have(Some(uid.as_str()), &bound.name.namespace, &bound.name.name)
 }
 
-/// The time for the annotation `config.seen`.
+/// The time for the `config.seen` annotation.
 fn seen(now: Wall) -> String {
     now.timestamp().map(|at| at.to_string()).unwrap_or_default()
 }

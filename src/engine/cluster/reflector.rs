@@ -1,5 +1,5 @@
 //! Keeps one collection of objects up to date: a list, then a watch from the version of the list, and again a list when
-//! the server does not have that version any more (410).
+//! the server no longer has that version (410).
 //!
 //! A list counts only when it is complete and of the right kind: an empty or foreign answer never means that the
 //! objects are gone.
@@ -112,7 +112,7 @@ struct Size {
     gaps: Gaps,
 }
 
-/// The items of a list that could not be used. What they are at the server is not known, so what is known of them here
+/// The items of a list that could not be used. What they are on the server is not known, so what is known of them here
 /// stays.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gaps {

@@ -38,7 +38,7 @@ pub struct Reports {
 #[derive(Debug, Serialize)]
 struct Report {
     name: FullName,
-    /// The status at the server. None: not known before the first list, so that nothing is reported yet.
+    /// The status on the server. None: not known before the first list, so that nothing is reported yet.
     #[serde(skip)]
     stored: Option<k8s::PodStatus>,
     #[serde(skip)]
@@ -70,8 +70,8 @@ enum State {
 }
 
 impl Reports {
-    /// Records the status that the server has. `is_duplicate`: another machine reports statuses of this pod too, so ours
-    /// is sent only when it changes.
+    /// Records the status that the server has. `is_duplicate`: another machine reports statuses of this pod too, so
+    /// ours is sent only when it changes.
     pub fn stored(&mut self, uid: &Uid, name: &FullName, stored: &Stored, is_duplicate: bool) {
         let report = self.pods.entry(uid.clone()).or_insert_with(|| Report::new(name.clone()));
         // The watch may still show the past.
@@ -119,7 +119,7 @@ impl Reports {
         }
     }
 
-    /// The pod has ended at the server, where its phase stays (C2), and has started again here.
+    /// The pod has ended on the server, where its phase stays (C2), and has started again here.
     pub fn runs_again(&self, uid: &Uid) -> bool {
         let statuses = self.pods.get(uid).and_then(|report| report.stored.as_ref().zip(report.ours.as_ref()));
         let Some((stored, ours)) = statuses.filter(|(stored, ours)| has_ended(stored) && ours.phase.is_some()) else {
@@ -135,7 +135,7 @@ impl Reports {
         self.pods.get(uid).is_some_and(|r| !matches!(r.state, State::Live { .. }))
     }
 
-    /// The object does not exist any more.
+    /// The object no longer exists.
     pub fn gone(&mut self, uid: &Uid) {
         self.pods.remove(uid);
         self.changed.remove(uid);

@@ -1,4 +1,4 @@
-//! C16: the node's cordon at the API server. The node's object shows whether the server has it, so nothing is kept on
+//! C16: the node's cordon on the API server. The node's object shows whether the server has it, so nothing is kept on
 //! the disk, and a node that was created again is cordoned again.
 
 use super::backoff::{Backoff, REQUESTS};

@@ -3,7 +3,7 @@
 use crate::api::cluster::final_ends::FinalEnds;
 use crate::api::k8s;
 
-/// The status at the server.
+/// The status on the server.
 #[derive(Debug, PartialEq)]
 pub struct Stored {
     pub status: k8s::PodStatus,

@@ -1,5 +1,5 @@
 //! The tokens of service accounts for the pods of the API server. Each is on the disk before a pod uses it, and is
-//! replaced in time. Without the server, a pod keeps the token that it has, also after its end.
+//! replaced in time. Without the server, a pod keeps the token that it has, even after its end.
 
 use super::backoff::{Backoff, REQUESTS};
 use super::reflector::{Step, begin};

@@ -18,7 +18,7 @@ pub enum Request {
     Cordon { on: bool },
     /// A11: evict this pod. `grace` as for `Drain`.
     Evict { uid: Uid, grace: Option<Duration> },
-    /// W4: shorten the grace period of the pods of this name that terminate because they are not desired any more. A
+    /// W4: shorten the grace period of the pods of this name that terminate because they are no longer desired. A
     /// longer one has no effect.
     Shorten { pod: FullName, grace: Duration },
     /// A3: repeat the admission of a rejected pod.

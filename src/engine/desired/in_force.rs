@@ -47,7 +47,7 @@ pub struct InForce {
 /// The state of the record.
 #[derive(Debug, Default, Serialize)]
 enum Writing {
-    /// Nothing is to be written.
+    /// There is nothing to write.
     #[default]
     Done,
     /// The paths have changed since the last write.

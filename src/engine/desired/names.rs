@@ -56,7 +56,7 @@ impl Names {
         }
     }
 
-    /// The pod does not need its name any more. Returns the pod that has the name now.
+    /// The pod no longer needs its name. Returns the pod that has the name now.
     pub fn leave(&mut self, name: &FullName, uid: &Uid) -> Option<Uid> {
         let queue = self.queues.get_mut(name)?;
         queue.retain(|other| other != uid);

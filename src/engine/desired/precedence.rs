@@ -1,6 +1,6 @@
 //! D4: which of two documents with the same full name or UID is in force, and the order of new pods (A1).
 //!
-//! The document of a pod that already runs comes first, also after an edit, so that a second file never replaces a
+//! The document of a pod that already runs comes first, even after an edit, so that a second file never replaces a
 //! running pod. Otherwise the first document by path is in force.
 
 use super::conflict::{Common, Conflict};

@@ -37,7 +37,7 @@ use crate::engine::pod::worker::Worker;
 use std::borrow::Cow;
 use std::rc::Rc;
 
-/// This machine as its object at the API server shows it.
+/// This machine as its object on the API server shows it.
 pub(super) fn with_own<'n>(node: &'n NodeFacts, cluster: &Cluster) -> Cow<'n, NodeFacts> {
     cluster.member().map_or(Cow::Borrowed(node), |member| member.own.with_own(node))
 }
@@ -73,7 +73,7 @@ impl Engine {
     }
 
     fn api_answered(&mut self, op: OpId, result: &Result<ApiResponse, ApiError>) {
-        // A cancelled request of the past is not known any more.
+        // A cancelled request of the past is no longer known.
         if self.outbox.ops.end(op).is_none() {
             return;
         }
@@ -101,7 +101,7 @@ impl Engine {
         self.cluster_data_changed();
     }
 
-    /// The number of mirrors at the API server.
+    /// The number of mirrors on the API server.
     pub fn mirrors(&self) -> usize {
         self.cluster.member().map_or(0, |member| member.pods.mirrors.count())
     }
@@ -289,7 +289,7 @@ impl Engine {
         }
     }
 
-    /// Ends pods that have ended at the API server but not on this node: the record of their end was lost, or another
+    /// Ends pods that have ended on the API server but not on this node: the record of their end was lost, or another
     /// program has ended them.
     pub(super) fn end_as_at_server(&mut self) {
         let Some(member) = self.cluster.member() else { return };
@@ -324,8 +324,8 @@ impl Engine {
         }
     }
 
-    /// Confirms the deletion of pods that have no worker: once the runtime's pods are known, nothing of them can be left
-    /// on this node.
+    /// Confirms the deletion of pods that have no worker: once the runtime's pods are known, nothing of them can be
+    /// left on this node.
     fn confirm_deletions(&mut self) {
         if !self.desired.is_known() || !self.pleg.was_compared() {
             return;

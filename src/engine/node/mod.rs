@@ -436,7 +436,7 @@ impl Engine {
         if !self.knows_its_pods() {
             return;
         }
-        // Another owner's pod (W21), or one of ours that is no orphan yet (C3), may use the directory.
+        // Another owner's pod (W21), or one of ours that is not an orphan yet (C3), may use the directory.
         let may_run = |uid: &Uid| !self.pleg.knows_nothing_of(uid);
         for (uid, name) in self.leftovers.orphaned_directories.take_due(may_run, self.now.boot, &mut self.outbox) {
             // The runtime has nothing of ours for this UID.

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Steps {
     dirty: BTreeSet<Uid>,
-    /// When the workers are to be stepped without an event.
+    /// When the workers must be stepped without an event.
     pod_deadlines: Timers<Uid>,
 }
 

@@ -1,7 +1,7 @@
 //! Generates pod lifecycle events: compares a full list with the cached status of each pod (P1, P2).
 //!
 //! The old state is the cached one. So a change whose read failed shows again (P3), and a change that the worker
-//! made itself is no event.
+//! made itself is not an event.
 
 use crate::api::facts::{ContainerState, Listed, ListedContainer, ListedSandbox, PodFacts};
 use crate::api::names::Uid;

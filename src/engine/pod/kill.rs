@@ -58,7 +58,7 @@ impl TerminationSource {
         matches!(self, TerminationSource::Eviction | TerminationSource::Preemption)
     }
 
-    /// The reason of the condition `DisruptionTarget` (S5, A8, A11), if the pod gets it.
+    /// The reason of the `DisruptionTarget` condition (S5, A8, A11), if the pod gets it.
     pub fn disruption(self) -> Option<Reason> {
         match self {
             TerminationSource::ApiEviction => Some(Reason::EvictionByEvictionAPI),

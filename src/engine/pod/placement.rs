@@ -13,6 +13,6 @@ pub enum Placement {
     Successor { drained: bool },
     /// A11: it has ended by itself and will not run again, and the node is cordoned: an eviction would not change it.
     Gone,
-    /// It is not wanted any more, and nothing of it runs. No list shows it.
+    /// It is no longer wanted, and nothing of it runs. No list shows it.
     Removed,
 }

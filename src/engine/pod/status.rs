@@ -106,7 +106,7 @@ fn phase(view: &View<'_>, init: &[k8s::ContainerStatus], containers: &[k8s::Cont
         } else if let Some(t) = has_terminated(state) {
             stopped += 1;
             let newest = observed::newest(view.facts, &c.name);
-            // Stopped to start again: its work is not done, also if the pod ends before.
+            // Stopped to start again: its work is not done, even if the pod ends before.
             let cut_short = newest.is_some_and(|c| view.restarting.contains(&c.id));
             succeeded += usize::from(t.exit_code == 0 && !cut_short);
             restarts += usize::from(cut_short || newest.is_some_and(|c| observed::restarts(policy, c)));

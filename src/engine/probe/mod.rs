@@ -63,7 +63,7 @@ impl Probes {
         self.started_here.insert(id.clone());
     }
 
-    /// Drops the notes about containers that do not exist any more.
+    /// Drops the notes about containers that no longer exist.
     pub fn forget_gone(&mut self, containers: &[ContainerFact]) {
         self.started_here.retain(|id| containers.iter().any(|c| c.id == *id));
     }

@@ -216,7 +216,7 @@ mod tests {
     use rustls::pki_types::{CertificateDer, PrivateKeyDer};
     use rustls::{ServerConfig, ServerConnection};
 
-    /// A server that sends session tickets without end after the handshake, which are no content.
+    /// A server that sends session tickets forever after the handshake, which are not content.
     fn flooding_server() -> ServerConnection {
         let rcgen::CertifiedKey { cert, signing_key } =
             rcgen::generate_simple_self_signed(["node".to_owned()]).unwrap();

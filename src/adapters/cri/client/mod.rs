@@ -111,7 +111,7 @@ enum CallRole {
     /// The two lists of one pod.
     FindSandboxes,
     FindContainers,
-    /// One status of a pod. NotFound is no error: the object was removed after the list.
+    /// One status of a pod. NotFound is not an error: the object was removed after the list.
     ReadSandbox,
     ReadContainer {
         sandbox: String,

@@ -22,7 +22,7 @@ pub enum Swap {
     Unified { for_pods: u64 },
 }
 
-/// Sets the limit. On cgroup v2, a container has one also if it has no limit for memory.
+/// Sets the limit. On cgroup v2, a container has one even if it has no limit for memory.
 pub fn limit(pod: &Pod, c: &Container, swap: Swap, capacity: u64, r: &mut proto::LinuxContainerResources) {
     match swap {
         Swap::Unlimited => {}

@@ -67,7 +67,8 @@ pub(super) fn inspect(directories: &[ConfiguredDirectory], patience: Duration) -
 pub fn hangs(check: &'static str, path: &Path, field: &str, why: &NoAnswer) -> Finding {
     let shown = path.display();
     let remedy = format!(
-        "find the mount (findmnt -T {shown}) and repair it (for a network file system, check its server), or change {field}"
+        "find the mount (findmnt -T {shown}) and repair it (for a network file system, check its server), or change \
+         {field}"
     );
     Finding::error(check, format!("{shown}: {why}"), remedy)
 }

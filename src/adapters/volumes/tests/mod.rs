@@ -81,7 +81,7 @@ pub(super) fn with_mounts(test: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Ends the loop of another thread, also when the test fails.
+/// Ends the loop of another thread, even when the test fails.
 #[derive(Default)]
 pub(super) struct End(std::sync::atomic::AtomicBool);
 

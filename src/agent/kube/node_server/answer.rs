@@ -116,7 +116,7 @@ fn credential(request: &Request<'_>, now: Now) -> Credential {
     Credential::new(certificate, request.head.values("authorization").next())
 }
 
-/// The pod by its name at the API server: for a pod of a manifest also that of its mirror, POD-NODE, whose UID differs.
+/// The pod by its name on the API server: for a pod of a manifest also that of its mirror, POD-NODE, whose UID differs.
 fn pod<'a>(view: &View<'a>, path: &PodPath) -> Result<&'a Rc<Pod>> {
     let named = |name: &str| view.engine.pod_named(&FullName::new(&path.namespace, name)).map(|found| found.pod);
     let is_meant = |pod: &&Rc<Pod>| path.uid.as_deref().is_none_or(|uid| pod.uid.as_str() == uid);

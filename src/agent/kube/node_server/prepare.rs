@@ -179,8 +179,9 @@ fn certificates(field: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>
 
 fn private_key(field: &str, path: &Path) -> Result<PrivateKeyDer<'static>, String> {
     // The library's error is not shown: it could contain a part of the key.
-    PrivateKeyDer::from_pem_slice(&read(field, path)?)
-        .map_err(|_| format!("{field}: {}: contains no PEM private key; provide the key for tlsCertFile", path.display()))
+    PrivateKeyDer::from_pem_slice(&read(field, path)?).map_err(|_| {
+        format!("{field}: {}: contains no PEM private key; provide the key for tlsCertFile", path.display())
+    })
 }
 
 #[cfg(test)]

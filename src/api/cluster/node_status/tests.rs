@@ -79,7 +79,7 @@ fn addresses_are_replaced_and_resources_removed() {
     assert_eq!(patch["status"]["capacity"], json!({ "cpu": "1500m", "memory": "24684096Ki", "pods": null }));
     assert_eq!(node["status"]["capacity"], json!({ "cpu": "1500m", "memory": "24684096Ki" }));
     assert_eq!(send(&mut sent, &mut node, &report, later(2), false), None);
-    // Without addresses at the server, there is nothing to replace.
+    // Without addresses on the server, there is nothing to replace.
     let mut bare = registered();
     bare["status"].as_object_mut().unwrap().remove("addresses");
     let (body, _) = Sent::of(&bare).patch(&report, later(1), false).unwrap();

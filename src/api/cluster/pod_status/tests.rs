@@ -124,7 +124,7 @@ fn each_patch_makes_the_servers_status_ours() {
     let phase = |value: &Value| value["phase"].clone();
     assert_eq!((phase(&server), &server["podIP"]), (phase(&completed()), &"10.88.0.9".into()));
     let sent = patch(&Reported::default(), &pending(), &running()).unwrap();
-    // As recorded: what a condition does not have any more is null, and nothing else of it is repeated.
+    // As recorded: what a condition no longer has is null, and nothing else of it is repeated.
     let ready = &sent["status"]["conditions"][2];
     let expected = json!({
         "type": "Ready", "status": "True", "lastTransitionTime": "2026-11-22T07:43:27Z", "message": null,

@@ -184,7 +184,7 @@ fn a2_of_the_terms_one_has_to_hold_and_of_a_term_all_requirements() {
     ] {
         assert_eq!(terms(written.clone()), wanted, "{written}");
     }
-    // A preferred term is no reason against the pod.
+    // A preferred term is not a reason against the pod.
     let preferred = json!([{ "weight": 1, "preference": { "matchExpressions": [zone("b")] } }]);
     let affinity = json!({ "nodeAffinity": { "preferredDuringSchedulingIgnoredDuringExecution": preferred } });
     assert_eq!(found(json!({ "affinity": affinity, "containers": [] })), []);

@@ -1,4 +1,4 @@
-//! W29: ephemeral containers. They start when no other container of the pod has a step to make, also while init
+//! W29: ephemeral containers. They start when no other container of the pod has a step to make, even while init
 //! containers run, and each at most once.
 
 use super::input::PlanInput;

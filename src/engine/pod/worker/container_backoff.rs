@@ -138,7 +138,7 @@ impl ContainerBackoffs {
         self.start_errors.retain(|id, _| !id_runs(id) || keeps(id));
     }
 
-    /// Drops the errors of containers that do not exist any more.
+    /// Drops the errors of containers that no longer exist.
     pub fn forget_gone(&mut self, containers: &[ContainerFact]) {
         self.start_errors.retain(|id, _| containers.iter().any(|c| c.id == *id));
     }

@@ -54,7 +54,7 @@ impl Demand {
         self.desired && (self.successor.is_some() || !self.waits_for.is_empty())
     }
 
-    /// C5: the pod runs again after a shutdown, so that its phase at the API server stays.
+    /// C5: the pod runs again after a shutdown, so that its phase on the API server stays.
     pub fn keeps_phase(&self, from_api_server: bool) -> bool {
         self.waits_for.contains(&TerminationSource::Shutdown) || from_api_server && self.runs_again()
     }

@@ -1,4 +1,4 @@
-//! C2: the worker follows the changes of the object of its pod at the API server.
+//! C2: the worker follows the changes of the object of its pod on the API server.
 
 use super::Worker;
 use super::deadline::ActiveDeadline;
@@ -11,7 +11,7 @@ use crate::engine::context::Context;
 use std::rc::Rc;
 
 impl Worker {
-    /// The object at the API server has something that the pod can get now.
+    /// The object on the API server has something that the pod can get now.
     pub fn differs_in_place(&self, wanted: &Pod) -> bool {
         let Some(pod) = self.pod.as_ref().filter(|_| self.demand.desired) else { return false };
         let (ours, theirs) = (&pod.object.metadata, &wanted.object.metadata);

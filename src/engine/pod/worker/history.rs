@@ -112,7 +112,7 @@ impl History {
         !std::mem::take(&mut self.devices).is_empty()
     }
 
-    /// Drops the notes about containers that do not exist any more.
+    /// Drops the notes about containers that no longer exist.
     pub fn forget_gone(&mut self, containers: &[ContainerFact]) {
         self.pre_stopped.retain(|id| containers.iter().any(|c| c.id == *id));
         self.restarting.forget_gone(containers);

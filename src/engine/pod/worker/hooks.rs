@@ -1,6 +1,6 @@
 //! Container hooks: postStart is part of the start of a container (W11), preStop runs before its stop (W4).
 //!
-//! A preStop hook runs only once per container, also after a restart of Wherry: the record notes its start beforehand.
+//! A preStop hook runs only once per container, even after a restart of Wherry: the record notes its start beforehand.
 
 use super::Worker;
 use super::container_backoff::ContainerBackoffs;
@@ -167,8 +167,8 @@ pub fn pre_stop_done(
 ) {
     note_fallback(pod, container, &result, ctx);
     let result = handler_result::hooked(Some(&[]), result);
-    // A hook that was cut by a shorter grace period, or that ended with its container, is not reported as a
-    // failure.
+    // A hook that was terminated early by a shorter grace period, or that ended with its container, is not reported as
+    // a failure.
     let reported = matches!(state, State::Sync(_) | State::Terminating(_));
     if let (true, Err(OpError::Answered { .. })) = (reported, &result) {
         let message = "PreStopHook failed".to_string();

@@ -91,7 +91,7 @@ impl Worker {
         }
     }
 
-    /// C2: the pod has ended at the API server, and a controller has perhaps created another one: it does not run here
+    /// C2: the pod has ended on the API server, and a controller has perhaps created another one: it does not run here
     /// any more.
     pub fn end_as_at_server(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
         if self.demand.end() {

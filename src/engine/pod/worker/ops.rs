@@ -158,7 +158,7 @@ impl ActiveOp {
         matches!(self.nature(), Nature::Start | Nature::Stop | Nature::Removal)
     }
 
-    /// The kill of the pod cancels the operation (W2): it may take long, or its result is not wanted any more.
+    /// The kill of the pod cancels the operation (W2): it may take long, or its result is no longer wanted.
     pub fn is_cancelled_by_kill(&self) -> bool {
         match self {
             ActiveOp::PostStart { cancelled, .. } => !cancelled,

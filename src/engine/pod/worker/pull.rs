@@ -22,9 +22,9 @@ pub struct Pull {
 
 #[derive(Debug, Serialize)]
 enum Stage {
-    /// The node's docker configuration is to be read.
+    /// The node's docker configuration must be read.
     NodeConfig,
-    /// These providers are to be asked.
+    /// These providers must be asked.
     Providers {
         left: VecDeque<Provider>,
         #[serde(skip)]

@@ -1,7 +1,7 @@
 //! C2: the images of a pod of the API server can change. A running container with an old image is replaced.
 //!
 //! The record contains the new images and the containers that are replaced before the first of them is stopped. So a
-//! replaced container starts again whatever the restart policy is, also after a kill of Wherry.
+//! replaced container starts again whatever the restart policy is, even after Wherry was killed.
 
 use super::pod_record::PodRecord;
 use super::restart::Restart;
@@ -18,7 +18,7 @@ use std::rc::Rc;
 
 #[derive(Debug, Default, Serialize)]
 pub struct Replacing {
-    /// The pod at the API server has other images. They wait for the end of an operation.
+    /// The pod on the API server has other images. They wait for the end of an operation.
     wanted: Option<Rc<Pod>>,
 }
 

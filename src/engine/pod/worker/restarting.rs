@@ -76,7 +76,7 @@ impl Restarting {
         !any || !record.is_writing()
     }
 
-    /// Drops the notes about containers that do not exist any more.
+    /// Drops the notes about containers that no longer exist.
     pub fn forget_gone(&mut self, containers: &[ContainerFact]) {
         self.0.retain(|id, _| containers.iter().any(|c| c.id == *id));
     }

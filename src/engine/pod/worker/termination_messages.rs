@@ -34,7 +34,7 @@ impl TerminationMessages {
         self.0.insert(id, message);
     }
 
-    /// Drops the messages of containers that do not exist any more.
+    /// Drops the messages of containers that no longer exist.
     pub fn forget_gone(&mut self, containers: &[ContainerFact]) {
         self.0.retain(|id, _| containers.iter().any(|c| c.id == *id));
     }

@@ -29,7 +29,7 @@ pub struct Volumes {
     found: bool,
     mounts: Mounts,
     update: Update,
-    /// Why volumes keep the files of an object that does not exist any more; reported once.
+    /// Why volumes keep the files of an object that no longer exists; reported once.
     unresolved: BTreeSet<String>,
 }
 

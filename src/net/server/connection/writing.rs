@@ -65,7 +65,7 @@ impl<S: StreamedBody> HttpConnection<S> {
         }
         self.stream.push(out);
         match rest {
-            // It may take any time, also before it waits for the first change.
+            // It may take any time, even before it waits for the first change.
             Some(rest) if rest.body.is_watch() => {
                 (self.progress, self.deadline) = (now, None);
                 self.state = ConnectionPhase::Following { rest, keep };
