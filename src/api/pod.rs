@@ -73,7 +73,7 @@ impl Pod {
         self.object.spec.as_ref().unwrap_or(&EMPTY)
     }
 
-    /// The pod is from the API server of a cluster, not from a manifest.
+    /// Returns true if the pod is from the API server of a cluster, not from a manifest.
     pub fn is_from_api_server(&self) -> bool {
         self.source.is_api()
     }

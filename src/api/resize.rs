@@ -55,7 +55,7 @@ pub fn with_amounts(current: &Pod, new: &Pod) -> Option<Pod> {
     is_in_place(current, &resized).then_some(resized)
 }
 
-/// The amounts of a running pod can be changed to those of `new`.
+/// Returns true if the amounts of a running pod can be changed to those of `new`.
 fn is_resize(current: &Pod, new: &Pod) -> bool {
     let (old, wanted) = (current.spec(), new.spec());
     !pod_resources::is_set(old)

@@ -48,7 +48,7 @@ impl Tokens {
         }
     }
 
-    /// The API server has neither issued nor refused it, and no copy of it is on the disk.
+    /// Returns true if the API server has neither issued nor refused it, and no copy of it is on the disk.
     pub fn awaits(&self, key: &TokenKey) -> bool {
         !self.by_key.contains_key(key) && !self.locked.contains(&token::key(key))
     }

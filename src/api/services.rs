@@ -51,7 +51,7 @@ impl Services {
     }
 }
 
-/// The environment contains the services of the pod's namespace.
+/// Returns true if the environment contains the services of the pod's namespace.
 pub fn has_links(pod: &Pod) -> bool {
     pod.spec().enable_service_links != Some(false)
 }

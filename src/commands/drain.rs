@@ -143,7 +143,7 @@ fn print_outcomes(out: &mut dyn Write, drained: &Drained) -> Result<BTreeMap<Str
             DrainOutcome::Undesired => {
                 writeln!(out, "pod {name} is terminating, because its manifest or object is gone")?
             }
-            DrainOutcome::Starts => writeln!(out, "pod {name} may run again")?,
+            DrainOutcome::Starts => writeln!(out, "pod {name} is no longer drained and can start again")?,
             DrainOutcome::Waits => writeln!(out, "pod {name} is no longer drained, but waits for another reason")?,
             DrainOutcome::NotDrained => writeln!(out, "pod {name} is not drained")?,
             DrainOutcome::NotFound => writeln!(out, "the pod with the UID {} is gone", shown(uid))?,

@@ -155,8 +155,8 @@ impl Context<'_> {
     }
 }
 
-/// The call was not sent because the connection was lost. The node reports that and steps every worker when the
-/// connection is back. Any other error gets an event and a back-off, even if nothing was sent.
+/// Returns true if the call was not sent because the connection was lost. The node reports that and steps every worker
+/// when the connection is back. Any other error gets an event and a back-off, even if nothing was sent.
 pub fn runtime_is_gone(e: &OpError, ctx: &Context<'_>) -> bool {
     matches!(e, OpError::NotSent(_)) && !ctx.up
 }

@@ -36,7 +36,7 @@ struct Change {
 pub type Answer = (RequestId, Result<bool, RequestError>);
 
 impl Cordon {
-    /// The node is cordoned.
+    /// Returns true if the node is cordoned.
     pub fn is_on(&self) -> bool {
         self.on
     }

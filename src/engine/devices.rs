@@ -103,7 +103,7 @@ impl Devices {
         }
     }
 
-    /// The plugin has to be called before each start of a container.
+    /// Returns true if the plugin has to be called before each start of a container.
     pub fn needs_pre_start(&self, resource: &str) -> bool {
         self.plugins.get(resource).is_some_and(|plugin| plugin.registration.pre_start)
     }

@@ -57,7 +57,7 @@ impl Runtime {
         matches!(self.connection, Connection::Up { .. })
     }
 
-    /// The runtime has reported its status on the current connection.
+    /// Returns true if the runtime has reported its status on the current connection.
     pub fn has_answered(&self) -> bool {
         self.connection == Connection::Up { answered: true }
     }

@@ -54,7 +54,8 @@ impl KubectlApi {
             return Ok(delete_again(key, live.clone(), &options));
         }
         if !snapshot.engine.manifests_are_writable() {
-            let why = "the manifest directory is not readable, or not the one of the running pods; see wherry status";
+            let why = "no files can be added: the manifest directory is not readable, or is not the one that the \
+                       running pods came from; see wherry status";
             return Err(Failure::service_unavailable(why));
         }
         let ChangeOptions { grace, dry_run } = options;

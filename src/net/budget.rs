@@ -26,7 +26,7 @@ impl<S> Budgeted<S> {
         (self.reads, self.stopped) = (0, false);
     }
 
-    /// The budget of the turn was used up. The poll will not report what is left.
+    /// Returns true if the budget of the turn was used up. The poll will not report what is left.
     pub fn stopped(&self) -> bool {
         self.stopped
     }

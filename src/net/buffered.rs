@@ -81,7 +81,8 @@ impl Buffered {
         (self.reads, self.stopped) = (0, false);
     }
 
-    /// A read was refused because the budget of this turn is used up. The poll will not report the rest.
+    /// Returns true if a read was refused because the budget of this turn is used up. The poll will not report the
+    /// rest.
     pub fn stopped(&self) -> bool {
         self.stopped
     }

@@ -64,7 +64,7 @@ fn w27_a_drained_pod_has_its_grace_and_stays_down_over_kills_until_undrain() {
     assert_drained(&agent, "slow");
 
     let (code, out, err) = printed(&agent.wherry(&["undrain", "slow"]));
-    assert_eq!((code, out), (Some(0), format!("pod {name} may run again\n")), "{err}");
+    assert_eq!((code, out), (Some(0), format!("pod {name} is no longer drained and can start again\n")), "{err}");
     agent.wait_running("slow");
     assert_eq!(agent.metric("wherry_drained_pods"), 0.0);
     let (code, out, _) = printed(&agent.wherry(&["undrain", "slow"]));

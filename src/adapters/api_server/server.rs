@@ -64,7 +64,7 @@ impl ApiServer {
         }
     }
 
-    /// The request is in flight.
+    /// Returns true if the request is in flight.
     pub fn has(&self, id: OpId) -> bool {
         self.requests.values().any(|request| request.id == id)
     }

@@ -128,7 +128,7 @@ impl<W> BusConnection<W> {
         }
     }
 
-    /// The connection is closed and no attempt is due or in progress.
+    /// Returns true if the connection is closed and no attempt is due or in progress.
     pub(in crate::adapters) fn is_closed(&self) -> bool {
         matches!(self.state, BusState::Closed)
     }

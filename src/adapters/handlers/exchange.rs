@@ -247,7 +247,7 @@ impl Exchange {
         Ok(server)
     }
 
-    /// The head of a response has arrived.
+    /// Returns true if the head of a response has arrived.
     pub(super) fn has_response(&self) -> bool {
         matches!(self, Exchange::Http(http) if http.reader.has_head())
     }

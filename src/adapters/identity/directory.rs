@@ -16,7 +16,7 @@ const ROOT_MODE: u32 = 0o750;
 /// The largest file that is read, in bytes.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// The kubeconfig is that of `wherry join`, so that Wherry may replace the certificate that it names.
+/// Returns true if the kubeconfig is that of `wherry join`, so that Wherry may replace the certificate that it names.
 pub fn is_managed(kubeconfig: &Path, root: &Path) -> bool {
     kubeconfig == files::kubeconfig(root)
 }

@@ -134,8 +134,8 @@ fn timer(reason: &io::Error) -> io::Result<WatchSource> {
     let times = Itimerspec { it_interval: PERIOD, it_value: PERIOD };
     timerfd_settime(&timer, TimerfdTimerFlags::empty(), &times)?;
     let why = format!(
-        "no inotify ({reason}), so the log is read again each second; raise fs.inotify.max_user_instances or \
-         max_user_watches"
+        "inotify is not available ({reason}), so the log is polled every second; raise \
+         fs.inotify.max_user_instances or max_user_watches"
     );
     Ok(WatchSource::Timer { timer, why })
 }

@@ -130,7 +130,7 @@ impl SealKey {
     }
 }
 
-/// The content is that of a sealed file, perhaps a damaged one.
+/// Returns true if the content is that of a sealed file, perhaps a damaged one.
 pub fn is_sealed(content: &[u8]) -> bool {
     content.strip_prefix(MAGIC.as_bytes()).is_some_and(|rest| rest.starts_with(b" "))
 }

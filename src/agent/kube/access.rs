@@ -69,7 +69,7 @@ impl Access {
         let read =
             x509::read(certificate).map_err(|_| Failure::unauthorized("the client certificate cannot be read"))?;
         let Some(revoked) = self.revoked() else {
-            let why = "the list of revoked certificates cannot be read; the log of wherry has the reason";
+            let why = "the list of revoked certificates cannot be read; see the log of wherry for the reason";
             return Err(Failure::service_unavailable(why));
         };
         let is_revoked = revoked.contains(&read.serial);

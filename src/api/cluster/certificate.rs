@@ -105,7 +105,7 @@ impl InUse {
         }
     }
 
-    /// It has all that is wanted. As in a kubelet, more names do no harm.
+    /// Returns true if it has all that is wanted. As in a kubelet, more names do no harm.
     pub fn covers(&self, wanted: &Purpose) -> bool {
         match (self, wanted) {
             (InUse::Client { .. }, Purpose::Client) => true,

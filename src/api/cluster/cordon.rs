@@ -4,7 +4,7 @@
 use crate::api::names::annotation::CORDONED;
 use serde_json::{Value, json};
 
-/// The node's object shows Wherry's cordon.
+/// Returns true if the node's object shows Wherry's cordon.
 pub fn is_shown(node: &Value) -> bool {
     let annotations = node.pointer("/metadata/annotations");
     annotations.and_then(|all| all.get(CORDONED)).is_some_and(|value| value == "true")

@@ -46,7 +46,7 @@ impl Entry {
         Entry { pod, warning, reason, message, first: now.0, last: now.0, count: 1, combined: false }
     }
 
-    /// The same has occurred again.
+    /// Returns true if the same has occurred again.
     pub fn is_same(&self, other: &Entry) -> bool {
         let has_message = self.combined && self.warning == other.warning || self.message == other.message;
         self.pod == other.pod && self.reason == other.reason && self.combined == other.combined && has_message

@@ -62,7 +62,7 @@ fn annotation_of<'p>(pod: &'p Pod, key: &str) -> Option<&'p String> {
     pod.object.metadata.annotations.as_ref()?.get(key)
 }
 
-/// The running pod has the whole spec of `new`, so that the node has acted on its generation.
+/// Returns true if the running pod has the whole spec of `new`, so that the node has acted on its generation.
 pub fn has_spec(accepted: &Pod, new: &Pod) -> bool {
     let of = |pod: &Pod| k8s::PodSpec { ephemeral_containers: None, ..pod.spec().clone() };
     of(accepted) == of(new)

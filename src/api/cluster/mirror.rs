@@ -113,7 +113,7 @@ fn strip(spec: &mut k8s::PodSpec, omitted: &mut Vec<&'static str>) {
     }
 }
 
-/// The volume refers to an object of the API.
+/// Returns true if the volume refers to an object of the API.
 fn refers(volume: &k8s::Volume) -> bool {
     let of_projected = |source: &k8s::VolumeProjection| source.downward_api.is_none();
     volume.config_map.is_some()

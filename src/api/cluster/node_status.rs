@@ -103,7 +103,7 @@ impl Sent {
         });
     }
 
-    /// The label is on the server, or was, and an administrator has changed it.
+    /// Returns true if the label is on the server, or was, and an administrator has changed it.
     fn was_reported(&self, key: &str, value: &Value) -> bool {
         let Some(name) = key.strip_prefix("metadata/labels/") else { return false };
         let reported = self.labels.as_ref().and_then(|labels| labels.get(name));

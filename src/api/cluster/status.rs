@@ -108,7 +108,7 @@ impl Refusal {
         Refusal { failure, code, message }
     }
 
-    /// The objects have to be listed again.
+    /// Returns true if the objects have to be listed again.
     pub fn is_expired(&self) -> bool {
         self.failure == Failure::Expired
     }

@@ -116,7 +116,7 @@ impl Watched {
         }
     }
 
-    /// It is one object with a name, not a list.
+    /// Returns true if it is one object with a name, not a list.
     pub fn is_one_object(&self) -> bool {
         match self {
             Watched::Node(_) | Watched::Data(_) | Watched::Csr(_) => true,

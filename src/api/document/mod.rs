@@ -689,7 +689,7 @@ fn yaml_error(path: &str, error: &serde_saphyr::Error) -> Problem {
     Problem { line: line.and_then(|l| u32::try_from(l).ok()), ..Problem::of_file(path, message) }
 }
 
-/// The document is too large, or the expansion of an alias is.
+/// Returns true if the document is too large, or the expansion of an alias is.
 fn is_over_budget(error: &serde_saphyr::Error) -> bool {
     match error {
         serde_saphyr::Error::Budget { .. } => true,

@@ -55,7 +55,7 @@ impl Membership {
         Ok(Membership(MembershipState::Joined(Box::new(Joined { cluster, certificate }))))
     }
 
-    /// The machine was joined before.
+    /// Returns true if the machine was joined before.
     pub fn is_managed(&self) -> bool {
         !matches!(self.0, MembershipState::None)
     }

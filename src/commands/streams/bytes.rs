@@ -34,7 +34,7 @@ impl Bytes {
         Bytes { session, stdout: Vec::new(), at: 0, stderr: Vec::new(), dropped: 0 }
     }
 
-    /// The process has ended, or has at least closed its output.
+    /// Returns true if the process has ended, or has at least closed its output.
     pub fn has_ended(&self) -> bool {
         self.session.end().is_some() || self.session.has_no_output()
     }

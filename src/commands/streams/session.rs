@@ -86,7 +86,7 @@ impl Session {
         self.end.as_ref()
     }
 
-    /// All outputs have ended. The result normally follows at once.
+    /// Returns true if all outputs have ended. The result normally follows at once.
     pub fn has_no_output(&self) -> bool {
         self.streams.stdout.is_none() && self.streams.stderr.is_none()
     }

@@ -86,7 +86,7 @@ impl Input<'_> {
             .is_some_and(|w| w.state.is_outdated())
     }
 
-    /// It started in a previous run, and its status has not been read yet.
+    /// Returns true if it started in a previous run, and its status has not been read yet.
     fn is_unread(&self, worker: &Worker) -> bool {
         self.cache.get(&worker.uid).is_some_and(|e| worker.state.is_unread(e))
     }

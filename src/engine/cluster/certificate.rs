@@ -273,7 +273,7 @@ impl Certificate {
         }
     }
 
-    /// The adapter has answered. False: the operation is not one of this certificate.
+    /// Handles the end of the operation. Returns false if the operation is not one of this certificate.
     pub fn done(&mut self, op: OpId, result: &Result<Answer, OpError>, step: &mut Step<'_>) -> bool {
         match (&self.renewal, result) {
             (Renewal::Making(of), Ok(Answer::CertificateRequest(request))) if *of == op => {
@@ -315,7 +315,7 @@ impl Certificate {
         step.outbox.emit_node_event(Severity::Normal, reason, message);
     }
 
-    /// A request has ended. False: it is not one of the certificate.
+    /// Handles the end of a request. Returns false if it is not one of the certificate.
     pub fn ended(&mut self, op: OpId, result: &Result<ApiResponse, ApiError>, step: &mut Step<'_>) -> bool {
         let (pending, was_read) = match &self.renewal {
             Renewal::Posting { op: of, request } if *of == op => {

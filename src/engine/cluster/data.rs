@@ -85,7 +85,8 @@ impl Data {
         &self.objects
     }
 
-    /// Every one of these objects is known: read from the server or from the disk, or known not to exist.
+    /// Returns true if every one of these objects is known: read from the server or from the disk, or known not to
+    /// exist.
     pub fn knows(&self, mut keys: impl Iterator<Item = DataKey>) -> bool {
         keys.all(|key| self.followed.get(&key).is_some_and(|f| f.state == State::Known))
     }
@@ -147,7 +148,7 @@ impl Data {
         true
     }
 
-    /// A record has been written. False: it is not one of the data.
+    /// Handles the end of the write of a record. Returns false if it is not one of the data.
     pub fn recorded(&mut self, op: OpId, result: &Result<(), OpError>, outbox: &mut Outbox) -> bool {
         let Some(key) = self.writes.remove(&op) else { return false };
         if !self.followed.contains_key(&key) {

@@ -70,14 +70,14 @@ impl Lists {
         &self.class_values
     }
 
-    /// The lists that the pod needs are read from the server or from the disk.
+    /// Returns true if the lists that the pod needs are read from the server or from the disk.
     pub fn know(&self, pod: &Pod) -> bool {
         let mut namespaces = namespaces(pod);
         namespaces.all(|of| self.services.get(of).is_some_and(List::is_known))
             && (runtime_class::named(pod.spec()).is_none() || self.classes.as_ref().is_some_and(List::is_known))
     }
 
-    /// A list has changed since the last call.
+    /// Returns true if a list has changed since the last call.
     pub fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed) == Changed::Yes
     }
@@ -182,7 +182,7 @@ impl Lists {
         true
     }
 
-    /// A record has been written. False: it is not one of these lists.
+    /// Handles the end of the write of a record. Returns false if it is not one of these lists.
     pub fn recorded(&mut self, op: OpId, result: &Result<(), OpError>, outbox: &mut Outbox) -> bool {
         let services = self.services.values_mut().map(|list| (&list.record, &mut list.state));
         let classes = self.classes.iter_mut().map(|list| (&list.record, &mut list.state));

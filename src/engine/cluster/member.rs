@@ -61,12 +61,12 @@ fn kind(key: &str) -> &str {
     key.split_once('/').map_or(key, |(kind, _)| kind)
 }
 
-/// The record contains a Secret or a token.
+/// Returns true if the record contains a Secret or a token.
 fn is_secret(key: &str) -> bool {
     kind(key) == token::KIND || data_record::data_key(key).is_some_and(|of| of.kind == DataKind::Secret)
 }
 
-/// The record is one of these kinds.
+/// Returns true if the record is one of these kinds.
 pub fn is_key(key: &str) -> bool {
     KINDS.contains(&kind(key))
 }
@@ -385,7 +385,7 @@ impl Member {
         }
     }
 
-    /// The labels or taints of the node have changed since the last call.
+    /// Returns true if the labels or taints of the node have changed since the last call.
     pub fn take_change_for_admission(&mut self) -> bool {
         std::mem::replace(&mut self.own_object, OwnObject::AsBefore) == OwnObject::Changed
     }
@@ -399,8 +399,8 @@ impl Member {
             || self.lists.recorded(op, result, step.outbox);
     }
 
-    /// All that the pod needs from the server, apart from itself, is known. While the server answers, the pod's sandbox
-    /// does not wait for tokens (C4).
+    /// Returns true if all that the pod needs from the server, apart from itself, is known. While the server answers,
+    /// the pod's sandbox does not wait for tokens (C4).
     pub fn has_all_for(&self, pod: &Pod) -> bool {
         let tokens = || service_token::of_pod(pod);
         let answers = matches!(self.server, Server::Answers);

@@ -94,7 +94,7 @@ impl OwnNode {
         Cow::Owned(NodeFacts { labels, taints: self.taints.clone(), ..node.clone() })
     }
 
-    /// The node was registered before.
+    /// Returns true if the node was registered before.
     pub fn is_recorded(&self) -> bool {
         !self.labels.is_empty()
     }
@@ -156,7 +156,7 @@ impl OwnNode {
         self.resources.saving = Some((op, names));
     }
 
-    /// A record was written. False: it is not the one of the resources.
+    /// Handles the end of the write of a record. Returns false if it is not the one of the resources.
     pub fn recorded(&mut self, op: OpId, result: &Result<(), OpError>, step: &mut Step<'_>) -> bool {
         let Some((_, names)) = self.resources.saving.take_if(|(of, _)| *of == op) else { return false };
         match result {

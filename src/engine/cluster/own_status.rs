@@ -32,7 +32,7 @@ pub struct OwnStatus {
 }
 
 impl OwnStatus {
-    /// The last report shows the current health.
+    /// Returns true if the last report shows the current health.
     pub fn is_reported(&self) -> bool {
         self.reported.as_ref() == Some(&self.health)
     }

@@ -158,7 +158,7 @@ impl Pods {
         self.known.insert(uid, bound);
     }
 
-    /// There was a complete list since the start: each pod that is bound to this node is known.
+    /// Returns true if there was a complete list since the start: each pod that is bound to this node is known.
     pub fn were_listed(&self) -> bool {
         self.source == Source::Server
     }
@@ -372,7 +372,7 @@ fn read(
     }
 }
 
-/// An item of the list that cannot be used may be this pod, so the pod stays.
+/// Returns true if an item of the list that cannot be used may be this pod, so the pod stays.
 fn may_be_listed(gaps: &Gaps, uid: &Uid, bound: &Bound) -> bool {
     gaps.may_have(Some(uid.as_str()), &bound.name.namespace, &bound.name.name)
 }

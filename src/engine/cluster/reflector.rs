@@ -129,12 +129,12 @@ impl Gaps {
         }
     }
 
-    /// There are such items.
+    /// Returns true if there are such items.
     pub fn are_any(&self) -> bool {
         self.any || !self.known.is_empty()
     }
 
-    /// The object may be one of these items.
+    /// Returns true if the object may be one of these items.
     pub fn may_have(&self, uid: Option<&str>, namespace: &str, name: &str) -> bool {
         let is_same = |gap: &Identity| match uid.filter(|_| !gap.uid.is_empty()) {
             Some(uid) => gap.uid == uid,

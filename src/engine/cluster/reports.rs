@@ -119,7 +119,7 @@ impl Reports {
         }
     }
 
-    /// The pod has ended on the server, where its phase stays (C2), and has started again here.
+    /// Returns true if the pod has ended on the server, where its phase stays (C2), and has started again here.
     pub fn runs_again(&self, uid: &Uid) -> bool {
         let statuses = self.pods.get(uid).and_then(|report| report.stored.as_ref().zip(report.ours.as_ref()));
         let Some((stored, ours)) = statuses.filter(|(stored, ours)| has_ended(stored) && ours.phase.is_some()) else {
@@ -130,7 +130,7 @@ impl Reports {
         !has_ended(ours) || starts.is_some_and(|(before, now)| before.0.as_second() != now.0.as_second())
     }
 
-    /// The deletion is being confirmed.
+    /// Returns true if the deletion is being confirmed.
     pub fn is_ended(&self, uid: &Uid) -> bool {
         self.pods.get(uid).is_some_and(|r| !matches!(r.state, State::Live { .. }))
     }
@@ -279,7 +279,7 @@ fn has_ended(status: &k8s::PodStatus) -> bool {
     matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
-/// The answer to a deletion is the pod, or a `Status`.
+/// Returns true if the answer to a deletion is the pod, or a `Status`.
 fn is_object(body: &[u8]) -> bool {
     let object: Option<Value> = serde_json::from_slice(body).ok();
     object.is_some_and(|object| object["kind"] == "Pod" || object["kind"] == "Status")

@@ -283,7 +283,7 @@ impl Reviews {
         }
     }
 
-    /// The last answer of the API server was yes.
+    /// Returns true if the last answer of the API server was yes.
     fn was_permitted(&self, user: &User, attributes: Attributes, now: Boot) -> bool {
         attributes.subresources.iter().any(|subresource| {
             let question = Question { user: user.clone(), verb: attributes.verb, subresource };

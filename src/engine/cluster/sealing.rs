@@ -101,7 +101,7 @@ impl Sealing {
         }
     }
 
-    /// A record has been written. False: it is not a conversion.
+    /// Handles the end of the write of a record. Returns false if it is not a conversion.
     pub fn recorded(&mut self, op: OpId, result: &Result<(), OpError>, outbox: &mut Outbox) -> bool {
         let is_conversion = self.conversions.remove(&op);
         if let (true, Err(e)) = (is_conversion, result) {

@@ -86,7 +86,7 @@ impl Tokens {
         &self.values
     }
 
-    /// Each of these tokens exists, or the server refuses it.
+    /// Returns true if each of these tokens exists, or the server refuses it.
     pub fn knows(&self, mut keys: impl Iterator<Item = TokenKey>) -> bool {
         keys.all(|key| match self.slots.get(&key).map(|slot| &slot.held) {
             Some(Held::Valid { .. } | Held::Expired) => true,
@@ -95,7 +95,7 @@ impl Tokens {
         })
     }
 
-    /// The server has not answered the requests for these tokens yet, or they are known.
+    /// Returns true if the server has not answered the requests for these tokens yet, or they are known.
     pub fn expects(&self, mut keys: impl Iterator<Item = TokenKey>) -> bool {
         keys.all(|key| {
             let held = self.slots.get(&key).map(|slot| &slot.held);
@@ -261,7 +261,7 @@ impl Tokens {
         true
     }
 
-    /// A record has been written. False: it is not one of the tokens.
+    /// Handles the end of the write of a record. Returns false if it is not one of the tokens.
     pub fn recorded(&mut self, op: OpId, result: &Result<(), OpError>, step: &mut Step<'_>) -> bool {
         let mut all = self.slots.iter_mut();
         let Some((key, slot)) = all.find(|(_, slot)| matches!(&slot.task, Task::Saving { op: of, .. } if *of == op))

@@ -196,7 +196,7 @@ impl Desired {
         self.manifests_known = true;
     }
 
-    /// The manifests have been read once.
+    /// Returns true if the manifests have been read once.
     pub fn has_manifests(&self) -> bool {
         self.manifests_known
     }

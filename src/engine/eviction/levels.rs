@@ -36,7 +36,7 @@ impl Levels {
         Some(level).filter(|level| level.capacity > 0)
     }
 
-    /// The removal of images makes this signal better: they are on its file system.
+    /// Returns true if the removal of images makes this signal better: they are on its file system.
     pub fn has_images(&self, signal: Signal) -> bool {
         match signal {
             Signal::MemoryAvailable | Signal::PidAvailable => false,

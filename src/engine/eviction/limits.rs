@@ -9,7 +9,7 @@ use crate::api::pod::Pod;
 use crate::api::quantity::{Quantity, amount};
 use crate::api::resources::{EPHEMERAL_STORAGE, limits_of};
 
-/// The pod has a limit that depends on measurements.
+/// Returns true if the pod has a limit that depends on measurements.
 pub fn has_any(pod: &Pod) -> bool {
     volume_limits(pod).next().is_some() || pod.all_containers().any(|c| container_limit(c).is_some())
 }

@@ -369,7 +369,7 @@ impl Eviction {
         }
     }
 
-    /// The images have a file system of their own.
+    /// Returns true if the images have a file system of their own.
     fn has_two_disks(&self) -> bool {
         matches!(self.image_disk, ImageDisk::Path(_))
     }

@@ -72,7 +72,7 @@ impl Usage {
         self.processes.get(uid).copied().unwrap_or_default()
     }
 
-    /// The directories of the pod were measured.
+    /// Returns true if the directories of the pod were measured.
     pub fn knows_disk_of(&self, uid: &Uid) -> bool {
         self.disks.contains_key(uid)
     }

@@ -180,7 +180,7 @@ impl Images {
         }
     }
 
-    /// A run is in progress.
+    /// Returns true if a run is in progress.
     pub fn is_busy(&self) -> bool {
         !matches!(self.state, State::Idle | State::Waiting(_))
     }

@@ -52,8 +52,8 @@ pub fn pods(image: &ListedImage, list: &ImageList, named: &[Named]) -> Vec<FullN
     pods
 }
 
-/// The name or id means this image. In doubt it does: CRI-O can look up a name without a registry in several
-/// registries.
+/// Returns true if the name or id means this image. In doubt it does: CRI-O can look up a name without a registry in
+/// several registries.
 pub fn refers(reference: &str, image: &ListedImage) -> bool {
     if reference.is_empty() {
         return false;

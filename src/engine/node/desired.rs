@@ -142,7 +142,7 @@ impl Engine {
         }
     }
 
-    /// Another pod has this name, so that one that runs under it has to stop (W8).
+    /// Returns true if another pod has this name, so that one that runs under it has to stop (W8).
     fn is_wanted(&self, name: &FullName, chosen: &BTreeMap<Uid, Rc<Pod>>) -> bool {
         self.desired.names().is_taken(name) || chosen.values().any(|pod| pod.name == *name)
     }

@@ -204,7 +204,7 @@ impl Engine {
         self.now = now;
     }
 
-    /// The pods that should run and those that run are known.
+    /// Returns true if the pods that should run and those that run are known.
     fn knows_its_pods(&self) -> bool {
         self.desired.is_known() && self.pleg.was_compared()
     }

@@ -11,7 +11,7 @@ pub(super) struct Reclaim {
 }
 
 impl Reclaim {
-    /// The eviction waits for a removal of images that has ended.
+    /// Returns true if the eviction waits for a removal of images that has ended.
     pub fn images_are_reclaimed(&self) -> bool {
         self.eviction.waits_for_images() && !self.images.is_busy()
     }

@@ -76,7 +76,7 @@ impl Entry {
         self.known
     }
 
-    /// The runtime is known to have nothing of the pod.
+    /// Returns true if the runtime is known to have nothing of the pod.
     pub fn shows_nothing(&self) -> bool {
         self.usable() && self.facts.sandboxes.is_empty() && self.facts.containers.is_empty()
     }
@@ -124,12 +124,12 @@ impl Entry {
         news
     }
 
-    /// A read is in flight.
+    /// Returns true if a read is in flight.
     pub fn is_busy(&self) -> bool {
         self.reading.is_some()
     }
 
-    /// A read should start now.
+    /// Returns true if a read should start now.
     pub fn read_due(&self) -> bool {
         (self.wanted || !self.known) && self.reading.is_none()
     }
@@ -139,7 +139,7 @@ impl Entry {
         self.wanted = false;
     }
 
-    /// The read in flight has had no answer for this long.
+    /// Returns true if the read in flight has had no answer for this long.
     pub fn hangs(&self, now: Boot, after: Duration) -> bool {
         self.reading.is_some_and(|(.., at)| now.since(at) >= after)
     }

@@ -101,7 +101,7 @@ impl ForeignObjects {
         }
     }
 
-    /// The runtime has objects of others under this UID, so log directory and cgroup are shared.
+    /// Returns true if the runtime has objects of others under this UID, so log directory and cgroup are shared.
     pub fn share_the_uid(&self) -> bool {
         self.any
     }

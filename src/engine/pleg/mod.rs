@@ -57,7 +57,7 @@ impl Pleg {
         }
     }
 
-    /// A list has been compared with the cache.
+    /// Returns true if a list has been compared with the cache.
     pub fn was_compared(&self) -> bool {
         self.schedule.last_ok.is_some()
     }

@@ -70,7 +70,7 @@ pub struct ListedPod<'a> {
 }
 
 impl ListedPod<'_> {
-    /// A sandbox is ready, or a container runs or may run.
+    /// Returns true if a sandbox is ready, or a container runs or may run.
     pub fn runs(&self) -> bool {
         let may_run = |c: &&ListedContainer| matches!(c.state, ContainerState::Running | ContainerState::Unknown);
         self.sandboxes.iter().any(|s| s.ready) || self.containers.iter().any(may_run)

@@ -57,7 +57,7 @@ impl Watches {
         self.uncovered.iter().cloned().collect()
     }
 
-    /// The pidfd has reported the end.
+    /// Returns true if the pidfd has reported the end.
     pub fn has_ended(&self, uid: &Uid, id: &str) -> bool {
         self.by_pod.get(uid).and_then(|w| w.get(id)).is_some_and(|s| matches!(s, State::Ended(_)))
     }

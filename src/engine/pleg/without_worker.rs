@@ -106,12 +106,12 @@ impl WithoutWorker {
         self.lost.get(uid).map_or(0, |(attempt, _)| attempt.saturating_add(1))
     }
 
-    /// Nothing is shown, and nothing can appear, under a UID without a worker.
+    /// Returns true if nothing is shown, and nothing can appear, under a UID without a worker.
     pub fn is_empty(&self) -> bool {
         self.lost.is_empty() && self.unclaimed.is_empty()
     }
 
-    /// The last list shows a pod of ours without a worker.
+    /// Returns true if the last list shows a pod of ours without a worker.
     pub fn shows(&self, uid: &Uid) -> bool {
         self.unclaimed.contains_key(uid)
     }

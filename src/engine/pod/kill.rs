@@ -69,14 +69,15 @@ impl TerminationSource {
         }
     }
 
-    /// A pod of a manifest runs again when the cause is over. A pod of the API server has ended: its controller creates
-    /// another one. An exception is a shutdown, because without the server nothing would run after it.
+    /// Returns true if a pod of a manifest runs again when the cause is over. A pod of the API server has ended: its
+    /// controller creates another one. An exception is a shutdown, because without the server nothing would run after
+    /// it.
     pub fn lets_run_again(self, from_api_server: bool) -> bool {
         self == TerminationSource::Shutdown || !from_api_server
     }
 
-    /// A pod that has ended and would run again is held back too (W27, A8, A11). The other sources concern only pods
-    /// that run.
+    /// Returns true if a pod that has ended and would run again is held back too (W27, A8, A11). The other sources
+    /// concern only pods that run.
     pub fn holds_back_ended(self) -> bool {
         match self {
             TerminationSource::ApiEviction | TerminationSource::Drain | TerminationSource::Preemption => true,

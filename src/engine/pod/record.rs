@@ -129,12 +129,12 @@ impl Record {
         Some(termination.grace_deadline.since(termination.began))
     }
 
-    /// The pod ends because no document defines it any more.
+    /// Returns true if the pod ends because no document defines it any more.
     pub fn is_undesired(&self) -> bool {
         self.snapshot.termination.as_ref().is_some_and(|t| t.undesired)
     }
 
-    /// The pod had started, and nothing ended it.
+    /// Returns true if the pod had started, and nothing ended it.
     pub fn goes_on(&self) -> bool {
         let Snapshot { again, rejected, termination, .. } = &self.snapshot;
         !self.history.waiting && !again && rejected.is_none() && termination.is_none() && self.terminal.is_none()

@@ -71,13 +71,13 @@ fn is_running(status: &k8s::ContainerStatus) -> bool {
     status.state.as_ref().is_some_and(|s| s.running.is_some())
 }
 
-/// A main container runs or ran, so the pod was initialized, whatever its sidecars do now.
+/// Returns true if a main container runs or ran, so the pod was initialized, whatever its sidecars do now.
 fn main_began(containers: &[k8s::ContainerStatus]) -> bool {
     let ran = |s: &k8s::ContainerState| s.running.is_some() || s.terminated.is_some();
     containers.iter().any(|c| c.state.as_ref().is_some_and(ran))
 }
 
-/// An init container has not ended yet, or a sidecar has not started.
+/// Returns true if an init container has not ended yet, or a sidecar has not started.
 fn init_is_pending(view: &View<'_>, init: &[k8s::ContainerStatus]) -> bool {
     view.pod.init_containers().iter().zip(init).any(|(spec, status)| {
         let ended = has_terminated(status.state.as_ref()).or(has_terminated(status.last_state.as_ref())).is_some();

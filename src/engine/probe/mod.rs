@@ -145,12 +145,12 @@ impl Probes {
         self.of.get(id).and_then(|of| of.verdict(kind))
     }
 
-    /// A running container has started: its startup probe succeeded, or it has none.
+    /// Returns true if a running container has started: its startup probe succeeded, or it has none.
     pub fn started(&self, spec: &k8s::Container, id: &ContainerId) -> bool {
         spec.startup_probe.is_none() || self.verdict(id, Kind::Startup) == Some(Verdict::Passed)
     }
 
-    /// A running container is ready. Callers check `started` as well.
+    /// Returns true if a running container is ready. Callers check `started` as well.
     pub fn ready(&self, spec: &k8s::Container, id: &ContainerId) -> bool {
         spec.readiness_probe.is_none() || self.verdict(id, Kind::Readiness) == Some(Verdict::Passed)
     }
@@ -161,7 +161,7 @@ impl OfContainer {
         self.machines.iter().find(|m| m.kind == kind).map(|m| m.verdict)
     }
 
-    /// The other probes wait for the startup probe, which runs until its verdict.
+    /// Returns true if the other probes wait for the startup probe, which runs until its verdict.
     fn may_run(&self, kind: Kind) -> bool {
         kind == Kind::Startup || self.verdict(Kind::Startup).is_none_or(|v| v == Verdict::Passed)
     }

@@ -190,17 +190,17 @@ impl Shutdown {
             Some(Progress { began, groups, periods, group: 0, phase: Phase::Next, unlocked, released: false });
     }
 
-    /// It is not known yet which groups have begun.
+    /// Returns true if it is not known yet which groups have begun.
     pub fn is_undecided(&self) -> bool {
         self.undecided
     }
 
-    /// The machine waits for the pods to end: the lock is not released yet.
+    /// Returns true if the machine waits for the pods to end: the lock is not released yet.
     pub fn is_hurried(&self) -> bool {
         self.progress.as_ref().is_some_and(|p| !p.released)
     }
 
-    /// It is not known yet which groups have begun, or the first group is about to begin.
+    /// Returns true if it is not known yet which groups have begun, or the first group is about to begin.
     pub fn holds_starts(&self) -> bool {
         let reads_delay = |p: &Progress| matches!(p.phase, Phase::ReadingDelay { .. });
         self.undecided || self.progress.as_ref().is_some_and(reads_delay)

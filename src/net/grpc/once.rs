@@ -43,7 +43,7 @@ impl Once {
         Once::Connecting { stream, call }
     }
 
-    /// The server has accepted the connection.
+    /// Returns true if the server has accepted the connection.
     pub fn is_connected(&self) -> bool {
         !matches!(self, Once::Connecting { .. })
     }

@@ -175,13 +175,13 @@ fn room(path: &Path, room: Result<StatVfs, String>) -> Finding {
     let inodes = (room.f_files > 0).then(|| percent(room.f_favail, room.f_files));
     let remedy = "free space there (journalctl --vacuum-size=100M, crictl rmi --prune), or use a larger disk";
     if room.f_flag.contains(StatVfsMountFlags::RDONLY) {
-        let message = format!("{shown} is read-only: wherry can write no records, and no new pod starts");
+        let message = format!("{shown} is read-only: wherry cannot write records, and new pods cannot start");
         return Finding::error("disk", message, "mount -o remount,rw it; dmesg shows whether the disk is broken");
     }
     if free < NO_ROOM {
         return Finding::error(
             "disk",
-            format!("{shown} is full: wherry can write no records, and no new pod starts"),
+            format!("{shown} is full: wherry cannot write records, and new pods cannot start"),
             remedy,
         );
     }

@@ -246,7 +246,7 @@ mod tests {
         assert!(prepare(&with(given.clone())).unwrap().material.chain == other.chain);
         let error = |inputs: &Inputs| prepare(inputs).err().unwrap();
         let text = error(&with((given.0.clone(), ca_file.clone())));
-        assert!(text.starts_with("tlsPrivateKeyFile: ") && text.contains("no private key in PEM"), "{text}");
+        assert!(text.starts_with("tlsPrivateKeyFile: ") && text.contains("contains no PEM private key"), "{text}");
         let text = error(&with((dir.path().join("missing"), given.1.clone())));
         assert!(text.starts_with("tlsCertFile: ") && text.contains("provide the file"), "{text}");
         let text = error(&with((ca_file.clone(), given.1)));

@@ -93,7 +93,8 @@ impl ManifestFiles {
         self.files.len()
     }
 
-    /// The directory is readable, and is the one whose manifests are in force: files can be added to it.
+    /// Returns true if the directory is readable, and is the one whose manifests are in force: files can be added to
+    /// it.
     pub fn are_writable(&self) -> bool {
         self.progress != Progress::FirstScan && self.directory == DirectoryState::Usable
     }

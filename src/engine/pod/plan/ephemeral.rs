@@ -19,7 +19,7 @@ pub fn waits_for_target<'p>(pod: &'p Pod, facts: &PodFacts, name: &str) -> Optio
     target(facts, name_of_target).is_none().then_some(name_of_target)
 }
 
-/// It has had its one start.
+/// Returns true if it has had its one start.
 pub fn has_begun(c: &ContainerFact) -> bool {
     c.state != ContainerState::Created && !c.start_was_given_up()
 }

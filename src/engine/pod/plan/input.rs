@@ -34,7 +34,7 @@ pub struct PlanInput<'a> {
 }
 
 impl PlanInput<'_> {
-    /// The container has ended and does not restart.
+    /// Returns true if the container has ended and does not restart.
     pub(super) fn has_ended(&self, name: &str) -> bool {
         let policy = self.pod.restart_policy();
         newest(self.facts, name).is_some_and(|c| c.state == ContainerState::Exited && !self.restarts(policy, c))
@@ -44,13 +44,13 @@ impl PlanInput<'_> {
         restarts(policy, c) || self.restarting.contains(&c.id)
     }
 
-    /// A container that was stopped to start again has ended, and its successor does not exist yet.
+    /// Returns true if a container that was stopped to start again has ended, and its successor does not exist yet.
     pub(super) fn is_restarting(&self) -> bool {
         let mut newest = self.pod.all_containers().filter_map(|spec| newest(self.facts, &spec.name));
         newest.any(|c| c.state == ContainerState::Exited && self.restarting.contains(&c.id))
     }
 
-    /// The container was created in this sandbox for the spec, and has not started.
+    /// Returns true if the container was created in this sandbox for the spec, and has not started.
     pub(super) fn may_start(&self, c: &ContainerFact, current: &SandboxFact) -> bool {
         c.state == ContainerState::Created && c.sandbox == current.id && !has_old_image(self.pod, c)
     }

@@ -48,7 +48,7 @@ impl PodAdmission {
         self.rejection().filter(|_| !self.is_rejected_for_now(pod))
     }
 
-    /// The pod is not admitted yet and may be: it waits, or it started in a previous run.
+    /// Returns true if the pod is not admitted yet and may be: it waits, or it started in a previous run.
     pub fn is_due(&self, state: &State) -> bool {
         matches!(self.decision, Admission::Open | Admission::Waits(_) | Admission::Cordoned)
             && matches!(state, State::Waiting | State::Sync(_))

@@ -115,7 +115,7 @@ impl Starting {
         matches!(self, Starting::VolumeImages { of, volumes } if *of == instance && volumes.contains_key(volume))
     }
 
-    /// Nothing is known about the container yet.
+    /// Returns true if nothing is known about the container yet.
     pub fn is_first_step(&self, instance: Instance) -> bool {
         !matches!(self, Starting::VolumeImages { of, .. } if *of == instance)
     }
@@ -196,7 +196,7 @@ impl Starting {
         }
     }
 
-    /// The image of the container at `index` is being pulled, or was found.
+    /// Returns true if the image of the container at `index` is being pulled, or was found.
     pub fn depends_on_image_of(&self, index: usize) -> bool {
         match self {
             Starting::Pulling { needed: NeededImage::Volume(_), .. } => false,
@@ -208,7 +208,7 @@ impl Starting {
         }
     }
 
-    /// The container is about to be created.
+    /// Returns true if the container is about to be created.
     pub fn has_files(&self) -> bool {
         matches!(self, Starting::Files { .. } | Starting::Mounted { .. })
     }

@@ -49,7 +49,7 @@ impl Demand {
         !self.waits_for.is_empty()
     }
 
-    /// The pod runs again, after its end and after the causes that it waits for.
+    /// Returns true if the pod runs again, after its end and after the causes that it waits for.
     pub fn runs_again(&self) -> bool {
         self.desired && (self.successor.is_some() || !self.waits_for.is_empty())
     }
@@ -59,7 +59,7 @@ impl Demand {
         self.waits_for.contains(&TerminationSource::Shutdown) || from_api_server && self.runs_again()
     }
 
-    /// The finished pod is kept, because it is desired and does not start again yet (W23).
+    /// Returns true if the finished pod is kept, because it is desired and does not start again yet (W23).
     pub fn stays(&self) -> bool {
         self.desired && (self.successor.is_none() || !self.waits_for.is_empty())
     }

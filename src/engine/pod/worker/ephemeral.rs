@@ -14,7 +14,7 @@ use crate::engine::pod::plan::ephemeral::{has_begun, waits_for_target};
 use std::rc::Rc;
 
 impl Worker {
-    /// The pod can get further ephemeral containers: it has started, and nothing ends it.
+    /// Returns true if the pod can get further ephemeral containers: it has started, and nothing ends it.
     pub fn takes_ephemeral(&self) -> bool {
         matches!(self.state, State::Sync(_)) && self.demand.desired && self.admission.rejection().is_none()
     }

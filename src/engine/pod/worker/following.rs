@@ -11,7 +11,7 @@ use crate::engine::context::Context;
 use std::rc::Rc;
 
 impl Worker {
-    /// The object on the API server has something that the pod can get now.
+    /// Returns true if the object on the API server has something that the pod can get now.
     pub fn differs_in_place(&self, wanted: &Pod) -> bool {
         let Some(pod) = self.pod.as_ref().filter(|_| self.demand.desired) else { return false };
         let (ours, theirs) = (&pod.object.metadata, &wanted.object.metadata);

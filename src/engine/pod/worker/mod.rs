@@ -141,7 +141,7 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// All containers have ended, and none starts again.
+    /// Returns true if all containers have ended, and none starts again.
     pub fn has_ended(&self) -> bool {
         matches!(self.status.phase.as_deref(), Some("Succeeded" | "Failed"))
     }
@@ -257,7 +257,7 @@ impl Worker {
         }
     }
 
-    /// The pod waits, and nothing of it was started or found running. A pod found running is admitted
+    /// Returns true if the pod waits, and nothing of it was started or found running. A pod found running is admitted
     /// while it waits for its name.
     pub fn never_began(&self) -> bool {
         matches!(self.state, State::Waiting) && self.history.waiting && !self.admission.is_admitted()
@@ -277,7 +277,7 @@ impl Worker {
         waited
     }
 
-    /// A running pod has the full name, or the pod is not admitted. See `State::wait_again`.
+    /// Returns true if a running pod has the full name, or the pod is not admitted. See `State::wait_again`.
     pub fn wait_again(&mut self) -> bool {
         self.state.wait_again(&self.ops)
     }
@@ -286,7 +286,7 @@ impl Worker {
         &self.ops
     }
 
-    /// The API server has bound the pod to this node.
+    /// Returns true if the API server has bound the pod to this node.
     pub fn is_from_api_server(&self) -> bool {
         self.pod.as_ref().is_some_and(|pod| pod.is_from_api_server())
     }
@@ -339,7 +339,7 @@ impl Worker {
         }
     }
 
-    /// A removed pod is shown until nothing of it runs.
+    /// Returns true if a removed pod is shown until nothing of it runs.
     pub fn is_shown(&self) -> bool {
         self.demand.desired || !self.state.is_finished()
     }
@@ -379,8 +379,8 @@ impl Worker {
         }
     }
 
-    /// Nothing is published before the first status read, for an orphan, for a terminal pod, nor while the objects of a
-    /// finished pod are being removed.
+    /// Returns true if nothing is published before the first status read, for an orphan, for a terminal pod, nor while
+    /// the objects of a finished pod are being removed.
     fn status_stays(&self, entry: &Entry, waits: bool) -> bool {
         let is_being_removed = match &self.state {
             State::Finished(finished) => finished.shown && !self.demand.stays(),

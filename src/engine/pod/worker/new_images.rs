@@ -45,7 +45,7 @@ impl State {
 }
 
 impl ActiveOp {
-    /// The operation does not depend on the images of the spec, or it can be cancelled at once.
+    /// Returns true if the operation does not depend on the images of the spec, or it can be cancelled at once.
     fn permits_new_images(&self) -> bool {
         self.is_pull() || matches!(self, ActiveOp::PostStart { .. } | ActiveOp::MountVolumes)
     }

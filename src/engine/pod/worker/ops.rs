@@ -158,7 +158,8 @@ impl ActiveOp {
         matches!(self.nature(), Nature::Start | Nature::Stop | Nature::Removal)
     }
 
-    /// The kill of the pod cancels the operation (W2): it may take long, or its result is no longer wanted.
+    /// Returns true if the kill of the pod cancels the operation (W2): it may take long, or its result is no longer
+    /// wanted.
     pub fn is_cancelled_by_kill(&self) -> bool {
         match self {
             ActiveOp::PostStart { cancelled, .. } => !cancelled,
@@ -166,8 +167,8 @@ impl ActiveOp {
         }
     }
 
-    /// The operation may take long and concerns one container or the volumes, so the stop of another container does not
-    /// wait for it.
+    /// Returns true if the operation may take long and concerns one container or the volumes, so the stop of another
+    /// container does not wait for it.
     pub fn lets_others_stop(&self) -> bool {
         matches!(self, ActiveOp::MountVolumes | ActiveOp::MountInContainer { .. })
             || matches!(self.nature(), Nature::Pull | Nature::Devices | Nature::Hook | Nature::Resize)
@@ -320,12 +321,12 @@ impl Operations {
         self.background.values().any(is)
     }
 
-    /// A container is being stopped.
+    /// Returns true if a container is being stopped.
     pub fn is_stopping(&self) -> bool {
         self.any(|b| matches!(b, BackgroundOp::Stop { .. }))
     }
 
-    /// This container is being stopped.
+    /// Returns true if this container is being stopped.
     pub fn is_stopping_container(&self, id: &str) -> bool {
         self.any(|b| matches!(b, BackgroundOp::Stop { id: stopping } if stopping.as_str() == id))
     }
@@ -334,12 +335,12 @@ impl Operations {
         matches!(self.active(), Some(ActiveOp::StopSandbox { id: stopping }) if stopping.as_str() == id)
     }
 
-    /// A call that creates or removes something is in flight, so its outcome is still open.
+    /// Returns true if a call that creates or removes something is in flight, so its outcome is still open.
     pub fn is_changing(&self) -> bool {
         self.active().is_some_and(ActiveOp::changes_runtime)
     }
 
-    /// A call that stops this container or sandbox is in flight.
+    /// Returns true if a call that stops this container or sandbox is in flight.
     pub fn is_stopping_object(&self, id: &str) -> bool {
         self.is_stopping_sandbox(id) || self.is_stopping_container(id)
     }

@@ -77,7 +77,7 @@ impl PodRecord {
         }
     }
 
-    /// There is a record, or one is being written.
+    /// Returns true if there is a record, or one is being written.
     pub fn exists(&self) -> bool {
         self.state != State::None
     }
@@ -86,7 +86,7 @@ impl PodRecord {
         self.again
     }
 
-    /// The pod's first container may be created.
+    /// Returns true if the pod's first container may be created.
     pub fn is_durable(&self) -> bool {
         matches!(self.state, State::Durable | State::Failed { .. })
     }
@@ -100,7 +100,7 @@ impl PodRecord {
         self.state == State::Writing
     }
 
-    /// A write is in flight or follows at the end of the step, whether the pod waits for it or not.
+    /// Returns true if a write is in flight or follows at the end of the step, whether the pod waits for it or not.
     pub fn is_being_written(&self, ops: &Operations) -> bool {
         self.requested || ops.is_writing_record()
     }

@@ -26,7 +26,7 @@ pub struct Removals {
 }
 
 impl Removals {
-    /// The last removal failed recently.
+    /// Returns true if the last removal failed recently.
     pub fn wait(&self, timer: &mut Timer, now: Boot) -> bool {
         let at = self.retry.waits_until(now);
         if let Some(at) = at {

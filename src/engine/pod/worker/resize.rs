@@ -327,7 +327,7 @@ fn set_resources(pod: &Rc<Pod>, id: ContainerId, container: &str, ops: &mut Oper
     ops.start(op, ActiveOp::UpdateContainer { id });
 }
 
-/// The container has its cgroup, or gets it when it starts.
+/// Returns true if the container has its cgroup, or gets it when it starts.
 pub(super) fn may_run(c: &ContainerFact) -> bool {
     matches!(c.state, ContainerState::Running | ContainerState::Created | ContainerState::Unknown)
 }

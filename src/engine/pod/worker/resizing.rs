@@ -13,7 +13,7 @@ use crate::engine::pleg::cache::Entry;
 use std::rc::Rc;
 
 impl Worker {
-    /// A change of cpu and memory keeps the pod: it is desired, and nothing else ends it.
+    /// Returns true if a change of cpu and memory keeps the pod: it is desired, and nothing else ends it.
     pub fn can_be_resized(&self) -> bool {
         let demand = &self.demand;
         matches!(&self.state, State::Sync(sync) if sync.outdated.is_none())
@@ -46,7 +46,7 @@ impl Worker {
         });
     }
 
-    /// The manifest has resources that the pod does not have yet.
+    /// Returns true if the manifest has resources that the pod does not have yet.
     pub fn is_resize_wanted(&self) -> bool {
         self.in_place.resize.wanted.is_some() && self.can_be_resized()
     }

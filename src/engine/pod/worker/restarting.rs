@@ -37,7 +37,8 @@ impl Restarting {
         new
     }
 
-    /// The container that follows this one has another image or other resources, so that no back-off delays it.
+    /// Returns true if the container that follows this one has another image or other resources, so that no back-off
+    /// delays it.
     pub fn starts_at_once(&self, pod: &Pod, c: &ContainerFact) -> bool {
         self.0.get(&c.id).is_some_and(|why| *why != Restart::Failure) || observed::has_old_image(pod, c)
     }

@@ -190,7 +190,8 @@ impl State {
         matches!(self, State::Terminating(_))
     }
 
-    /// The pod started in a previous run, and its current status is unknown: the read is in flight or has failed.
+    /// Returns true if the pod started in a previous run, and its current status is unknown: the read is in flight or
+    /// has failed.
     pub fn is_unread(&self, entry: &Entry) -> bool {
         self.is_sync() && !entry.usable()
     }
@@ -217,7 +218,7 @@ impl State {
         }
     }
 
-    /// The pod may have started something, or the runtime shows something of it.
+    /// Returns true if the pod may have started something, or the runtime shows something of it.
     pub fn has_begun(&self) -> bool {
         !matches!(self, State::Waiting)
     }

@@ -25,7 +25,7 @@ impl TerminationMessages {
         &self.0
     }
 
-    /// The container has ended, and its message was not requested yet.
+    /// Returns true if the container has ended, and its message was not requested yet.
     pub fn lack(&self, c: &ContainerFact) -> bool {
         c.state == ContainerState::Exited && !self.0.contains_key(&c.id)
     }

@@ -75,7 +75,7 @@ fn resolved(pod: &Pod, ctx: &Context<'_>) -> (Vec<Volume>, BTreeSet<String>) {
     (volumes, unresolved)
 }
 
-/// The pod has volumes.
+/// Returns true if the pod has volumes.
 fn has_volumes(pod: Option<&Rc<Pod>>) -> bool {
     pod.is_some_and(|pod| pod.spec().volumes.as_ref().is_some_and(|volumes| !volumes.is_empty()))
 }

@@ -316,7 +316,7 @@ impl<S: StreamedBody> HttpConnection<S> {
         }
     }
 
-    /// The connection has to be closed, because the client is too slow or `Response::until` has passed.
+    /// Returns true if the connection has to be closed, because the client is too slow or `Response::until` has passed.
     fn is_over(&self, now: Boot) -> bool {
         if self.deadline.is_some_and(|at| at <= now) && !self.continues_by_itself(now) {
             return true;
@@ -340,7 +340,8 @@ impl<S: StreamedBody> HttpConnection<S> {
         self.deadline = Some(now + SESSION_TIMEOUT);
     }
 
-    /// A body that follows changes can have a deadline of its own, at which it continues, or ends properly.
+    /// Returns true if a body that follows changes can have a deadline of its own, at which it continues, or ends
+    /// properly.
     fn continues_by_itself(&self, now: Boot) -> bool {
         matches!(&self.state, ConnectionPhase::Following { rest, .. }
             if self.stream.queued() == 0 && rest.body.next_deadline().is_some_and(|at| at <= now))
