@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The same limit for a path at the agent's start, which waits for it.
 const PATIENCE_AT_START: Duration = Duration::from_secs(2);
 
-/// The token of the runtime's connection. (`agent::LOGIND` is the token of logind's bus connection.)
+/// The token of the runtime's connection. (The bus of logind has `tokens::LOGIND`, as in the agent.)
 const RUNTIME: Token = Token(0);
 
 /// Default socket paths of the runtimes' packages.

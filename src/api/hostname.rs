@@ -63,25 +63,12 @@ pub fn kernel_name(pod: &Pod, cluster_domain: &str) -> Result<String, String> {
 mod tests {
     use super::*;
     use crate::api::k8s;
-    use crate::api::names::{FullName, Uid};
-    use crate::api::source::Source;
-
-    fn pod(name: &str, spec: k8s::PodSpec) -> Pod {
-        Pod {
-            uid: Uid::from("u"),
-            name: FullName::new("default", name),
-            source: Source { path: String::new(), document: 1 },
-            digest: String::new(),
-            object: k8s::Pod { spec: Some(spec), ..Default::default() },
-            ephemeral: Vec::new(),
-        }
-    }
 
     #[test]
     fn the_name_is_the_pods_own_cut_to_a_label() {
-        assert_eq!(label(&pod("web", k8s::PodSpec::default())), "web");
+        assert_eq!(label(&Pod::of_spec("web", k8s::PodSpec::default())), "web");
         let long = format!("{}-{}", "a".repeat(62), "b".repeat(20));
-        assert_eq!(label(&pod(&long, k8s::PodSpec::default())), "a".repeat(62));
+        assert_eq!(label(&Pod::of_spec(&long, k8s::PodSpec::default())), "a".repeat(62));
     }
 
     #[test]
@@ -92,7 +79,7 @@ mod tests {
             hostname_override: Some("db.example.com".into()),
             ..Default::default()
         };
-        let pod = pod("web", spec);
+        let pod = Pod::of_spec("web", spec);
         assert_eq!((label(&pod), domain(&pod, "cluster.local")), ("db.example.com", None));
         assert_eq!(kernel_name(&pod, "cluster.local").as_deref(), Ok("db.example.com"));
     }
@@ -105,7 +92,7 @@ mod tests {
             set_hostname_as_fqdn: Some(true),
             ..Default::default()
         };
-        let p = pod("x", spec);
+        let p = Pod::of_spec("x", spec);
         assert_eq!(domain(&p, "").as_deref(), Some("subby.default.svc."));
         assert_eq!(kernel_name(&p, ""), Ok("hosty.subby.default.svc.".to_owned()));
         assert!(kernel_name(&p, &"d".repeat(50)).is_err_and(|e| e.contains("setHostnameAsFQDN")));

@@ -229,21 +229,12 @@ fn huge_pages_of(resources: &Resources, page_size: u64) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::api::k8s::Quantity as Written;
-    use crate::api::names::{FullName, Uid};
-    use crate::api::source::Source;
     use serde_json::{Value, json};
 
     const MIB: u64 = 1 << 20;
 
     fn pod(spec: Value) -> Pod {
-        Pod {
-            uid: Uid::from("u"),
-            name: FullName { namespace: "ns".into(), name: "p".into() },
-            source: Source { path: String::new(), document: 1 },
-            digest: String::new(),
-            object: serde_json::from_value(json!({ "spec": spec })).unwrap(),
-            ephemeral: Vec::new(),
-        }
+        Pod::of_spec("p", serde_json::from_value(spec).unwrap())
     }
 
     fn rules() -> PodRules {

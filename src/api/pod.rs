@@ -189,3 +189,18 @@ impl Pod {
         self.spec().host_network == Some(true)
     }
 }
+
+#[cfg(test)]
+impl Pod {
+    /// A pod of a manifest for tests, in the namespace `default`.
+    pub(crate) fn of_spec(name: &str, spec: k8s::PodSpec) -> Pod {
+        Pod {
+            uid: Uid::from("u"),
+            name: FullName::new("default", name),
+            source: Source { path: String::new(), document: 1 },
+            digest: String::new(),
+            object: k8s::Pod { spec: Some(spec), ..Default::default() },
+            ephemeral: Vec::new(),
+        }
+    }
+}

@@ -77,9 +77,7 @@ pub fn written(resource: &str, amount: u64) -> Written {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::names::{FullName, Uid};
     use crate::api::resources::{EPHEMERAL_STORAGE, MEMORY};
-    use crate::api::source::Source;
     use serde_json::{Value, json};
 
     fn completed(resources: Value, containers: Value) -> Value {
@@ -120,14 +118,7 @@ mod tests {
     }
 
     fn pod(spec: serde_json::Value) -> Pod {
-        Pod {
-            uid: Uid::from("u"),
-            name: FullName { namespace: "ns".into(), name: "p".into() },
-            source: Source { path: String::new(), document: 1 },
-            digest: String::new(),
-            object: serde_json::from_value(json!({ "spec": spec })).unwrap(),
-            ephemeral: Vec::new(),
-        }
+        Pod::of_spec("p", serde_json::from_value(spec).unwrap())
     }
 
     fn container(cpu: &str, memory: &str) -> serde_json::Value {

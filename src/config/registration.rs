@@ -1,4 +1,4 @@
-//! What the node gets when it registers on the API server: `registerWithTaints` and `providerID`. They have no effect
+//! What the node gets when it registers with the API server: `registerWithTaints` and `providerID`. They have no effect
 //! on a node that exists already, as in a kubelet.
 
 use crate::api::cluster::node::Taint;

@@ -112,7 +112,7 @@ pub struct Config {
     pub cluster_defaults: Option<PathBuf>,
     /// The server for the API server of the cluster. It exists only with a kubeconfig.
     pub node_server: NodeServer,
-    /// Settings of the registration on the API server.
+    /// Settings of the registration with the API server.
     pub registration: Registration,
     /// The levels of a kubelet: 0 for important messages, 4 for debugging, 6 and more for full message contents.
     pub verbosity: u32,

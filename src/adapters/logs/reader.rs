@@ -129,7 +129,7 @@ impl LogReader {
     /// writes more. After a `follow`: to its present end.
     ///
     /// # Errors
-    /// `Stop`, even when the requested number of bytes has been printed.
+    /// `Stop`: the output failed, a log cannot be read, or the requested number of bytes has been printed.
     pub fn print(&mut self, printer: &mut Printer<'_>) -> Result<ReadProgress, Stop> {
         self.begin_call();
         while !self.parts.is_empty() {
@@ -145,7 +145,7 @@ impl LogReader {
     /// Prints the lines written since the last call, and continues in the next file when there is one.
     ///
     /// # Errors
-    /// `Stop`, even when the requested number of bytes has been printed.
+    /// `Stop`: the output failed, a log cannot be read, or the requested number of bytes has been printed.
     pub fn follow(&mut self, printer: &mut Printer<'_>) -> Result<ReadProgress, Stop> {
         self.begin_call();
         loop {
@@ -181,7 +181,7 @@ impl LogReader {
     /// Prints the rest of a log that no longer grows.
     ///
     /// # Errors
-    /// `Stop`, even when the requested number of bytes has been printed.
+    /// `Stop`: the output failed, a log cannot be read, or the requested number of bytes has been printed.
     pub fn finish(&mut self, printer: &mut Printer<'_>) -> Result<ReadProgress, Stop> {
         match self.follow(printer)? {
             ReadProgress::Paused => Ok(ReadProgress::Paused),

@@ -119,7 +119,7 @@ fn broken(why: String) -> Unread {
     Unread::Broken { why, passing: false }
 }
 
-/// Returns true if every name counts, except dot files and temporary files of editors.
+/// Returns true for every name, except those of dot files and of temporary files of editors.
 pub(super) fn counts(name: &OsStr) -> bool {
     let name = name.as_bytes();
     let sed = |n: &[u8]| n.len() == 9 && n.starts_with(b"sed") && n[3..].iter().all(u8::is_ascii_alphanumeric);

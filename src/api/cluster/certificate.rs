@@ -21,7 +21,7 @@ pub fn common_name(node: &str) -> String {
 /// The certificate that a request is for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Purpose {
-    /// The credential of the node on the API server.
+    /// The credential of the node for the API server.
     Client,
     /// The certificate of the node's server, for these names.
     Serving(ServingNames),

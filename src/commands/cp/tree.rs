@@ -123,8 +123,8 @@ impl Tree {
     /// Creates a hard link to a file in the tree.
     ///
     /// # Errors
-    /// `from` is not a regular file. (A hard link to a relative symbolic link could lead out of the tree from another
-    /// directory.)
+    /// `from` is not a regular file. (A hard link to a relative symbolic link could lead out of the tree from
+    /// another directory.)
     pub fn create_hard_link(&self, path: &[&OsStr], from: &[&OsStr]) -> io::Result<()> {
         let (Some((name, directory)), Some((old, old_directory))) = (path.split_last(), from.split_last()) else {
             return Err(Errno::INVAL.into());

@@ -94,7 +94,7 @@ pub struct Inputs<'a> {
 pub struct Images {
     state: State,
     seen: Seen,
-    /// What the record contains, and the time since which. None: there is no record.
+    /// What the record contains, and when it was written. None: there is no record.
     recorded: Option<(Unused, Boot)>,
     /// The usage that the last statvfs showed, in per cent.
     used_percent: u8,

@@ -69,9 +69,8 @@ impl TerminationSource {
         }
     }
 
-    /// Returns true if a pod of a manifest runs again when the cause is over. A pod of the API server has ended: its
-    /// controller creates another one. An exception is a shutdown, because without the server nothing would run after
-    /// it.
+    /// Returns true if the pod runs again when the cause is over. One of the API server does so only after a shutdown,
+    /// because without the server nothing would run then. Otherwise it has ended: its controller creates another one.
     pub fn lets_run_again(self, from_api_server: bool) -> bool {
         self == TerminationSource::Shutdown || !from_api_server
     }

@@ -37,7 +37,7 @@ pub struct ContainerBackoffs {
 }
 
 impl ContainerBackoffs {
-    /// Returns true if the container of that name is not started yet.
+    /// Returns true if the container of that name waits for its back-off.
     pub fn holds(&self, name: &str, now: Boot) -> bool {
         self.by_name.get(name).is_some_and(|b| b.until > now)
     }

@@ -67,8 +67,8 @@ impl Worker {
         self.demand.end()
     }
 
-    /// Returns true if a kill of a pod of the API server was not for a shutdown. A shutdown that follows does not
-    /// change that.
+    /// Returns true if a pod of the API server was killed for another reason than a shutdown. A shutdown that follows
+    /// does not change that.
     fn ends_for_good(&self) -> bool {
         let killed = self.ending.cause.as_ref().is_some_and(|cause| cause.by != Some(TerminationSource::Shutdown));
         killed && self.is_from_api_server() && matches!(self.state, State::Terminating(_))
@@ -182,7 +182,8 @@ impl Worker {
         !self.state.is_sync() || self.record.is_written() && !self.record.is_being_written(&self.ops)
     }
 
-    /// Returns true if the manifest is again the one with which the pod runs.
+    /// Keeps an outdated pod if the manifest is again the one with which the pod runs. Returns true if it was
+    /// outdated.
     pub fn is_up_to_date_again(&mut self, pod: &Pod) -> bool {
         let same = self.pod.as_ref().is_some_and(|p| p.digest == pod.digest);
         match &mut self.state {

@@ -8,12 +8,15 @@
 //! and is idempotent.
 //!
 //! Each state in `state` carries its own data. Each concern that outlives a state is a small machine with its own
-//! tests: `ops` (operations in flight; `requests` begins those of several states), `sandbox`, `container_start`,
-//! `pull`, `container_backoff`, `stops`, `replacing`, `restarting`, `volumes`, `resize`, `demand`, `history`,
-//! `pod_record`, `ending`, `deadline`, `sharing`, `termination_messages`, `retry`, `timer`, and `engine::probe`. They
-//! get what they need as arguments. The worker composes them: `admission` keeps the node's decision, `sync` plans,
-//! `starts` carries out the steps that start something and `pulling` those of a pull, `killing` and `terminate` end the
-//! pod, `cleanup` removes the rest, `completions` takes the results of operations, `recording` writes the pod's record.
+//! tests: `admission`, `ops` (operations in flight; `requests` begins those of several states), `preparation` and
+//! `sandbox`, `container_start`, `pull`, `container_backoff`, `stops`, `replacing`, `restarting`, `volumes`, `resize`,
+//! `demand`, `history`, `pod_record`, `outdated`, `ending`, `removals`, `deadline`, `sharing`, `termination_messages`,
+//! `retry`, `timer`, and `engine::probe`. They get what they need as arguments, and do not import the worker.
+//!
+//! The worker composes them: `admitting` follows the node's decision, `sync` plans, `starts` carries out the steps that
+//! start something, `pulling` those of a pull and `stopping_round` those of stops, `following`, `new_images` and
+//! `resizing` change a running pod, `killing` and `terminate` end it, `cleanup` removes the rest, `completions` takes the
+//! results of operations, `recording` writes the pod's record, `showing` makes the worker's own status.
 
 mod admission;
 mod admitting;
@@ -277,7 +280,7 @@ impl Worker {
         waited
     }
 
-    /// Returns true if a running pod has the full name, or the pod is not admitted. See `State::wait_again`.
+    /// See `State::wait_again`: a running pod has the full name, or the pod is not admitted.
     pub fn wait_again(&mut self) -> bool {
         self.state.wait_again(&self.ops)
     }
@@ -339,7 +342,7 @@ impl Worker {
         }
     }
 
-    /// Returns true if a removed pod is shown until nothing of it runs.
+    /// Returns true if lists show the pod. A removed pod is shown until nothing of it runs.
     pub fn is_shown(&self) -> bool {
         self.demand.desired || !self.state.is_finished()
     }
@@ -379,8 +382,8 @@ impl Worker {
         }
     }
 
-    /// Returns true if nothing is published before the first status read, for an orphan, for a terminal pod, nor while
-    /// the objects of a finished pod are being removed.
+    /// Returns true if no new status is published: before the first status read, for an orphan, for a terminal pod, and
+    /// while the objects of a finished pod are being removed.
     fn status_stays(&self, entry: &Entry, waits: bool) -> bool {
         let is_being_removed = match &self.state {
             State::Finished(finished) => finished.shown && !self.demand.stays(),

@@ -26,7 +26,7 @@ pub struct Removals {
 }
 
 impl Removals {
-    /// Returns true if the last removal failed recently.
+    /// Returns true if the last removal failed recently. Then the next attempt wakes the worker.
     pub fn wait(&self, timer: &mut Timer, now: Boot) -> bool {
         let at = self.retry.waits_until(now);
         if let Some(at) = at {

@@ -340,7 +340,7 @@ impl<S: StreamedBody> HttpConnection<S> {
         self.deadline = Some(now + SESSION_TIMEOUT);
     }
 
-    /// Returns true if a body that follows changes can have a deadline of its own, at which it continues, or ends
+    /// Returns true if a body that follows changes has reached a deadline of its own, at which it continues, or ends
     /// properly.
     fn continues_by_itself(&self, now: Boot) -> bool {
         matches!(&self.state, ConnectionPhase::Following { rest, .. }
